@@ -30,8 +30,8 @@ from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.requests import Requests
@@ -100,7 +100,7 @@ class Manager:
         settle = self._in_place or self._outbox.settle
         self._endings = Endings(settle, self._outbox.hand_back, losses, shared.listeners.interrupted)
         crew = Crew()
-        self.deliveries = Deliveries(
+        self.jobs = Jobs(
             crew,
             Scheduling(crew, shared.reserved),
             self._endings,
@@ -112,8 +112,8 @@ class Manager:
             lambda: self.pool.drain(),
             self._outbox.note,
         )
-        self.pool = Pool(group.name, spawner, crew, self.deliveries, self._failing)
-        self.requests = Requests(crew, self.deliveries, shared.cancellations)
+        self.pool = Pool(group.name, spawner, crew, self.jobs, self._failing)
+        self.requests = Requests(crew, self.jobs, shared.cancellations)
         config, changed = shared.config, self._outbox.changed.set
         sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher
@@ -123,7 +123,7 @@ class Manager:
             Link(config.redis),
             sources,
             self._outbox,
-            self.deliveries,
+            self.jobs,
             shared.listeners,
             shared.rng,
         )
@@ -164,7 +164,7 @@ class Manager:
         if was is not self.state and self.state is ManagerState.RUNNING:
             self._enter(ManagerState.RUNNING)
         await self._fetcher.quiet()
-        self.deliveries.give_back_kept(self.paused)
+        self.jobs.give_back_held(self.paused)
         # Logged only now, because until now the blocking move could still take a job.
         if self.paused == paused:
             self._log_queues("queue.paused", paused - before)
@@ -191,7 +191,7 @@ class Manager:
             self.state = ManagerState.QUIET
             self._fetcher.fetch(())
         await self._fetcher.quiet()
-        self.deliveries.give_back_kept(self.queues)
+        self.jobs.give_back_held(self.queues)
         if fetched and self.state is ManagerState.QUIET:
             # Logged only now, because until now the blocking moves could still take a job.
             self._enter(ManagerState.QUIET)
@@ -199,7 +199,7 @@ class Manager:
     @property
     def idle(self) -> bool:
         """True when no job runs and Redis has all outcomes."""
-        return self.deliveries.busy == 0 and not self._outbox
+        return self.jobs.busy == 0 and not self._outbox
 
     @property
     def knows_jobs(self) -> bool:
@@ -309,7 +309,7 @@ class Manager:
             "paused": sorted(self.paused),
             "state": self.state.value,
             "workers": self.pool.pids(),
-            "busy": self.deliveries.busy,
+            "busy": self.jobs.busy,
             "unsettled": self._outbox.outcomes,
         }
 

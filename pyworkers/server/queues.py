@@ -118,11 +118,11 @@ class Queues:
 
         Returns the payload of its report, later; None if there are no workers.
         """
-        tables = [manager.deliveries for manager in self.serving.values() if queue in manager.queues]
-        tables += [manager.deliveries for manager in self.serving.values() if queue not in manager.queues]
+        tables = [manager.jobs for manager in self.serving.values() if queue in manager.queues]
+        tables += [manager.jobs for manager in self.serving.values() if queue not in manager.queues]
         if not tables:
             return None
-        return next((one for one in tables if one.hand_out.idle), tables[0]).make_slots(queue, request)
+        return next((one for one in tables if one.idle), tables[0]).make_slots(queue, request)
 
     def staff(self) -> list[Standing]:
         """The worker processes of all groups."""

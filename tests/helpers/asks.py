@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.limits import Ask
-from pyworkers.server.pool.asks import Asks, Jobs
+from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.jobs import Jobs
 
 
 class FakeAsks(Asks):
@@ -23,9 +24,6 @@ class FakeAsks(Asks):
 
     def drop(self, job: Delivery) -> None:
         self.kept.pop(job, None)
-
-    def pending(self, jobs: Jobs) -> int:
-        return len(self.kept)
 
     def frees(self, ask: Ask) -> tuple[Effect, ...]:
         """What frees the slots that a job asks for."""

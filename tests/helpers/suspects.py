@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.suspects import Jobs, Suspects
+from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.suspects import Suspects
 
 
 class FakeSuspects(Suspects):
@@ -19,9 +20,6 @@ class FakeSuspects(Suspects):
 
     def drop(self, job: Delivery) -> None:
         self.kept.pop(job, None)
-
-    def unread(self, jobs: Jobs) -> int:
-        return len(self.kept)
 
     def decide(self, decision: Callable[[Jobs, Delivery], None]) -> None:
         """Decide on the oldest job."""

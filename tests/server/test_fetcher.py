@@ -38,17 +38,17 @@ from tests.helpers.support import PATIENCE_S, async_wait_for, stretched
 IDENTITY = "host:1:aaa"
 
 
-class FakeDeliveries:
+class FakeJobs:
     """Idle workers without processes, at first one."""
 
     def __init__(self) -> None:
         self.free = 1
         self.busy = 0
-        self.jobs: list[bytes] = []
+        self.delivered: list[bytes] = []
         self.by_queue: dict[str, list[bytes]] = {}
 
     def deliver(self, queue: str, raw: bytes, start: Effect | None = None) -> None:
-        self.jobs.append(raw)
+        self.delivered.append(raw)
         self.by_queue.setdefault(queue, []).append(raw)
         self.free -= 1
 
@@ -72,7 +72,7 @@ class Bench(RedisBench):
         self.link = Link(self.config)
         self.waiters = {queue: Waiter(self.config) for queue in self.queues}
         self.waiter = next(iter(self.waiters.values()))
-        self.deliveries = self.deliveries_of()
+        self.jobs = self.jobs_of()
         self.outbox = Outbox(lambda _, report: report)
         self.settled: list[Report] = []
         self.lost: list[str] = []
@@ -87,7 +87,7 @@ class Bench(RedisBench):
                 for queue, waiter in self.waiters.items()
             ],
             self.outbox,
-            self.deliveries,  # type: ignore[arg-type]
+            self.jobs,  # type: ignore[arg-type]
             Listeners(
                 lambda _queue, report: self.settled.append(report),
                 lambda _: None,
@@ -103,8 +103,8 @@ class Bench(RedisBench):
     def saw_lease(self, identity: str, left_s: float) -> None:
         self.leases.append((identity, left_s))
 
-    def deliveries_of(self) -> FakeDeliveries:
-        return FakeDeliveries()
+    def jobs_of(self) -> FakeJobs:
+        return FakeJobs()
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
@@ -122,7 +122,7 @@ async def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection
     bench.waiter._longest_s = 30
     await async_wait_for(lambda: bench.waiter.blocked)
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
     await async_wait_for(lambda: bench.health.troubles == {})
 
 
@@ -139,14 +139,14 @@ async def test_a_job_that_ends_a_wait_gets_a_head_start_and_one_that_stood_in_th
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[list[bytes]] = []
-    monkeypatch.setattr(HeadStart, "give", lambda _: given.append(bench.deliveries.jobs.copy()))
-    bench.deliveries.free = 3
+    monkeypatch.setattr(HeadStart, "give", lambda _: given.append(bench.jobs.delivered.copy()))
+    bench.jobs.free = 3
     await bench.redis.lpush(bench.keys.queue("q"), b"one", b"two")
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.waiter.blocked)
-    assert (bench.deliveries.jobs, given) == ([b"one", b"two"], [])
+    assert (bench.jobs.delivered, given) == ([b"one", b"two"], [])
     await bench.redis.lpush(bench.keys.queue("q"), b"three")
-    await async_wait_for(lambda: len(bench.deliveries.jobs) == 3)
+    await async_wait_for(lambda: len(bench.jobs.delivered) == 3)
     # After the job was handed out.
     assert given == [[b"one", b"two", b"three"]]
 
@@ -283,8 +283,8 @@ async def test_a_note_of_a_large_job_does_not_send_the_job(
     raw, held = random.Random(1).randbytes(3_000_000), bench.keys.inprogress("q", IDENTITY)
     await bench.redis.lpush(bench.keys.queue("q"), raw)
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: bench.deliveries.jobs)
-    [raw] = bench.deliveries.jobs
+    await async_wait_for(lambda: bench.jobs.delivered)
+    [raw] = bench.jobs.delivered
     job = delivery(raw)
     exchange, extracts = InProgress.exchange, []
 
@@ -303,7 +303,7 @@ async def test_a_note_of_a_large_job_does_not_send_the_job(
     assert [list(sent) for sent in extracts if sent] == [[0], [0], [0]]
 
 
-class Ending(FakeDeliveries):
+class Ending(FakeJobs):
     """As many idle workers as wanted; a job that ends is known no more."""
 
     def end(self, raw: bytes) -> None:
@@ -319,7 +319,7 @@ class LargeBench(Bench):
         self.rng = random.Random(12)
         self.held = self.keys.inprogress("q", IDENTITY)
 
-    def deliveries_of(self) -> FakeDeliveries:
+    def jobs_of(self) -> FakeJobs:
         return Ending()
 
     async def push(self, *sizes: int) -> list[bytes]:
@@ -329,15 +329,15 @@ class LargeBench(Bench):
 
     async def running(self, number: int) -> list[bytes]:
         """The jobs that run, once there are so many, and Redis has the outcomes of all others."""
-        running = self.deliveries.by_queue.setdefault("q", [])
-        await async_wait_for(lambda: len(self.deliveries.raws("q")) == number and not self.outbox)
+        running = self.jobs.by_queue.setdefault("q", [])
+        await async_wait_for(lambda: len(self.jobs.raws("q")) == number and not self.outbox)
         assert Counter(await self.redis.lrange(self.held, 0, -1)) == Counter(running)
-        return self.deliveries.raws("q")
+        return self.jobs.raws("q")
 
     def end(self, raw: bytes, outcome: Outcome = DONE) -> None:
-        assert isinstance(self.deliveries, Ending)
+        assert isinstance(self.jobs, Ending)
         self.outbox.settle(delivery(raw), Report(outcome))
-        self.deliveries.end(raw)
+        self.jobs.end(raw)
 
 
 large_bench = bench_fixture(LargeBench)
@@ -358,7 +358,7 @@ async def test_large_jobs_are_settled_in_any_order_while_others_change_their_lis
         return result
 
     monkeypatch.setattr(watching, "exchange_watched", counted)
-    bench.deliveries.free = 6
+    bench.jobs.free = 6
     await bench.push(*[40_000] * 60)
     bench.start(bench.fetcher.run())
     dead = 0
@@ -380,14 +380,14 @@ async def test_large_jobs_are_settled_in_any_order_while_others_change_their_lis
 
 async def test_no_large_job_is_taken_under_a_lost_identity(large_bench: LargeBench) -> None:
     bench = large_bench
-    bench.deliveries.free = 3
+    bench.jobs.free = 3
     await bench.push(*[40_000] * 9)
     bench.start(bench.fetcher.run())
     running = await bench.running(3)
     bench.end(running[0])
     await bench.running(3)
     await bench.redis.set(bench.keys.tombstone(IDENTITY), 1)
-    bench.end(bench.deliveries.raws("q")[0])
+    bench.end(bench.jobs.raws("q")[0])
     await async_wait_for(lambda: bench.lost == [IDENTITY])
     # The script settles an outcome nevertheless, if the list has its job, but nothing is taken.
     assert await bench.redis.llen(bench.held) == 2
@@ -408,13 +408,13 @@ async def test_an_exchange_takes_few_large_jobs_and_many_small_ones(
 
     monkeypatch.setattr(Fetcher, "_start", counted)
     await bench.push(*[400_000] * 17, *[100] * 19)
-    bench.deliveries.free = 12
+    bench.jobs.free = 12
     bench.start(bench.fetcher.run())
     await bench.running(12)
-    bench.deliveries.free = 12
+    bench.jobs.free = 12
     bench.fetcher.wake()
     await bench.running(24)
-    bench.deliveries.free = 12
+    bench.jobs.free = 12
     bench.fetcher.wake()
     await bench.running(36)
     # 2 MB at most, if the next jobs are like the last ones.
@@ -426,9 +426,9 @@ async def test_while_nothing_can_be_settled_nothing_is_fetched(bench: Bench) -> 
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.health.troubles == {"fetcher q": ["UNREGISTERED"]})
-    assert bench.deliveries.jobs == []
+    assert bench.jobs.delivered == []
     await bench.redis.hset(bench.keys.owners, IDENTITY, '["q"]')
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
 
 
 async def check_that_it_asks_once_registered(bench: Bench) -> None:
@@ -437,12 +437,12 @@ async def check_that_it_asks_once_registered(bench: Bench) -> None:
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
     bench.fetcher.move_to(new)
     await bench.fetcher._round()
-    assert (bench.health.troubles, bench.deliveries.jobs) == ({}, [])
+    assert (bench.health.troubles, bench.jobs.delivered) == ({}, [])
     await bench.redis.hset(bench.keys.owners, new, '["q"]')
     bench.start(bench.fetcher.run())
     bench.registered.add(new)
     bench.fetcher.wake()
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
 
 
 async def test_a_new_identity_asks_for_nothing_until_it_is_registered(bench: Bench) -> None:
@@ -455,11 +455,11 @@ async def test_a_fetcher_that_is_made_before_the_registration_waits_for_it(bench
     await bench.redis.hdel(bench.keys.owners, IDENTITY)
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
     await bench.fetcher._round()
-    assert (bench.health.troubles, bench.deliveries.jobs) == ({}, [])
+    assert (bench.health.troubles, bench.jobs.delivered) == ({}, [])
     await bench.prepare()
     bench.registered.add(IDENTITY)
     await bench.fetcher._round()
-    assert bench.deliveries.jobs == [b"job"]
+    assert bench.jobs.delivered == [b"job"]
 
 
 async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_there_again(
@@ -503,7 +503,7 @@ async def test_a_fetcher_that_stops_looks_for_no_strays(
     bench.fetcher.fetch("q" if stops_after > 0 else ())
     await bench.fetcher.adopt()
     await bench.fetcher.adopt()
-    assert (questions, bench.deliveries.jobs) == (asked, [])
+    assert (questions, bench.jobs.delivered) == (asked, [])
 
 
 async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
@@ -528,8 +528,8 @@ async def test_quiet_waits_for_an_exchange_that_may_still_take_jobs(
     await bench.redis.lpush(bench.keys.queue("q"), b"early")
     sent.set()
     await quiet
-    assert bench.deliveries.jobs == [b"early"]
-    bench.deliveries.free = 1
+    assert bench.jobs.delivered == [b"early"]
+    bench.jobs.free = 1
     await bench.redis.lpush(bench.keys.queue("q"), b"late")
     bench.outbox.changed.set()
     await asyncio.sleep(0)
@@ -550,7 +550,7 @@ async def test_its_end_waits_for_the_reply_and_no_other_exchange_begins(
         return await exchange(inprogress, link, batch, *args)
 
     monkeypatch.setattr(InProgress, "exchange", slow)
-    bench.deliveries.free = 0
+    bench.jobs.free = 0
     await bench.redis.lpush(bench.keys.inprogress("q", IDENTITY), b"earlier", b"later")
     bench.outbox.settle(delivery(b"earlier"), Report(DONE))
     run = bench.start(bench.fetcher.run())
@@ -584,7 +584,7 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
         if executed:
             await exchange(inprogress, link, batch, *args)
             # A move that waits gets the job now.
-            await async_wait_for(lambda: not bench.waiter.blocked or bench.deliveries.jobs)
+            await async_wait_for(lambda: not bench.waiter.blocked or bench.jobs.delivered)
         raise RedisUnavailableError("the reply is lost")
 
     monkeypatch.setattr(InProgress, "exchange", lose_the_first)
@@ -594,8 +594,8 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
     await bench.redis.lpush(held, b"job")
     bench.outbox.hand_back([delivery(b"job")])
     await async_wait_for(lambda: lost and not bench.outbox)
-    await async_wait_for(lambda: bench.deliveries.jobs, message="it comes again, as no other server wants it")
-    assert bench.deliveries.jobs == [b"job"]
+    await async_wait_for(lambda: bench.jobs.delivered, message="it comes again, as no other server wants it")
+    assert bench.jobs.delivered == [b"job"]
     assert await bench.redis.lrange(held, 0, -1) == [b"job"]
     assert await bench.redis.lrange(queue, 0, -1) == []
 

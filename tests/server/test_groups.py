@@ -41,12 +41,12 @@ class Bench(test_fetcher.Bench):
 
     def end(self, queue: str, raw: bytes, outcome: Outcome = DONE) -> None:
         """Settle a job that was delivered."""
-        jobs = self.deliveries.by_queue[queue]
+        jobs = self.jobs.by_queue[queue]
         self.outbox.settle(delivery(jobs.pop(jobs.index(raw)), queue), Report(outcome))
 
     async def runs(self, free: int = 1) -> None:
         """Run the fetcher for so many idle workers, until it waits in all queues."""
-        self.deliveries.free = free
+        self.jobs.free = free
         self.start(self.fetcher.run())
         await async_wait_for(lambda: self.blocked() == "abc")
 
@@ -68,13 +68,13 @@ async def test_a_strict_group_empties_its_first_queue_first(bench: Bench) -> Non
     await bench.push("c", b"c1", b"c2")
     await bench.push("a", b"a1", b"a2")
     await bench.push("b", b"b1")
-    bench.deliveries.free = 0
+    bench.jobs.free = 0
     bench.start(bench.fetcher.run())
     for free, jobs in ((1, [b"a1"]), (3, [b"a2", b"b1", b"c1"])):
-        bench.deliveries.jobs.clear()
-        bench.deliveries.free = free
+        bench.jobs.delivered.clear()
+        bench.jobs.free = free
         bench.outbox.changed.set()
-        await async_wait_for(partial(operator.eq, bench.deliveries.jobs, jobs))
+        await async_wait_for(partial(operator.eq, bench.jobs.delivered, jobs))
     assert bench.blocked() == ""
     assert await bench.waiting("c") == [b"c2"]
 
@@ -83,9 +83,9 @@ async def test_a_reload_changes_the_order(bench: Bench) -> None:
     for queue in "abc":
         await bench.push(queue, queue.encode())
     bench.fetcher.use(Group("g", {"c": 1, "a": 1, "b": 1}, True, 1, 1, "process"))
-    bench.deliveries.free = 2
+    bench.jobs.free = 2
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"c", b"a"])
 
 
 async def test_a_reload_removes_the_limits_of_a_queue_that_is_next(
@@ -107,9 +107,9 @@ async def test_a_reload_removes_the_limits_of_a_queue_that_is_next(
     for queue in "abc":
         await bench.push(queue, queue.encode())
     bench.fetcher.use(before)
-    bench.deliveries.free = 4
+    bench.jobs.free = 4
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: sorted(bench.deliveries.jobs) == [b"a", b"b", b"c"])
+    await async_wait_for(lambda: sorted(bench.jobs.delivered) == [b"a", b"b", b"c"])
 
 
 async def test_weights_are_the_chances_to_be_asked_first(weighted: WeightedBench) -> None:
@@ -129,19 +129,19 @@ async def test_a_job_ends_the_wait_of_its_queue_and_the_others_wait_on_while_a_w
     await bench.runs(free=2)
     await bench.push("b", b"b1")
     await async_wait_for(lambda: bench.waiters["b"]._moves == 2)
-    assert bench.deliveries.by_queue == {"b": [b"b1"]}
+    assert bench.jobs.by_queue == {"b": [b"b1"]}
     assert (bench.waiters["a"]._moves, bench.waiters["c"]._moves) == (1, 1)
 
 
 async def test_no_queue_waits_while_no_worker_is_idle(bench: Bench) -> None:
     await bench.runs()
     await bench.push("b", b"b1")
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"b1"] and bench.blocked() == "")
+    await async_wait_for(lambda: bench.jobs.delivered == [b"b1"] and bench.blocked() == "")
     await bench.push("a", b"a1")
     await bench.push("c", b"c1")
-    bench.deliveries.free = 1
+    bench.jobs.free = 1
     bench.outbox.settle(delivery(b"b1", "b"), Report(DONE))
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"b1", b"a1"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"b1", b"a1"])
     assert await bench.waiting("c") == [b"c1"]
     assert await bench.redis.llen(bench.keys.inprogress("b", IDENTITY)) == 0
 
@@ -152,7 +152,7 @@ async def test_jobs_that_several_queues_bring_at_once_are_all_delivered(bench: B
         for queue in "abc":
             pipe.lpush(bench.keys.queue(queue), queue)
         await pipe.execute()
-    await async_wait_for(lambda: sorted(bench.deliveries.jobs) == [b"a", b"b", b"c"])
+    await async_wait_for(lambda: sorted(bench.jobs.delivered) == [b"a", b"b", b"c"])
     await async_wait_for(lambda: bench.blocked() == "")
     for queue in "abc":
         assert await bench.redis.llen(bench.keys.inprogress(queue, IDENTITY)) == 1
@@ -165,16 +165,16 @@ async def test_a_paused_queue_is_passed_over(bench: Bench) -> None:
     assert bench.blocked() == "ac"
     for queue in "bca":
         await bench.push(queue, queue.encode())
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"c", b"a"])
     assert await bench.waiting("b") == [b"b"]
     bench.fetcher.fetch("abc")
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"c", b"a", b"b"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"c", b"a", b"b"])
 
 
 @pytest.mark.fault("R8")
 async def test_a_queue_of_the_wrong_type_stops_alone_and_is_mended(bench: Bench) -> None:
     await bench.redis.set(bench.keys.queue("b"), "no list")
-    bench.deliveries.free = 5
+    bench.jobs.free = 5
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.health.troubles == {"fetcher b": ["WRONGTYPE"]})
     await async_wait_for(lambda: bench.blocked() == "ac")
@@ -184,15 +184,15 @@ async def test_a_queue_of_the_wrong_type_stops_alone_and_is_mended(bench: Bench)
     bench.outbox.settle(delivery(b"b1", "b"), Report(REQUEUE))
     bench.outbox.settle(delivery(b"c0", "c"), Report(DONE))
     await bench.push("c", b"c1")
-    await async_wait_for(lambda: len(bench.outbox) == 1 and bench.deliveries.jobs == [b"c1"])
+    await async_wait_for(lambda: len(bench.outbox) == 1 and bench.jobs.delivered == [b"c1"])
     await bench.redis.delete(bench.keys.queue("b"))
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"c1", b"b1"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"c1", b"b1"])
     await async_wait_for(lambda: bench.health.troubles == {} and not bench.outbox)
 
 
 async def test_strays_of_each_queue_are_adopted_after_two_checks(bench: Bench) -> None:
     await bench.runs(free=9)
-    bench.deliveries.deliver("a", b"same")
+    bench.jobs.deliver("a", b"same")
     await bench.redis.lpush(bench.keys.inprogress("a", IDENTITY), b"same")
     for queue, stray in (("b", b"same"), ("c", b"c"), ("c", b"c")):
         await bench.redis.lpush(bench.keys.inprogress(queue, IDENTITY), stray)
@@ -200,15 +200,15 @@ async def test_strays_of_each_queue_are_adopted_after_two_checks(bench: Bench) -
     # The moves that were under way must have their replies before the second check.
     await async_wait_for(lambda: bench.waiters["b"]._moves > 1 and bench.waiters["c"]._moves > 1)
     await bench.fetcher.adopt()
-    assert bench.deliveries.by_queue == {"a": [b"same"], "b": [b"same"], "c": [b"c", b"c"]}
+    assert bench.jobs.by_queue == {"a": [b"same"], "b": [b"same"], "c": [b"c", b"c"]}
 
 
 async def test_everything_is_given_back_to_its_own_queue(bench: Bench) -> None:
     for queue in "abc":
         await bench.push(queue, queue.encode())
-    bench.deliveries.free = 3
+    bench.jobs.free = 3
     task = bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: len(bench.deliveries.jobs) == 3)
+    await async_wait_for(lambda: len(bench.jobs.delivered) == 3)
     task.cancel()
     assert await bench.fetcher.give_back() == 3
     assert [await bench.waiting(queue) for queue in "abc"] == [[b"a"], [b"b"], [b"c"]]
@@ -217,10 +217,10 @@ async def test_everything_is_given_back_to_its_own_queue(bench: Bench) -> None:
 @pytest.mark.fault("H5")
 async def test_jobs_that_are_handed_back_keep_their_order_and_are_not_taken_at_once(bench: Bench) -> None:
     await bench.push("a", b"1", b"2", b"3", b"4")
-    bench.deliveries.free = 3
+    bench.jobs.free = 3
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"1", b"2", b"3"])
-    bench.deliveries.free = 0
+    await async_wait_for(lambda: bench.jobs.delivered == [b"1", b"2", b"3"])
+    bench.jobs.free = 0
     bench.outbox.hand_back([delivery(b"2", "a"), delivery(b"3", "a")])
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.waiting("a") == [b"2", b"3", b"4"]
@@ -243,7 +243,7 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench
     bench.fetcher._inprogress.exchange = noted  # type: ignore[assignment, method-assign]
     bench.outbox.hand_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
     # In the next exchange, for there are idle workers.
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"b1", b"b2"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"b1", b"b2"])
     assert exchanges[:2] == [([], 2), (["b"], 0)]
 
 
@@ -265,10 +265,10 @@ async def test_large_jobs_are_settled_by_less_than_their_bytes(bench: Bench) -> 
     jobs = [large(n) for n in range(6)]
     await bench.push("a", *jobs)
     await bench.push("b", b"small")
-    bench.deliveries.free = 7
+    bench.jobs.free = 7
     sent = _sizes(bench)
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: len(bench.deliveries.jobs) == 7)
+    await async_wait_for(lambda: len(bench.jobs.delivered) == 7)
     for raw in (*jobs[3:], b"small", *jobs[:3]):
         bench.end("b" if raw == b"small" else "a", raw, Outcome(Fate.RETRY, at=len(bench.outbox)))
     await async_wait_for(lambda: not bench.outbox)
@@ -281,10 +281,10 @@ async def test_two_large_jobs_that_differ_in_one_byte_are_settled_by_all_their_b
     one = large(1)
     twin = one[:25_001] + b"y" + one[25_002:]
     await bench.push("a", one, twin)
-    bench.deliveries.free = 2
+    bench.jobs.free = 2
     sent = _sizes(bench)
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: len(bench.deliveries.jobs) == 2)
+    await async_wait_for(lambda: len(bench.jobs.delivered) == 2)
     # The one that was fetched last ends first.
     bench.end("a", twin)
     await async_wait_for(lambda: not bench.outbox)
@@ -298,7 +298,7 @@ async def test_two_large_jobs_that_differ_in_one_byte_are_settled_by_all_their_b
 async def test_a_large_job_is_settled_by_all_its_bytes_beside_a_stray(bench: Bench) -> None:
     await bench.push("a", large(1))
     bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: bench.deliveries.jobs == [large(1)])
+    await async_wait_for(lambda: bench.jobs.delivered == [large(1)])
     stray = large(1)[:25_001] + b"y" + large(1)[25_002:]
     held = bench.keys.inprogress("a", IDENTITY)
     await bench.redis.rpush(held, stray)
@@ -312,7 +312,7 @@ async def test_a_large_outcome_without_a_reply_is_sent_again_with_all_its_bytes(
 ) -> None:
     await bench.push("a", large(1))
     task = bench.start(bench.fetcher.run())
-    await async_wait_for(lambda: bench.deliveries.jobs == [large(1)])
+    await async_wait_for(lambda: bench.jobs.delivered == [large(1)])
     send = bench.link.execute_command
 
     async def lose(*command: Any, **options: Any) -> object:

@@ -22,7 +22,7 @@ from pyworkers.ipc.jobsocket import LARGE
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.limits import Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.requests import Requests
@@ -126,7 +126,7 @@ async def test_a_job_that_was_often_taken_back_is_not_charged_with_the_death_of_
         wait_for(lambda: state(pid) == "T", message="it is stopped")
         raw = crew.deliver("j")
         for _ in range(5):
-            assert crew.deliveries.hand_out.take_back(lambda _: False) == []
+            assert crew.jobs.take_back(lambda _: False) == []
         os.kill(pid, signal.SIGCONT)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
@@ -164,7 +164,7 @@ async def test_a_worker_that_is_stopped_before_the_claim_and_goes_on_runs_its_jo
         stopped, _ = await fired.wait()
         wait_for(lambda: state(stopped) == "T", message="it is stopped")
         # Two looks, the first of which takes place after a second.
-        await async_wait_for(lambda: crew.deliveries.hand_out._missing.any, message="it is missing")
+        await async_wait_for(lambda: crew.jobs._missing.any, message="it is missing")
         os.kill(stopped, signal.SIGCONT)
         [(_, report)] = await crew.outcomes(1)
         assert report.outcome == DONE
@@ -179,11 +179,11 @@ async def test_a_job_whose_outcome_is_not_read_yet_is_not_missing(tmp_path: Path
         crew.deliver("a"), crew.deliver("b", **{"class": "Meet"})
         # Without the loop, so that the outcome of the first stays in the pipe.
         wait_for(lambda: worker.claims() == [2], message="it has claimed the second job")
-        hand_out = crew.deliveries.hand_out
-        hand_out.died("was killed by SIGKILL")
-        hand_out._look()
+        jobs = crew.jobs
+        jobs.died("was killed by SIGKILL")
+        jobs._look()
         time.sleep(0.6)
-        hand_out._look()
+        jobs._look()
         crew.let_go("b")
         await crew.outcomes(2)
         assert [jid for jid, _, _ in runs(crew)] == ["a", "b"]
@@ -196,17 +196,17 @@ async def test_each_job_runs_once_while_others_are_taken_back_and_cancelled(tmp_
     async with a_crew(tmp_path, RECORD, concurrency=4) as crew:
         await crew.free(4)
         total, delivered = 3000, 0
-        hand_out, taken_back, cancelled = crew.deliveries.hand_out, 0, set()
+        jobs, taken_back, cancelled = crew.jobs, 0, set()
         cancellations = Cancellations()
-        requests = Requests(crew.workers, crew.deliveries, cancellations)
+        requests = Requests(crew.workers, crew.jobs, cancellations)
         while len(crew.settled) < total:
             for number in range(delivered, min(total, delivered + rng.randrange(40))):
                 crew.deliver(str(number))
                 delivered = number + 1
-            for job in hand_out.take_back(lambda _: rng.random() < 0.2):
-                hand_out.offer(job)
+            for job in jobs.take_back(lambda _: rng.random() < 0.2):
+                jobs._offer(job)
                 taken_back += 1
-            waiting = [job for job in hand_out.open.values() if rng.random() < 0.01]
+            waiting = [job for job in jobs.offered.values() if rng.random() < 0.01]
             for job in waiting:
                 job.cancel(f"number {job.number}")
                 cancelled.add(job.raw)
@@ -245,11 +245,11 @@ async def test_a_cancelled_job_that_is_not_claimed_yet_is_asked_once_it_is(
         crew.deliver("j", **{"class": "Meet"})
         stopped, _ = await fired.wait()
         calls: Counter[str] = Counter()
-        for owner, name in ((Deliveries, "take_back"), (Requests, "_request")):
+        for owner, name in ((Jobs, "take_back"), (Requests, "_request")):
             count_calls(monkeypatch, calls, owner, name)
-        [job] = crew.deliveries.jobs()
+        [job] = crew.jobs.jobs()
         job.cancel("j")
-        Requests(crew.workers, crew.deliveries, Cancellations())._cancel([job])
+        Requests(crew.workers, crew.jobs, Cancellations())._cancel([job])
         await async_wait_for(lambda: calls["_request"] > 3)
         assert calls["take_back"] == 1
         os.kill(stopped, signal.SIGCONT)
@@ -266,7 +266,7 @@ async def test_what_stands_in_the_socket_is_given_back_together_and_in_order(tmp
         # Without the loop, so that no look takes place.
         time.sleep(0.06)
         newer = crew.deliver("newer")
-        crew.deliveries.hand_out._look()
+        crew.jobs._look()
         # The last one that is given back is popped first.
         assert crew.given_back == [newer, older]
 
@@ -280,8 +280,8 @@ async def test_the_time_in_the_socket_does_not_begin_again_when_other_jobs_are_t
         await crew.met("long")
         raw = crew.deliver("j")
         time.sleep(0.06)
-        crew.deliveries.hand_out.take_back(lambda _: False)
-        crew.deliveries.hand_out._look()
+        crew.jobs.take_back(lambda _: False)
+        crew.jobs._look()
         assert crew.given_back == [raw]
 
 
@@ -299,7 +299,7 @@ async def test_thousands_of_large_jobs_leave_no_descriptor(tmp_path: Path) -> No
         for start in range(0, total, 50):
             for number in range(start, start + 50):
                 crew.deliver(str(number), padding="x" * LARGE)
-            crew.deliveries.hand_out.take_back(lambda _: False)
+            crew.jobs.take_back(lambda _: False)
             await crew.outcomes(1 + start + 50)
         assert [descriptors(pid) for pid in (os.getpid(), *pids)] == before
         assert {report.outcome for _, report in crew.settled} == {DONE}
@@ -325,9 +325,9 @@ async def test_a_master_without_descriptors_sends_large_jobs_later_and_kills_no_
         monkeypatch.setattr(jobsocket, "memory_file", refuse)
         crew.deliver("large", padding="x" * LARGE)
         crew.deliver("small")
-        hand_out = crew.deliveries.hand_out
+        jobs = crew.jobs
         for _ in range(10):
-            hand_out.take_back(lambda _: False)
+            jobs.take_back(lambda _: False)
         assert tries == 11
         # One timer for any number of refusals.
         began = asyncio.get_running_loop().time()
@@ -348,7 +348,7 @@ async def test_jobs_that_do_not_fit_into_the_socket_are_sent_later_and_in_order(
         names = [str(number) for number in range(1000)]
         for jid in names:
             crew.deliver(jid, padding="x" * 1000)
-        assert crew.deliveries.hand_out._unsent
+        assert crew.jobs._hand_out._unsent
         os.kill(pid, signal.SIGCONT)
         # Some may be given back and come again, in the order of their numbers.
         await crew.outcomes(1000)
@@ -412,7 +412,7 @@ async def test_a_job_that_is_taken_and_not_claimed_is_abandoned_with_its_worker(
         if leaving:
             crew.pool.resize([])
         crew.pool.abandon()
-        assert crew.deliveries.busy == 0
+        assert crew.jobs.busy == 0
         await async_wait_for(lambda: not process_alive(pid), stretched(2), "it is killed")
         assert runs(crew) == []
 
@@ -498,7 +498,7 @@ async def test_a_worker_without_descriptors_gives_a_large_job_back_and_is_replac
         raw, report = (await crew.outcomes(2))[1]
         assert (raw, report.outcome.fate) == (large, Fate.REQUEUE)
         await crew.free(1)
-        crew.deliveries.deliver("q", large)
+        crew.jobs.deliver("q", large)
         raw, report = (await crew.outcomes(3))[2]
         assert (raw, report.outcome) == (large, DONE)
         assert crew.ran_in("large") != crew.ran_in("leak")
@@ -514,8 +514,8 @@ async def test_room_that_a_look_finds_is_filled(tmp_path: Path, monkeypatch: pyt
         wait_for(lambda: state(pid) == "T", message="it is stopped")
         [leaving] = [worker for worker in crew.workers if worker.pid == pid]
         # As if it left: its job seems to wait for the other worker.
-        crew.deliveries.hand_out.withdraw(leaving)
-        assert crew.deliveries.free == 0
+        crew.jobs.withdraw(leaving)
+        assert crew.jobs.free == 0
         crew.rooms.clear()
         os.kill(pid, signal.SIGCONT)
         await crew.met("j")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Manifest
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import PassSlot
@@ -19,9 +20,9 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import Endings
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.requests import Requests
 from tests.helpers.asks import FakeAsks
@@ -68,9 +69,7 @@ class Table:
         )
         callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
         scheduling = Scheduling(crew, ReservedCpu((), float))
-        self.jobs = Deliveries(
-            crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks
-        )
+        self.jobs = Jobs(crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks)
         self.requests = Requests(crew, self.jobs, self.cancellations)
 
     def _settle(self, job: Delivery, report: Report) -> None:
@@ -91,14 +90,14 @@ class Table:
 async def table() -> AsyncIterator[Table]:
     table = Table()
     yield table
-    table.jobs.hand_out.close()
+    table.jobs.close()
 
 
 async def test_a_marked_job_is_known_while_it_is_kept_back_and_may_need_a_worker(table: Table) -> None:
     table.jobs.deliver("q", JOB)
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {JOB: 1})
     assert table.freed == 0
-    table.suspects.decide(lambda jobs, job: jobs.hold(job))
+    table.suspects.decide(lambda jobs, job: jobs.suspend(job))
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, 0, {JOB: 1})
     assert table.freed == 1
 
@@ -133,10 +132,10 @@ async def test_a_pause_gives_back_what_is_kept_back_and_nothing_else(table: Tabl
     for raw in (*jobs, BARE):
         table.jobs.deliver("q", raw)
     table.suspects.decide(lambda jobs, job: jobs.start(job))
-    table.suspects.decide(lambda jobs, job: jobs.hold(job))
-    table.jobs.give_back_kept({"other"})
+    table.suspects.decide(lambda jobs, job: jobs.suspend(job))
+    table.jobs.give_back_held({"other"})
     assert table.settled == []
-    table.jobs.give_back_kept({"q"})
+    table.jobs.give_back_held({"q"})
     assert (table.jobs.busy, table.suspects.kept) == (2, {})
     # The newest first, so that the oldest is popped first.
     assert table.settled == [("q", raw, Report(REQUEUE)) for raw in (jobs[2], jobs[1])]
@@ -183,20 +182,25 @@ FREED = Report(Outcome(Fate.REQUEUE, effects=FREES))
 def ask(table: Table, raw: bytes = BARE) -> None:
     """A worker has taken a job, and asks whether it may start."""
     table.jobs.deliver("q", raw)
-    [*_, number] = table.jobs.hand_out.open
+    if suspect := table.jobs.next_suspect():
+        ours, theirs = jobsocket.pair()
+        table.jobs.send_alone(suspect, ours)
+        ours.close()
+        theirs.close()
+    [*_, number] = table.jobs.offered
     table.jobs.asked(number, ASK)
 
 
 async def test_a_job_that_asks_is_known_and_keeps_its_room(table: Table) -> None:
     ask(table)
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {BARE: 1})
-    assert (table.jobs.hand_out.open, table.settled) == ({}, [])
+    assert (table.jobs.offered, table.settled) == ({}, [])
 
 
 async def test_a_job_that_may_start_is_handed_out_under_another_number(table: Table) -> None:
     ask(table)
     table.asks.grant()
-    [(number, job)] = table.jobs.hand_out.open.items()
+    [(number, job)] = table.jobs.offered.items()
     # That of the worker which has asked is still in its page.
     assert (number, job.kind, job.raw) == (2, PacketKind.GRANTED_RATED, BARE)
     table.jobs.ended(1, Report(DONE))
@@ -224,7 +228,7 @@ async def test_a_cancelled_job_frees_its_slots(table: Table, granted: bool) -> N
 
 async def test_a_job_that_is_cancelled_before_it_asks_does_not_ask(table: Table) -> None:
     table.jobs.deliver("q", BARE)
-    [job] = table.jobs.hand_out.open.values()
+    [job] = table.jobs.offered.values()
     job.cancel("j")
     table.jobs.asked(job.number, ASK)
     assert [report.outcome.fate for _, _, report in table.settled] == [Fate.CANCELLED]
@@ -243,7 +247,7 @@ async def test_a_stop_gives_back_a_job_with_its_slots(table: Table, granted: boo
 async def test_a_job_that_asks_during_a_stop_stays_in_the_list(table: Table) -> None:
     table.jobs.deliver("q", BARE)
     # A worker takes it.
-    [job] = table.jobs.hand_out._drain()
+    [job] = table.jobs._drain()
     table.jobs.give_back()
     table.jobs.asked(job.number, ASK)
     assert (table.settled, table.jobs.busy, table.asks.kept) == ([], 0, {})
@@ -251,14 +255,14 @@ async def test_a_job_that_asks_during_a_stop_stays_in_the_list(table: Table) -> 
 
 async def test_a_pause_gives_back_a_job_that_asks(table: Table) -> None:
     ask(table)
-    table.jobs.give_back_kept({"q"})
+    table.jobs.give_back_held({"q"})
     assert (table.settled, table.jobs.busy, table.asks.kept) == ([("q", BARE, FREED)], 0, {})
 
 
 async def test_a_job_that_is_lost_with_its_worker_frees_its_slots(table: Table) -> None:
     ask(table)
     table.asks.grant()
-    table.jobs.lost(list(table.jobs.hand_out.open.values()), Failure("WorkerLost", "died", crashed=True))
+    table.jobs.lost(list(table.jobs.offered.values()), Failure("WorkerLost", "died", crashed=True))
     [(_, raw, report)] = table.settled
     assert (raw, report.outcome.fate, report.outcome.effects) == (BARE, Fate.RETRY, FREES)
 

@@ -12,11 +12,11 @@ from pyworkers.store.flow import ordered
 from tests.helpers.bench import bench_fixture
 from tests.helpers.support import async_wait_for
 from tests.server import test_fetcher
-from tests.server.test_fetcher import FakeDeliveries
+from tests.server.test_fetcher import FakeJobs
 
 
-class FencedDeliveries(FakeDeliveries):
-    """As ``FakeDeliveries``, with the fencing token."""
+class FencedJobs(FakeJobs):
+    """As ``FakeJobs``, with the fencing token."""
 
     fence = 0
 
@@ -29,8 +29,8 @@ class Bench(test_fetcher.Bench):
 
     make = OrderedFetcher
 
-    def deliveries_of(self) -> FakeDeliveries:
-        return FencedDeliveries()
+    def jobs_of(self) -> FakeJobs:
+        return FencedJobs()
 
 
 bench = bench_fixture(Bench)
@@ -53,9 +53,9 @@ async def test_a_pause_that_ends_before_the_server_reads_it_delays_no_job(
     bench.start(bench.fetcher.run())
     bench.outbox.changed.set()
     await async_wait_for(lambda: len(takes) >= 3, message="it asks again while the queue is paused")
-    assert bench.deliveries.jobs == []
+    assert bench.jobs.delivered == []
     await bench.redis.srem(bench.keys.paused, "q")
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"])
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
 
 
 async def test_a_server_that_stands_by_says_how_long_the_lease_of_the_active_one_lasts(bench: Bench) -> None:
@@ -71,7 +71,7 @@ async def test_a_server_that_stands_by_says_how_long_the_lease_of_the_active_one
     assert left == sorted(left, reverse=True) and 0 < left[0] <= 1
     await bench.redis.delete(bench.keys.inprogress("q", other))
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
-    await async_wait_for(lambda: bench.deliveries.jobs == [b"job"], message="this server is active")
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"], message="this server is active")
 
 
 async def test_a_new_identity_asks_for_nothing_until_it_is_registered(bench: Bench) -> None:

@@ -30,9 +30,9 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool.cpus.reserved import ReservedCpu
 from pyworkers.server.pool.cpus.scheduling import Scheduling
 from pyworkers.server.pool.crew import Crew as Workers
-from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import Endings
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
@@ -87,7 +87,7 @@ class Crew:
     """A pool with one fork server after the other, and what it told its owner."""
 
     pool: Pool
-    deliveries: Deliveries
+    jobs: Jobs
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class Crew:
         if report.outcome is REQUEUE:
             # It comes back from its queue.
             self.given_back.append(job.raw)
-            asyncio.get_running_loop().call_soon(self.deliveries.deliver, job.queue, job.raw)
+            asyncio.get_running_loop().call_soon(self.jobs.deliver, job.queue, job.raw)
         else:
             self.settled.append((job.raw, report))
 
@@ -137,28 +137,28 @@ class Crew:
         self.endings = Endings(self._settle, self._hand_back, losses, lambda _: None)
         self.workers = Workers()
         self.asks = FakeAsks()
-        self.deliveries = Deliveries(
+        self.jobs = Jobs(
             self.workers,
             Scheduling(self.workers, ReservedCpu((), float)),
             self.endings,
             Cancellations(),
             FakeSuspects(),
             self.asks,
-            lambda: self.rooms.append(self.deliveries.free),
+            lambda: self.rooms.append(self.jobs.free),
             lambda: self.pool.run_suspects(),
             lambda: self.pool.drain(),
             lambda job, effects: self.notes.append((job.raw, tuple(effects))),
             self.limits,
         )
-        self.pool = Pool("q", spawner, self.workers, self.deliveries, self.failing.append, self.limits)
+        self.pool = Pool("q", spawner, self.workers, self.jobs, self.failing.append, self.limits)
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
         raw = json.dumps({"class": "Any", "args": [], "jid": jid, "queue": "q", **fields}).encode()
-        self.deliveries.deliver("q", raw)
+        self.jobs.deliver("q", raw)
         return raw
 
     async def free(self, count: int) -> None:
-        await async_wait_for(lambda: self.deliveries.free == count, message=f"{count} idle workers")
+        await async_wait_for(lambda: self.jobs.free == count, message=f"{count} idle workers")
 
     async def outcomes(self, count: int, timeout: float = PATIENCE_S) -> list[tuple[bytes, Report]]:
         """The first outcomes, once there are so many; no more must have come."""
@@ -225,8 +225,8 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
     async with a_crew(tmp_path, code, concurrency=2) as crew:
         await crew.free(2)
         good, bad = crew.deliver("good"), crew.deliver("bad")
-        assert (crew.deliveries.free, crew.deliveries.busy) == (0, 2)
-        assert crew.deliveries.known("q") == {good: 1, bad: 1}
+        assert (crew.jobs.free, crew.jobs.busy) == (0, 2)
+        assert crew.jobs.known("q") == {good: 1, bad: 1}
         [first], [second] = await crew.met("good"), await crew.met("bad")
         assert first != second
         assert sorted(crew.pool.pids().items()) == sorted({first: "busy", second: "busy"}.items())
@@ -238,7 +238,7 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
         raw, report = (await crew.outcomes(2))[1]
         assert (raw, report.outcome.fate, report.outcome.crashed) == (bad, Fate.RETRY, False)
         assert json.loads(report.outcome.payload)["error_message"] == "no"
-        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known("q")) == (2, 0, {})
+        assert (crew.jobs.free, crew.jobs.busy, crew.jobs.known("q")) == (2, 0, {})
 
 
 @linux_only
@@ -328,7 +328,7 @@ async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(tmp_path
         assert (await crew.outcomes(1))[0][1].outcome == DONE
         await async_wait_for(lambda: crew.pool.empty, message="it left")
         assert worker.state is State.GONE
-        assert list(crew.deliveries.known("q")) == [waiting]
+        assert list(crew.jobs.known("q")) == [waiting]
         assert len(crew.settled) == 1
 
 
@@ -339,7 +339,7 @@ async def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_pa
         os.kill(pid, signal.SIGKILL)
         await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
         raw = crew.deliver("j")
-        assert (crew.deliveries.free, crew.deliveries.busy, crew.deliveries.known("q")) == (-1, 1, {raw: 1})
+        assert (crew.jobs.free, crew.jobs.busy, crew.jobs.known("q")) == (-1, 1, {raw: 1})
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
 
@@ -418,7 +418,7 @@ async def test_resizing_starts_and_dismisses_workers_but_ends_no_job(tmp_path: P
         busy = await crew.met("job", 2)
         crew.pool.resize([1] * 1)
         await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="the idle one left")
-        assert crew.deliveries.free == 0
+        assert crew.jobs.free == 0
         assert sorted(crew.pool.pids().values()) == ["busy", "leaving"]
         crew.let_go("job")
         assert {report.outcome for _, report in await crew.outcomes(2)} == {DONE}
@@ -445,7 +445,7 @@ async def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_
         [pid] = await crew.met("long")
         old = crew.spawners[0]
         await crew.use(code.replace("VERSION", "new"), concurrency=2)
-        await async_wait_for(lambda: crew.deliveries.free == 2, message="two workers with the new code")
+        await async_wait_for(lambda: crew.jobs.free == 2, message="two workers with the new code")
         await async_wait_for(lambda: len(crew.pool.pids()) == 3, message="the old idle one left")
         assert crew.pool.pids()[pid] == "leaving"
         unused = asyncio.create_task(old.unused())
@@ -458,7 +458,7 @@ async def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_
         errors = [json.loads(raw)["jid"] for raw, _ in crew.settled]
         assert errors == ["next", "long"]
         await asyncio.wait_for(unused, PATIENCE_S)
-        assert len(crew.pool.pids()) == crew.deliveries.free == 2
+        assert len(crew.pool.pids()) == crew.jobs.free == 2
 
 
 async def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> None:
@@ -490,11 +490,11 @@ async def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(tmp_path: 
         close_garbage()
         before = descriptors(os.getpid()), descriptors(server)
         for number in range(200):
-            await async_wait_for(lambda: crew.deliveries.free > 0, message="a worker is free")
+            await async_wait_for(lambda: crew.jobs.free > 0, message="a worker is free")
             crew.deliver(str(number))
         await crew.outcomes(200)
         # So many short jobs are followed by some that are fetched ahead.
-        await async_wait_for(lambda: crew.deliveries.free >= 4, message="4 idle workers")
+        await async_wait_for(lambda: crew.jobs.free >= 4, message="4 idle workers")
         await async_wait_for(lambda: len(crew.pool.pids()) == 4, message="the retired are gone")
         # The fork server may have held the pipes of the last worker, before and now.
         await async_wait_for(lambda: descriptors(os.getpid()) <= before[0], message="no descriptor here")
@@ -522,7 +522,7 @@ async def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) ->
         large = crew.deliver("large", args=["x" * (10 << 20)], unknown="kept")
         small = crew.deliver("small")
         await asyncio.sleep(0)
-        assert (crew.settled, crew.deliveries.busy) == ([], 2)
+        assert (crew.settled, crew.jobs.busy) == ([], 2)
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
         outcomes = {raw: report.outcome for raw, report in await crew.outcomes(2)}
@@ -586,7 +586,7 @@ async def test_a_start_without_descriptors_is_tried_again(
         try:
             crew.pool.resize([1] * 2)
             assert len(crew.pool.pids()) == 1
-            assert crew.deliveries.free == 1
+            assert crew.jobs.free == 1
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for fd in fillers:
@@ -894,7 +894,7 @@ async def test_idle_workers_stay_while_no_fork_server_can_replace_them(tmp_path:
         await crew.free(1)
         crew.spawners[0].kill()
         crew.pool.replace_idle()
-        assert crew.deliveries.free == 1
+        assert crew.jobs.free == 1
         raw = crew.deliver("j")
         assert await crew.outcomes(1) == [(raw, crew.settled[0][1])]
 
@@ -932,7 +932,7 @@ async def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported
         wait_for(lambda: _unread(crew.pool) > 0, message="its outcome is in the pipe")
         crew.pool.abandon()
         assert [(raw, report.outcome) for raw, report in crew.settled] == [(done, DONE)]
-        assert crew.deliveries.known("q") == {}
+        assert crew.jobs.known("q") == {}
         await async_wait_for(lambda: crew.pool.abandoned == 0, message="its process is gone")
         assert not process_alive(runner)
         await crew.free(2)
@@ -965,7 +965,7 @@ async def test_a_job_that_ends_while_others_are_killed_is_not_forgotten(
             patch.setattr(proc, "kill_tree", kill_late)
             crew.pool.abandon()
         assert [(raw, report.outcome) for raw, report in crew.settled] == [(late, DONE)]
-        assert crew.deliveries.busy == 0
+        assert crew.jobs.busy == 0
         await async_wait_for(lambda: crew.pool.abandoned == 0, message="the processes are gone")
         assert not process_alive(runner)
         await crew.free(2)
@@ -1033,10 +1033,10 @@ async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(tmp_path:
         crew.deliver("j")
         [pid] = await crew.met("long")
         for _ in range(3):
-            crew.deliveries.hand_out._look()
+            crew.jobs._look()
             await asyncio.sleep(0.01)
         assert process_alive(pid)
-        assert crew.deliveries.busy == 1
+        assert crew.jobs.busy == 1
 
 
 @linux_only
@@ -1117,8 +1117,8 @@ async def test_a_job_whose_process_died_before_runs_alone_where_several_share_on
         await crew.met("poison")
         assert crew.ran_in("common") == pid != crew.ran_in("poison")
         # It uses none of the room, and the other one waits, because the group has one process.
-        assert crew.deliveries.free == 1
-        assert crew.deliveries.busy == 3
+        assert crew.jobs.free == 1
+        assert crew.jobs.busy == 3
         await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="its own worker")
         crew.let_go("poison")
         await crew.met("next")
@@ -1143,9 +1143,9 @@ async def test_a_suspect_does_not_begin_once_a_stop_gives_jobs_back(tmp_path: Pa
         crew.deliver("b")
         [pid] = await crew.met("a")
         await crew.met("b")
-        crew.deliveries.give_back()
+        crew.jobs.give_back()
         os.kill(pid, signal.SIGKILL)
-        await async_wait_for(lambda: crew.deliveries.busy == 0, message="both are left to the stop")
+        await async_wait_for(lambda: crew.jobs.busy == 0, message="both are left to the stop")
         await crew.free(2)
         assert [worker.slots for worker in crew.workers] == [2]
         assert crew.settled == []
@@ -1166,7 +1166,7 @@ async def test_a_suspect_that_crashes_alone_is_charged(tmp_path: Path) -> None:
         raw = crew.deliver("poison", crash_count=2)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.fate, report.outcome.crashed) == (raw, Fate.DEAD, True)
-        await async_wait_for(lambda: crew.deliveries.busy == 0, message="its exhaustion hooks have run")
+        await async_wait_for(lambda: crew.jobs.busy == 0, message="its exhaustion hooks have run")
         await crew.free(2)
 
 
@@ -1194,7 +1194,7 @@ async def test_the_kill_of_a_cancelled_job_whose_worker_is_gone_does_nothing(tmp
         await crew.free(1)
         [worker] = crew.workers
         crew.deliver("j")
-        [job] = crew.deliveries.jobs()
+        [job] = crew.jobs.jobs()
         await crew.outcomes(1)
         worker.kill()
         await async_wait_for(lambda: worker.state is State.GONE, message="the worker is gone")

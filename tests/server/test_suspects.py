@@ -14,6 +14,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.protocol.suspects import field_of
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.suspects import Suspects
 from pyworkers.store.calls import Operation
 from pyworkers.store.store import Store
@@ -24,19 +25,19 @@ IDENTITY = "host:1:aaa"
 T = TypeVar("T")
 
 
-class FakeJobs:
+class FakeJobs(Jobs):
     """A table of jobs without workers."""
 
     def __init__(self) -> None:
         self.open: list[Delivery] = []
         self.held: list[Delivery] = []
-        self.started: list[Delivery] = []
+        self.begun: list[Delivery] = []
         self.condemned: list[tuple[Delivery, Failure]] = []
 
     def start(self, job: Delivery) -> None:
-        self.started.append(job)
+        self.begun.append(job)
 
-    def hold(self, job: Delivery) -> None:
+    def suspend(self, job: Delivery) -> None:
         self.held.append(job)
 
     def condemn(self, job: Delivery, failure: Failure) -> None:
@@ -101,11 +102,8 @@ bench = bench_fixture(Bench)
 async def test_a_job_of_one_dead_server_starts_at_once_and_so_does_one_without_an_entry(bench: Bench) -> None:
     entries = [None, "1 0", "1 0", "no entry", ""]
     jobs = [await bench.add(f"j{number}", entry) for number, entry in enumerate(entries)]
-    assert bench.suspects.unread(bench.jobs) == 5
-    assert bench.suspects.unread(bench.others) == 0
     await bench.suspects.look()
-    assert bench.jobs.started == jobs
-    assert bench.suspects.unread(bench.jobs) == 0
+    assert bench.jobs.begun == jobs
     assert await bench.noted() is None
 
 
@@ -116,18 +114,18 @@ async def test_suspects_of_all_queues_run_one_at_a_time_and_each_is_noted_before
     second = await bench.add("b", "4 2", bench.others)
     third = await bench.add("c", "2 0")
     await bench.suspects.look()
-    assert (bench.jobs.started, bench.others.started) == ([first], [])
+    assert (bench.jobs.begun, bench.others.begun) == ([first], [])
     assert (bench.jobs.held, bench.others.held) == ([first, third], [second])
     assert await bench.noted() == field_of(first.raw).encode()
     await bench.suspects.look()
-    assert (bench.jobs.started, bench.others.started) == ([first], [])
+    assert (bench.jobs.begun, bench.others.begun) == ([first], [])
     bench.end(first, Report(DONE))
     await bench.suspects.look()
-    assert (bench.jobs.started, bench.others.started) == ([first], [second])
+    assert (bench.jobs.begun, bench.others.begun) == ([first], [second])
     assert await bench.noted() == field_of(second.raw).encode()
     bench.end(second, Report(REQUEUE))
     await bench.suspects.look()
-    assert bench.jobs.started == [first, third]
+    assert bench.jobs.begun == [first, third]
     bench.end(third, Report(DONE))
     await bench.suspects.look()
     assert await bench.noted() is None
@@ -136,14 +134,14 @@ async def test_suspects_of_all_queues_run_one_at_a_time_and_each_is_noted_before
 async def test_the_next_suspect_starts_by_itself_when_one_ends(bench: Bench) -> None:
     bench.start(bench.suspects.run())
     first, second = await bench.add("a", "2 0"), await bench.add("b", "2 0")
-    await async_wait_for(lambda: bench.jobs.started == [first])
+    await async_wait_for(lambda: bench.jobs.begun == [first])
     bench.end(first, Report(DONE))
-    await async_wait_for(lambda: bench.jobs.started == [first, second])
+    await async_wait_for(lambda: bench.jobs.begun == [first, second])
     # Without an outcome: its server gives it back, or has lost its lease.
     third = await bench.add("c", "2 0")
     await async_wait_for(lambda: bench.jobs.held == [first, second, third])
     bench.jobs.open.remove(second)
-    await async_wait_for(lambda: bench.jobs.started == [first, second, third])
+    await async_wait_for(lambda: bench.jobs.begun == [first, second, third])
 
 
 async def test_a_job_that_is_responsible_for_three_deaths_does_not_start(bench: Bench) -> None:
@@ -153,19 +151,18 @@ async def test_a_job_that_is_responsible_for_three_deaths_does_not_start(bench: 
     [(condemned, failure)] = bench.jobs.condemned
     assert condemned is poison
     assert (failure.error_class, failure.fate, failure.crashed) == (WorkerLost.__name__, Fate.DEAD, True)
-    assert bench.jobs.started == [innocent]
+    assert bench.jobs.begun == [innocent]
 
 
 async def test_a_job_that_is_taken_back_does_not_start(bench: Bench) -> None:
     unread = await bench.add("a", "1 0")
     bench.suspects.drop(unread)
-    assert bench.suspects.unread(bench.jobs) == 0
     first, second, third = [await bench.add(name, "2 0") for name in "bcd"]
     await bench.suspects.look()
     bench.suspects.drop(second)
     bench.end(first, Report(DONE))
     await bench.suspects.look()
-    assert bench.jobs.started == [first, third]
+    assert bench.jobs.begun == [first, third]
 
 
 async def test_under_a_new_identity_the_note_is_made_again(bench: Bench) -> None:
@@ -177,7 +174,7 @@ async def test_under_a_new_identity_the_note_is_made_again(bench: Bench) -> None
     bench.identity = "host:1:bbb"
     third = await bench.add("c", "2 0")
     await bench.suspects.look()
-    assert bench.jobs.started == [first, third]
+    assert bench.jobs.begun == [first, third]
     assert await bench.noted() == field_of(third.raw).encode()
 
 
@@ -188,9 +185,9 @@ async def test_while_redis_is_unreachable_the_jobs_wait(bench: Bench, noting: bo
     bench.start(bench.suspects.run())
     await async_wait_for(lambda: bench.store.refused >= 3)
     assert bench.health.is_down
-    assert (bench.jobs.held, bench.jobs.started) == ([job] if noting else [], [])
+    assert (bench.jobs.held, bench.jobs.begun) == ([job] if noting else [], [])
     bench.store.away_after = None
-    await async_wait_for(lambda: bench.jobs.started == [job])
+    await async_wait_for(lambda: bench.jobs.begun == [job])
     assert await bench.noted() == field_of(job.raw).encode()
     assert not bench.health.is_down
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyworkers import logs
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
-from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.scripts import Commands
@@ -22,12 +22,10 @@ log = logs.get_logger()
 class Adoption:
     """Runs the strays of all queues of a group."""
 
-    def __init__(
-        self, link: Commands, sources: Sequence[Source], deliveries: Deliveries, outbox: Outbox
-    ) -> None:
+    def __init__(self, link: Commands, sources: Sequence[Source], jobs: Jobs, outbox: Outbox) -> None:
         self._link = link
         self._sources = sources
-        self._deliveries = deliveries
+        self._jobs = jobs
         self._outbox = outbox
 
     async def adopt(self, inprogress: InProgress) -> None:
@@ -58,14 +56,14 @@ class Adoption:
         jobs = await arun_one(self._link, inprogress.jobs(queue))
         if not source.open or unclaimed.in_doubt():
             return
-        known = self._deliveries.known(queue) + self._outbox.known(queue)
+        known = self._jobs.known(queue) + self._outbox.known(queue)
         for raw in unclaimed.strays(Counter(jobs) - known):
             log.warning("job.adopted", queue=queue)
-            self._deliveries.deliver(queue, raw)
+            self._jobs.deliver(queue, raw)
         await unclaimed.end_doubtful_move(self._link)
 
     async def _none_unclaimed(self, inprogress: InProgress) -> bool:
         held = 0
         for source in self._sources:
             held += await arun_one(self._link, inprogress.count(source.queue))
-        return held <= self._deliveries.busy + self._outbox.outcomes
+        return held <= self._jobs.busy + self._outbox.outcomes

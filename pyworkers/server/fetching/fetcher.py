@@ -35,7 +35,7 @@ from pyworkers.server.fetching.source import Source
 from pyworkers.server.fetching.waits import Waits
 from pyworkers.server.fetching.watching import Watching
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken
 from pyworkers.store.transport.link import Link
@@ -48,7 +48,7 @@ Look = tuple[str, Callable[[Any], None]]
 
 
 class Fetcher:
-    """Feeds ``deliveries`` and empties ``outbox``. ``sources`` are the queues of the group."""
+    """Feeds ``jobs`` and empties ``outbox``. ``sources`` are the queues of the group."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Fetcher:
         link: Link,
         sources: Sequence[Source],
         outbox: Outbox,
-        deliveries: Deliveries,
+        jobs: Jobs,
         listeners: Listeners,
         rng: random.Random,
     ) -> None:
@@ -65,7 +65,7 @@ class Fetcher:
         self._link = link
         self._by_queue = {source.queue: source for source in sources}
         self._outbox = outbox
-        self._deliveries = deliveries
+        self._jobs = jobs
         self._listeners = listeners
         self._rng = rng
         self._cuts = Cuts(outbox, link)
@@ -75,13 +75,13 @@ class Fetcher:
         self._answered = asyncio.Event()
         self._rounds = asyncio.Lock()
         """Held during a round, and from ``end`` on."""
-        self._large = LargeJobs(deliveries, outbox)
-        self._waits = Waits(inprogress, link, sources, outbox, deliveries, self._large)
+        self._large = LargeJobs(jobs, outbox)
+        self._waits = Waits(inprogress, link, sources, outbox, jobs, self._large)
         self._limited = Limited(link, self._waits)
         self._watching = Watching(link, self._large, sources[0]) if len(sources) == 1 else None
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
-        self._adoption = Adoption(link, sources, deliveries, outbox)
+        self._adoption = Adoption(link, sources, jobs, outbox)
         self.use(group)
 
     def use(self, group: Group) -> None:
@@ -206,7 +206,7 @@ class Fetcher:
             # Otherwise it would take the jobs that are handed back.
             await self._waits.end(returning)
         portion, returning = self._cuts.portion(), self._outbox.handed_back
-        free = self._deliveries.free if len(portion) == len(self._outbox) else 0
+        free = self._jobs.free if len(portion) == len(self._outbox) else 0
         wanted = min(free, self._large.most)
         # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
         # take them again, and no other server would get one.
@@ -253,7 +253,7 @@ class Fetcher:
     async def _take_limited(self, sources: Sequence[Source]) -> None:
         """Take the jobs that may start now from queues with limits, in their order."""
         for source in sources:
-            mine, wanted = self._inprogress, min(self._deliveries.free, self._large.most)
+            mine, wanted = self._inprogress, min(self._jobs.free, self._large.most)
             if wanted <= 0:
                 return
             # A reload may have removed its limits meanwhile: then the next exchange takes from it.
@@ -326,7 +326,7 @@ class Fetcher:
             self._large.note(jobs)
             for queue, taken in found:
                 for raw in taken:
-                    self._deliveries.deliver(queue, raw)
+                    self._jobs.deliver(queue, raw)
         return len(jobs)
 
     def _start_limited(self, queue: str, found: Taken) -> None:
@@ -334,7 +334,7 @@ class Fetcher:
             hit("after_fetch")
             self._large.note(found.jobs)
         for raw, start in zip_longest(found.jobs, found.starts):
-            self._deliveries.deliver(queue, raw, start)
+            self._jobs.deliver(queue, raw, start)
 
     def _note_health(self, found: Exchange) -> None:
         for queue, refusal in found.refused.items():
@@ -384,7 +384,7 @@ class Fetcher:
     @property
     def knows_jobs(self) -> bool:
         """True if our in-progress lists should hold jobs."""
-        return self._deliveries.busy > 0 or bool(self._outbox)
+        return self._jobs.busy > 0 or bool(self._outbox)
 
     async def adopt(self) -> None:
         """Run the jobs of our in-progress lists that never arrived. Raises PyworkersError."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.fetching.outbox import Outbox, Portion
-from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.jobs import Jobs
 
 _NOTHING: Mapping[int, Extract] = {}
 # The order of so many jobs is kept at most; a group has fewer large ones in work.
@@ -26,8 +26,8 @@ _EXCHANGE_BYTES = 2 << 20
 class LargeJobs:
     """The large jobs of a group that are not settled."""
 
-    def __init__(self, deliveries: Deliveries, outbox: Outbox) -> None:
-        self._deliveries = deliveries
+    def __init__(self, jobs: Jobs, outbox: Outbox) -> None:
+        self._jobs = jobs
         self._outbox = outbox
         self._order: dict[int, tuple[int, bytes]] = {}
         """By the identity of a job's bytes, because their hash takes as long as a copy."""
@@ -54,7 +54,7 @@ class LargeJobs:
 
     def known(self, queue: str) -> list[bytes]:
         """The jobs that the list of a queue should hold."""
-        return self._deliveries.raws(queue) + self._outbox.raws(queue)
+        return self._jobs.raws(queue) + self._outbox.raws(queue)
 
     def places(self, queue: str, portion: Portion) -> list[int] | None:
         """The indexes of the jobs of a portion in the list of a queue, which it leaves without any effect.

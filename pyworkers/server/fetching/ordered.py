@@ -145,12 +145,12 @@ class OrderedFetcher(Fetcher):
 
     async def _round(self) -> None:
         await super()._round()
-        if self._deliveries.busy or self._outbox:
+        if self._jobs.busy or self._outbox:
             return
         try:
             if not self._source.open:
                 await self.release()
-            elif self._may_fetch() and self._deliveries.free > 0 and self._source.ready:
+            elif self._may_fetch() and self._jobs.free > 0 and self._source.ready:
                 await self._take_next()
         except PyworkersError as error:
             await self._wait_out(error)
@@ -184,7 +184,7 @@ class OrderedFetcher(Fetcher):
     def _work(self, found: TakeReply) -> None:
         if found.fence != self._fence:
             self._fence = found.fence
-            self._deliveries.set_fence(self._source.queue, found.fence)
+            self._jobs.set_fence(self._source.queue, found.fence)
             log.info("queue.active", queue=self._source.queue, fence=found.fence)
         if found.word == "job":
             self._start([(self._source.queue, [found.raw])])

@@ -13,7 +13,7 @@ from pyworkers.server.fetching.headstart import HeadStart
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
-from pyworkers.server.pool.deliveries import Deliveries
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.waiting import cancel, now
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.transport.link import Link
@@ -24,7 +24,7 @@ _LONGEST_END_S = 0.3
 
 
 class Waits:
-    """The blocking moves of ``sources`` into the lists ``inprogress``, which feed ``deliveries``."""
+    """The blocking moves of ``sources`` into the lists ``inprogress``, which feed ``jobs``."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Waits:
         link: Link,
         sources: Sequence[Source],
         outbox: Outbox,
-        deliveries: Deliveries,
+        jobs: Jobs,
         large: LargeJobs,
     ) -> None:
         self.defect: BaseException | None = None
@@ -41,7 +41,7 @@ class Waits:
         self._link = link
         self._sources = sources
         self._outbox = outbox
-        self._deliveries = deliveries
+        self._jobs = jobs
         self._large = large
         self._head_start = HeadStart()
         self._surplus: asyncio.Task[None] | None = None
@@ -70,13 +70,13 @@ class Waits:
                 # loss: the job is in our list, the next worker that ends its own job takes it, and if none
                 # does, the pool gives it back as it gives back all jobs that were fetched ahead.
                 self._large.note([raw])
-                self._deliveries.deliver(queue, raw)
+                self._jobs.deliver(queue, raw)
                 if self._head_start.due(now()):
                     self._head_start.give()
                 self.check_surplus(but=source)
 
         def wanted() -> bool:
-            free = self._deliveries.free > 0 and queue not in self._outbox.handed_back
+            free = self._jobs.free > 0 and queue not in self._outbox.handed_back
             return free and self._inprogress is mine
 
         source.wait(mine.source(queue), mine.key(queue), taken, wanted).add_done_callback(self._waited)
@@ -84,7 +84,7 @@ class Waits:
     def begin_in_place(self, source: Source) -> None:
         """Wait until a queue with limits has a job, which stays there."""
         key = self._inprogress.source(source.queue)
-        waiting = source.wait(key, key, lambda _: None, lambda: self._deliveries.free > 0)
+        waiting = source.wait(key, key, lambda _: None, lambda: self._jobs.free > 0)
         waiting.add_done_callback(self._waited)
 
     def _waited(self, task: asyncio.Task[None]) -> None:
@@ -133,7 +133,7 @@ class Waits:
 
     def _has_surplus(self, but: Source | None = None) -> bool:
         waits = any(source.waits and source is not but for source in self._sources)
-        return waits and self._deliveries.free <= 0
+        return waits and self._jobs.free <= 0
 
     async def _end_surplus(self) -> None:
         try:
@@ -144,4 +144,4 @@ class Waits:
             self._surplus = None
 
     async def _end_surplus_wait(self, source: Source) -> None:
-        await source.end_wait(self._link, unless=lambda: self._deliveries.free > 0)
+        await source.end_wait(self._link, unless=lambda: self._jobs.free > 0)

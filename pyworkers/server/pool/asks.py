@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pyworkers import logs
 from pyworkers.failpoints import hit
@@ -27,6 +27,9 @@ from pyworkers.store.flow import limits
 from pyworkers.store.flow.limits import Asked, AskReply, Verdict
 from pyworkers.store.store import Store
 
+if TYPE_CHECKING:
+    from pyworkers.server.pool.jobs import Jobs
+
 # How often a server frees the slots of dead servers, while limits are in use. One that recovers a server does
 # it at once.
 _SWEEP_S = 60.0
@@ -37,19 +40,6 @@ _REST_S = 3600.0
 log = logs.get_logger()
 
 
-class Jobs(Protocol):
-    """The table that a job is in."""
-
-    def start(self, job: Delivery) -> None:
-        """Hand the job to a worker."""
-
-    def put_off(self, job: Delivery) -> None:
-        """Forget the job, which is in ``schedule``."""
-
-    def make_room(self) -> None:
-        """Note that a job needs no worker for now."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Open:
     """A job without a final reply. ``due``: the time (of the loop's clock) to ask."""
@@ -57,8 +47,6 @@ class _Open:
     asked: Asked
     jobs: Jobs
     due: float = 0.0
-    near: bool = False
-    """It waits for a turn that is near, and keeps no room."""
 
 
 class Asks(Part):
@@ -90,10 +78,6 @@ class Asks(Part):
     def drop(self, job: Delivery) -> None:
         """Forget a job that does not start here."""
         self._open.pop(job, None)
-
-    def pending(self, jobs: Jobs) -> int:
-        """The number of jobs of this table that may need a worker at once."""
-        return sum(one.jobs is jobs and not one.near for one in self._open.values()) if self._open else 0
 
     def sweep_soon(self) -> None:
         """Free the slots of a server whose jobs were recovered."""
@@ -138,8 +122,8 @@ class Asks(Part):
         if reply is None:
             self._open[job] = replace(one, due=now + _REFUSED_S)
         elif reply.verdict is Verdict.WAIT:
-            self._open[job] = replace(one, due=now + reply.after_s, near=True)
-            one.jobs.make_room()
+            self._open[job] = replace(one, due=now + reply.after_s)
+            one.jobs.make_room(job)
         else:
             del self._open[job]
             self._conclude(job, one, reply)

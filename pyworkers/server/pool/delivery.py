@@ -54,6 +54,10 @@ class Delivery(Settlement):
     """That of its packet; a number, because reading a member of an enum takes longer."""
     errand = False
     """True if it is not a job, but an Errand."""
+    keeps_room = False
+    """True if room is kept for it while it is held."""
+    alone = False
+    """True if it waits for a worker of its own, or has one."""
     tries = 0
     """How often it was handed out."""
     handed_at = 0.0

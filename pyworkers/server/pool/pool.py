@@ -21,8 +21,8 @@ from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import losses
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.deliveries import Deliveries
-from pyworkers.server.pool.delivery import Delivery, DeliveryState
+from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
@@ -46,7 +46,7 @@ class Pool:
         group: str,
         spawner: Spawner,
         crew: Crew,
-        deliveries: Deliveries,
+        jobs: Jobs,
         failing: Callable[[bool], None],
         limits: Limits = DEFAULTS,
     ) -> None:
@@ -55,9 +55,8 @@ class Pool:
         self._limits = limits
         self._spawner = spawner
         self._crew = crew
-        self._deliveries = deliveries
-        self._hand_out = deliveries.hand_out
-        self._outcomes = OutcomePipe(group, self._receive, lambda: self._hand_out.rest_s)
+        self._jobs = jobs
+        self._outcomes = OutcomePipe(group, self._receive, lambda: jobs.rest_s)
         self._respawn = Respawn(self._reconcile, failing, self._starts_failed)
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
@@ -79,7 +78,7 @@ class Pool:
 
     def _set(self, sizes: Sequence[int], mode: str) -> None:
         self._sizes, self._mode = sizes, mode
-        self._deliveries.share(any(size > 1 for size in sizes))
+        self._jobs.share(any(size > 1 for size in sizes))
 
     def use(self, spawner: Spawner, sizes: Sequence[int], mode: str = "process") -> None:
         """Replace all workers by these of a generation, one by one, as the new ones become ready."""
@@ -116,18 +115,17 @@ class Pool:
     def abandon(self) -> None:
         """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe by then."""
         self._outcomes.drain()
-        self._deliveries.take_back(lambda _: True)
+        self._jobs.leave_untaken()
         claimed = {job.number for worker in self._crew for job in worker.abandon()}
-        if self._hand_out.open.keys() - claimed:
+        if self._jobs.offered.keys() - claimed:
             # A worker has taken the rest and not said so yet; nothing shows which. It may be one that leaves,
             # or one whose READY frame is not read yet.
             for worker in self._crew:
                 worker.abandon_idle()
         # The kills take milliseconds each, in which other jobs have ended, or have asked for their limits.
         self._outcomes.drain()
-        self._deliveries.take_back(lambda _: True)
-        for delivery in list(self._hand_out.open.values()):
-            self._deliveries.abandoned(delivery)
+        self._jobs.leave_untaken()
+        self._jobs.abandon()
 
     def replace_idle(self) -> None:
         """Replace the workers that run no job, because they log the identity with which they were forked.
@@ -160,7 +158,7 @@ class Pool:
 
     def end(self) -> None:
         """Close the descriptors, once no worker is left."""
-        self._hand_out.close()
+        self._jobs.close()
         self._outcomes.close()
 
     @property
@@ -223,7 +221,7 @@ class Pool:
             except (ValueError, struct.error, LookupError, OverflowError):
                 worker.fail("wrote an invalid outcome")
                 return
-            self._deliveries.ended(number, report)
+            self._jobs.ended(number, report)
             worker.finished(number)
             if report.retiring or worker in self._alone:
                 self._replace(worker)
@@ -232,7 +230,7 @@ class Pool:
         elif kind is Kind.NOTE:
             self._note(worker, number, payload)
         elif kind is Kind.STARTED:
-            self._deliveries.started(number)
+            self._jobs.started(number)
         elif kind is Kind.ASK:
             self._ask(worker, number, payload)
         else:
@@ -248,7 +246,7 @@ class Pool:
         except (ValueError, struct.error):
             worker.fail("wrote an invalid note")
             return
-        self._deliveries.noted(number, noted)
+        self._jobs.noted(number, noted)
 
     def _ask(self, worker: Worker, number: int, payload: bytes) -> None:
         try:
@@ -256,7 +254,7 @@ class Pool:
         except ValueError:
             worker.fail("wrote an invalid ask")
             return
-        self._deliveries.asked(number, ask)
+        self._jobs.asked(number, ask)
         worker.finished(number)
         if ask.retiring or worker in self._alone:
             self._replace(worker)
@@ -272,7 +270,7 @@ class Pool:
 
     def unfinished(self, claims: Collection[int]) -> list[Delivery]:
         """The deliveries of these numbers that have no outcome."""
-        return self._deliveries.unfinished(claims)
+        return self._jobs.unfinished(claims)
 
     def drain(self) -> None:
         """Read the reports that are in the outcome pipe."""
@@ -282,17 +280,17 @@ class Pool:
         """Note a successful start; a worker that has booted takes jobs."""
         self._respawn.succeeded()
         if booted and not worker.ended and worker not in self._alone:
-            self._hand_out.admit(worker)
+            self._jobs.admit(worker)
         self._reconcile()
 
     def ended(self, worker: Worker) -> None:
         """Count no more on a worker that has ended."""
-        self._hand_out.withdraw(worker)
+        self._jobs.withdraw(worker)
 
     def gone(self, worker: Worker, end: End) -> None:
         """Replace a worker that has ended, and settle its jobs."""
         self._crew.remove(worker)
-        self._hand_out.withdraw(worker)
+        self._jobs.withdraw(worker)
         self._outcomes.forget(worker.member)
         if end.failed_start:
             self._why = end.reason
@@ -301,11 +299,11 @@ class Pool:
             self.restarts += 1
         suspect = self._alone.pop(worker, None)
         if end.unfinished:
-            self._deliveries.lost(end.unfinished, losses.died(end.reason, end.rss_kb), beside=end.beside)
+            self._jobs.lost(end.unfinished, losses.died(end.reason, end.rss_kb), beside=end.beside)
         elif suspect is not None:
             for job in self.unfinished([suspect]):
-                self._deliveries.begin_again(job, end.reason)
-        self._hand_out.died(end.reason)
+                self._jobs.begin_again(job, end.reason)
+        self._jobs.died(end.reason)
         self._reconcile()
 
     # The number of workers
@@ -331,7 +329,7 @@ class Pool:
 
     def _spawn(self, slots: int) -> None:
         try:
-            self._start(slots, self._hand_out.workers_end)
+            self._start(slots, self._jobs.workers_end)
         except OSError as error:
             self._not_started(error)
 
@@ -359,11 +357,11 @@ class Pool:
         """Start a worker for each suspect, beside the others, and at most as many as those."""
         if self._respawn.pending or not self._spawner.alive:
             return
-        while len(self._alone) < len(self._sizes) and (suspect := self._hand_out.next_suspect()):
+        while len(self._alone) < len(self._sizes) and (suspect := self._jobs.next_suspect()):
             try:
                 self._alone[self._start_alone(suspect)] = suspect.number
             except OSError as error:
-                self._hand_out.set_apart(suspect)
+                self._jobs.set_apart(suspect)
                 self._not_started(error)
                 return
 
@@ -371,9 +369,7 @@ class Pool:
         """Start a worker with a job socket of its own, which holds one job and then its end."""
         ours, theirs = jobsocket.pair()
         try:
-            self._hand_out.send(suspect, ours)
-            suspect.hand_out(time.monotonic())
-            suspect.state = DeliveryState.OFFERED
+            self._jobs.send_alone(suspect, ours)
             return self._start(1, theirs.fileno())
         finally:
             ours.close()
@@ -381,7 +377,7 @@ class Pool:
 
     def _dismiss(self, worker: Worker) -> None:
         """Have a worker leave: at once if it is idle, else after its jobs."""
-        self._hand_out.withdraw(worker)
+        self._jobs.withdraw(worker)
         worker.leave()
 
 

@@ -9,9 +9,9 @@ import asyncio
 
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.deliveries import Deliveries
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.endings import KILL_GRACE_S
+from pyworkers.server.pool.jobs import Jobs
 
 # A worker has taken the job, and says so within microseconds; but it may be suspended.
 _CLAIMED_S, _LATEST_S = 0.01, 0.5
@@ -20,15 +20,15 @@ _CLAIMED_S, _LATEST_S = 0.01, 0.5
 class Requests:
     """Ends jobs in the socket, and asks those that workers have taken."""
 
-    def __init__(self, crew: Crew, deliveries: Deliveries, cancellations: Cancellations) -> None:
+    def __init__(self, crew: Crew, jobs: Jobs, cancellations: Cancellations) -> None:
         self._crew = crew
-        self._deliveries = deliveries
+        self._jobs = jobs
         self._cancellations = cancellations
 
     def cancel_noted(self) -> None:
         """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
         jobs = []
-        for job in self._deliveries.jobs():
+        for job in self._jobs.jobs():
             if not job.cancelled and (jid := self._cancellations.jid_of(job.raw)):
                 job.cancel(jid)
                 jobs.append(job)
@@ -37,13 +37,13 @@ class Requests:
 
     def interrupt(self) -> None:
         """Ask all jobs to end, because they are given back soon; those that wait do not begin."""
-        self._deliveries.give_back()
-        self._ask([job for job in self._deliveries.jobs() if not job.cancelled], interrupt=True)
+        self._jobs.give_back()
+        self._ask([job for job in self._jobs.jobs() if not job.cancelled], interrupt=True)
 
     def _cancel(self, jobs: list[Delivery]) -> None:
         # Once is enough: what a worker has taken never stands in the socket again if it is cancelled.
-        for job in self._deliveries.take_back(jobs.__contains__):
-            self._deliveries.cancelled(job)
+        for job in self._jobs.take_back(jobs.__contains__):
+            self._jobs.cancelled(job)
         self._ask(jobs, interrupt=False)
 
     def _ask(self, jobs: list[Delivery], interrupt: bool, again_s: float = _CLAIMED_S) -> None:
@@ -56,7 +56,7 @@ class Requests:
         """Ask the workers of these jobs; returns the jobs that none has claimed yet."""
         loop, claims = asyncio.get_running_loop(), self._crew.claims()
         unclaimed = []
-        for job in self._deliveries.unfinished([job.number for job in jobs]):
+        for job in self._jobs.unfinished([job.number for job in jobs]):
             worker = claims.get(job.number)
             if worker is None:
                 unclaimed.append(job)

@@ -12,7 +12,7 @@ Runs in the master's event loop, one for all queues. A marked job was in the lis
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyworkers.errors import WorkerLost
 from pyworkers.protocol.outcome import Fate, Report
@@ -24,26 +24,13 @@ from pyworkers.server.pool.delivery import Delivery
 from pyworkers.store import suspects
 from pyworkers.store.store import Store
 
+if TYPE_CHECKING:
+    from pyworkers.server.pool.jobs import Jobs
+
 # A suspect that ends without an outcome (a stop, a lost lease) frees the turn at the next check.
 _CHECK_S = 1.0
 # Each check lets the entry of a running suspect live for another day.
 _REST_S = 3600.0
-
-
-class Jobs(Protocol):
-    """The table that a job is in."""
-
-    def start(self, job: Delivery) -> None:
-        """Hand the job to a worker."""
-
-    def hold(self, job: Delivery) -> None:
-        """Note that the job waits for its turn, and needs no worker until then."""
-
-    def condemn(self, job: Delivery, failure: Failure) -> None:
-        """Settle the job; it does not start."""
-
-    def holds(self, job: Delivery) -> bool:
-        """True while the job has no outcome."""
 
 
 class _Turn(NamedTuple):
@@ -85,10 +72,6 @@ class Suspects(Part):
         self._unread.pop(job, None)
         self._waiting.pop(job, None)
 
-    def unread(self, jobs: Jobs) -> int:
-        """The number of jobs of this table that may need a worker at once."""
-        return sum(owner is jobs for owner in self._unread.values()) if self._unread else 0
-
     def settled(self, raw: bytes, report: Report) -> Report:
         """The report of a marked job, which also deletes its entry. The next suspect may start."""
         self.nudge()
@@ -119,7 +102,7 @@ class Suspects(Part):
         else:
             self._on_suspect()
             self._waiting[turn.job] = turn.jobs
-            turn.jobs.hold(turn.job)
+            turn.jobs.suspend(turn.job)
 
     async def _give_turn(self, identity: str, noted: str) -> None:
         """Start the next suspect if none runs. It is noted first: the server may die as soon as it starts."""

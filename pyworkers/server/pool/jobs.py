@@ -1,0 +1,560 @@
+"""Jobs: the table of the jobs of one group that have no end yet, by their states (delivery.py).
+
+Runs in the master's event loop. It hands jobs out, and decides what becomes of one that has ended, is
+cancelled, or is lost with its worker. It never decodes a job that ended normally.
+
+    deliver ──► HELD: until it may start
+       │          │
+       ▼          ▼
+    OFFERED: job socket ──► a worker takes it and claims it in its page ──► outcome
+                  │ not taken after 50 ms, and all workers are busy
+                  ▼
+              back to the head of the queue
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+
+from pyworkers.ipc.jobsocket import JobSocket
+from pyworkers.protocol.effects import Effect, StoreIteration
+from pyworkers.protocol.limits import Ask
+from pyworkers.protocol.outcome import Report
+from pyworkers.protocol.retry import Failure
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.server.pool import losses
+from pyworkers.server.pool.asks import Asks
+from pyworkers.server.pool.cpus.scheduling import Scheduling
+from pyworkers.server.pool.crew import Crew
+from pyworkers.server.pool.delivery import Delivery, DeliveryState, Errand, SlotErrand
+from pyworkers.server.pool.endings import Endings
+from pyworkers.server.pool.handout import HandOut
+from pyworkers.server.pool.limits import DEFAULTS, Limits
+from pyworkers.server.pool.lookahead import LookAhead
+from pyworkers.server.pool.missing import Missing
+from pyworkers.server.pool.suspects import Suspects
+from pyworkers.server.pool.worker import Worker
+
+# A job whose worker died before it began the job is handed out again. The tries are limited, because the job
+# itself (its size) may be the cause.
+_MAX_TRIES = 3
+# A worker that reports a start wakes the master, and so may lose its processor before the job's first line.
+# With this time and that until the note, the window of a rate does not begin before that line.
+_STARTED_S = 0.008
+# Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
+_AHEAD_S, _IDLE_S = 0.05, 1.0
+_HELD, _OFFERED = DeliveryState.HELD, DeliveryState.OFFERED
+
+
+class Jobs:
+    """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``crew``."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        scheduling: Scheduling,
+        endings: Endings,
+        cancellations: Cancellations,
+        suspects: Suspects,
+        asks: Asks,
+        freed: Callable[[], None],
+        suspected: Callable[[], None],
+        drain: Callable[[], None],
+        note: Callable[[Delivery, Sequence[Effect]], None],
+        limits: Limits = DEFAULTS,
+    ) -> None:
+        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone,
+        ``drain`` to read the outcomes that workers have written, and ``note`` with a job that runs and its
+        effects.
+
+        Raises OSError.
+        """
+        self._crew = crew
+        self._scheduling = scheduling
+        self._endings = endings
+        self._cancellations = cancellations
+        self._suspects = suspects
+        self._asks = asks
+        self._freed = freed
+        self._suspected = suspected
+        self._read_outcomes = drain
+        self._note = note
+        self._shared = False
+        self._closing = False
+        self._numbers = itertools.count(1)
+        self._held: dict[int, Delivery] = {}
+        self._offered: dict[int, Delivery] = {}
+        self._hand_out = HandOut()
+        self._serving: set[Worker] = set()
+        self._room = 0
+        self._alone = 0
+        """The number of jobs that have a worker of their own."""
+        self._leaving: set[int] = set()
+        """The jobs of workers that take no others: they use none of the room."""
+        self._ahead = LookAhead()
+        self._missing = Missing(limits)
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon = False
+
+    # For the fetcher
+
+    @property
+    def free(self) -> int:
+        """The number of jobs to fetch; negative if jobs wait for a worker."""
+        free = self._ahead.jobs(self._room) - self._surplus
+        if self._held:
+            held = self._held.values()
+            # Suspects use no room, but a queue full of them is not to be fetched as a whole.
+            if sum(job.alone for job in held) > self._room:
+                free = min(0, free)
+            free -= sum(job.keeps_room for job in held)
+        return free
+
+    @property
+    def busy(self) -> int:
+        """The number of jobs and errands that run or wait for a worker."""
+        return len(self._offered) + len(self._held)
+
+    def known(self, queue: str) -> Counter[bytes]:
+        """The raw bytes of every job of a queue, with their counts."""
+        return Counter(self.raws(queue))
+
+    def raws(self, queue: str) -> list[bytes]:
+        """The raw bytes of every job of a queue."""
+        return [job.raw for job in self.jobs() if job.queue == queue]
+
+    def deliver(self, queue: str, raw: bytes, start: Effect | None = None) -> None:
+        """Start a job, unless it is cancelled; ``start`` notes its start, for the rate of its queue."""
+        job = Delivery(next(self._numbers), queue, raw)
+        if start is not None:
+            job.rate(start)
+        if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
+            job.cancel(jid)
+            self._endings.cancelled(job)
+        elif job.marked:
+            self._hold(job)
+            self._suspects.add(job, self)
+        else:
+            self._start(job)
+
+    def set_fence(self, queue: str, fence: int) -> None:
+        """Send this fencing token with the jobs of an ordered queue."""
+        self._hand_out.set_fence(queue, fence)
+
+    def give_back_held(self, queues: Container[str]) -> None:
+        """Give back the jobs of these queues that may not start yet: no job is fetched from them."""
+        self._endings.untaken(self._drop_held(lambda job: job.queue in queues and not job.alone))
+
+    # HELD
+
+    def _hold(self, job: Delivery) -> None:
+        """Keep a job, and room for it, until it may start."""
+        job.state, job.keeps_room = _HELD, True
+        self._held[job.number] = job
+
+    def start(self, job: Delivery) -> None:
+        """Hand out a job that was held."""
+        del self._held[job.number]
+        self._start(job)
+
+    def _start(self, job: Delivery) -> None:
+        if self._shared and _has_crashed(job.raw):
+            self._suspect(job)
+        else:
+            self._offer(job)
+
+    def put_off(self, job: Delivery) -> None:
+        """Forget a job that is in ``schedule``: its worker is free for another job."""
+        del self._held[job.number]
+        job.state = DeliveryState.SETTLED
+        self._freed()
+
+    def make_room(self, job: Delivery) -> None:
+        """Note that a held job needs no worker for now."""
+        job.keeps_room = False
+        self._freed()
+
+    def suspend(self, job: Delivery) -> None:
+        """Note that a suspect waits for its turn: its worker is free for another job."""
+        self._endings.held(job)
+        self.make_room(job)
+
+    def condemn(self, job: Delivery, failure: Failure) -> None:
+        """Settle a job that must not start, as one that was lost."""
+        del self._held[job.number]
+        self._lost(job, failure)
+        self._freed()
+
+    def holds(self, job: Delivery) -> bool:
+        """True while a job has no end."""
+        return job.number in self._offered or job.number in self._held
+
+    def _drop_held(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        held = [job for job in self._held.values() if wanted(job)]
+        for job in held:
+            del self._held[job.number]
+            self._suspects.drop(job)
+            self._asks.drop(job)
+        return held
+
+    # HELD until it has a worker of its own
+
+    def _suspect(self, job: Delivery) -> None:
+        """Have a job run in a worker of its own."""
+        if self._closing:
+            # It would only be killed again.
+            self._endings.left(job)
+            return
+        self.set_apart(job)
+        self._suspected()
+        # It gets a worker of its own, so the room for which it was fetched is still free.
+        self._freed()
+
+    def set_apart(self, job: Delivery) -> None:
+        """Keep a job for a worker of its own, which asks for it by ``next_suspect``."""
+        self._drop(job)
+        job.state, job.alone, job.keeps_room = _HELD, True, False
+        self._held[job.number] = job
+
+    def next_suspect(self) -> Delivery | None:
+        """Remove the job that has waited longest for a worker of its own; None if there is none."""
+        job = next((job for job in self._held.values() if job.alone), None)
+        if job is not None:
+            del self._held[job.number]
+            self._freed()
+        return job
+
+    def send_alone(self, job: Delivery, socket: JobSocket) -> None:
+        """Send a job to a worker of its own. Raises OSError."""
+        self._hand_out.send(job, socket)
+        job.hand_out(time.monotonic())
+        job.state, job.alone = _OFFERED, True
+        self._offered[job.number] = job
+        self._alone += 1
+
+    # OFFERED
+
+    @property
+    def offered(self) -> Mapping[int, Delivery]:
+        """The jobs and errands that are in the socket, or were taken from it, by number."""
+        return self._offered
+
+    @property
+    def idle(self) -> bool:
+        """True if a worker can take another job at once."""
+        return self._surplus < 0
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds for which outcomes may wait, because every worker has a next job."""
+        return self._ahead.rest_s(self._room, self._surplus)
+
+    @property
+    def _surplus(self) -> int:
+        """How many more jobs there are than workers can run at once; negative if some are idle."""
+        return len(self._offered) - len(self._leaving) - self._alone - self._room
+
+    def _offer(self, job: Delivery) -> None:
+        job.hand_out(time.monotonic())
+        job.state = _OFFERED
+        self._offered[job.number] = job
+        self._hand_out.offer(job)
+        if self._timer is None or not self._soon:
+            self._look_later()
+
+    def _drop(self, job: Delivery) -> None:
+        """Remove an offered job."""
+        if self._offered.pop(job.number, None) is not None:
+            self._uncount(job)
+
+    def _uncount(self, job: Delivery) -> None:
+        if job.alone:
+            job.alone = False
+            self._alone -= 1
+        if self._leaving:
+            self._leaving.discard(job.number)
+
+    def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes]:
+        """Have a worker make the jobs of cron slots: an idle one, or else a worker of its own.
+
+        Returns the payload of its report, later.
+        """
+        errand = SlotErrand(next(self._numbers), queue, request)
+        if self.idle:
+            self._offer(errand)
+        else:
+            self._suspect(errand)
+        return errand.answer
+
+    # For the pool
+
+    def share(self, shared: bool) -> None:
+        """Note whether a worker runs several jobs at once."""
+        self._shared = shared
+
+    @property
+    def workers_end(self) -> int:
+        """The descriptor of the job socket that workers inherit."""
+        return self._hand_out.workers_end
+
+    def jobs(self) -> list[Delivery]:
+        """The jobs, without the errands, the offered ones first, each oldest first."""
+        offered = [job for job in self._offered.values() if not job.errand]
+        return [*offered, *(job for job in self._held.values() if not job.errand)] if self._held else offered
+
+    def unfinished(self, numbers: Collection[int]) -> list[Delivery]:
+        """Those with these numbers that are offered and have no end."""
+        return [self._offered[number] for number in numbers if number in self._offered]
+
+    def ended(self, number: int, report: Report) -> None:
+        """Settle a job that ran to its end."""
+        job = self._offered.pop(number, None)
+        if job is None:
+            return
+        self._ahead.ended(report.elapsed_ms)
+        if self._leaving or job.alone:
+            self._uncount(job)
+        if isinstance(job, Errand):
+            job.ended(report.outcome.payload)
+            # Nothing is settled for it, so no exchange comes by itself.
+            self._freed()
+        else:
+            self._endings.ended(job, report)
+
+    def noted(self, number: int, effects: Sequence[Effect]) -> None:
+        """Have effects applied while their job runs; one that has ended has none any more."""
+        job = self._offered.get(number)
+        if job is not None and not job.errand:
+            for effect in effects:
+                if isinstance(effect, StoreIteration):
+                    job.saved(effect.key)
+            self._note(job, effects)
+
+    def started(self, number: int) -> None:
+        """Note the start of a job that a rate has granted, with its end or soon."""
+        job = self._offered.get(number)
+        if job is not None and job.starts:
+            job.begin()
+            asyncio.get_running_loop().call_later(_STARTED_S, self._note_start, job)
+
+    def _note_start(self, job: Delivery) -> None:
+        if self._offered.get(job.number) is job:
+            self._note(job, job.noted())
+
+    def asked(self, number: int, ask: Ask) -> None:
+        """Have Redis decide whether a job may start."""
+        job = self._offered.get(number)
+        if job is None:
+            return
+        self._drop(job)
+        if job.cancelled:
+            self._endings.cancelled(job)
+        elif self._closing:
+            self._endings.left(job)
+        else:
+            job.renumber(next(self._numbers))
+            self._hold(job)
+            self._asks.add(job, ask, self)
+
+    def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:
+        """Settle the jobs of a dead process. If it was killed because of one, the others are given back; all
+        of them, if it was killed for a reason ``beside`` them.
+        """
+        at_fault = [job for job in jobs if job.at_fault]
+        for job in jobs:
+            self._drop(job)
+            if job.at_fault or (len(jobs) == 1 and not beside):
+                self._lost(job, failure)
+            elif job.errand:
+                self._vanished(job, failure.error_message)
+            elif at_fault or beside:
+                self._endings.bystander(job)
+            else:
+                self._endings.suspected(job)
+                self._suspect(job)
+
+    def begin_again(self, job: Delivery, reason: str) -> None:
+        """Have a suspect run whose own worker ended before it began the job."""
+        self._drop(job)
+        if not job.at_fault and job.tries < _MAX_TRIES:
+            self._suspect(job)
+        else:
+            self._lost(job, losses.died(reason or "did not begin the job", 0))
+
+    def _vanished(self, job: Delivery, reason: str) -> None:
+        """Hand out again a job that its worker did not begin; ``reason`` is that of the worker's end."""
+        if not job.at_fault and job.tries < _MAX_TRIES:
+            self._offer(job)
+        else:
+            self._lost(job, losses.died(reason or "did not begin the job", 0))
+
+    def _lost(self, job: Delivery, failure: Failure) -> None:
+        if isinstance(job, Errand):
+            job.dropped()
+            return
+        loss = self._endings.lost(job, failure)
+        if loss is not None:
+            # The hooks run in a worker, because the master has no user code.
+            self._offer(Errand(next(self._numbers), job.queue, loss.pack()))
+
+    def cancelled(self, job: Delivery) -> None:
+        """Settle a cancelled job that no worker has taken."""
+        self._endings.cancelled(job)
+
+    def give_back(self) -> None:
+        """From now on, leave jobs that are given back to the end of the stop; jobs that wait do not begin."""
+        self._endings.give_back()
+        self._closing = True
+        for job in self.take_back(lambda job: not job.errand):
+            self._endings.left(job)
+
+    def abandon(self) -> None:
+        """Drop the jobs whose workers were killed because the server stops, or has lost its lease."""
+        for job in list(self._offered.values()):
+            self._drop(job)
+            if isinstance(job, Errand):
+                job.dropped()
+            else:
+                self._endings.abandoned(job)
+
+    def leave_untaken(self) -> None:
+        """Drop the jobs that no worker has taken: they stay in the in-progress list."""
+        for job in self.take_back(lambda _: True):
+            job.state = DeliveryState.SETTLED
+
+    def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        """Remove the wanted ones of those that no worker has taken, oldest first."""
+        untaken = [*self._drain(), *self._hand_out.take_unsent()]
+        found = [job for job in untaken if wanted(job)]
+        for job in found:
+            self._drop(job)
+        self._offer_again([job for job in untaken if job.number in self._offered])
+        return sorted(found + self._drop_held(wanted), key=lambda job: job.number)
+
+    # The workers
+
+    def admit(self, worker: Worker) -> None:
+        """Count the room of a worker that takes jobs from now on."""
+        self._serving.add(worker)
+        self._room += worker.slots
+        # It may have taken a job before the master had its READY frame.
+        self._leaving.difference_update(worker.claims())
+        self._freed()
+
+    def withdraw(self, worker: Worker) -> None:
+        """Count on this worker no more."""
+        if worker in self._serving:
+            self._serving.remove(worker)
+            self._room -= worker.slots
+            # It may take one more job before it knows: then the look notes it.
+            self._note_leaving(self._crew.claims())
+            self._look_later(soon=True)
+
+    def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
+        before = len(self._leaving)
+        self._leaving = {
+            number
+            for number, job in self._offered.items()
+            if not job.alone and number in claims and claims[number] not in self._serving
+        }
+        if len(self._leaving) > before:
+            self._freed()
+
+    def died(self, reason: str) -> None:
+        """Note that a worker has ended: it may have taken a job without a claim."""
+        self._missing.died(reason)
+        if self._offered:
+            self._look_later(soon=True)
+
+    def close(self) -> None:
+        """Close the socket; a second call does nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._hand_out.close()
+        self._scheduling.close()
+
+    # The look for jobs that no worker takes
+
+    def _look_later(self, soon: bool = False) -> None:
+        """Look in a moment for jobs that no worker takes."""
+        if self._hand_out.closed:
+            return
+        soon = soon or self._surplus > 0
+        if self._timer is not None:
+            if self._soon or not soon:
+                return
+            self._timer.cancel()
+        self._soon = soon
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_AHEAD_S if soon else _IDLE_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        many = self._scheduling.look(self._ahead.short, time.monotonic())
+        if self._look_for_untaken() or many:
+            self._look_later(soon=self._missing.any)
+
+    def _look_for_untaken(self) -> bool:
+        """Deal with the jobs that no worker has claimed; False if there are none."""
+        claims = self._crew.claims()
+        self._note_leaving(claims)
+        waiting = self._unclaimed(claims)
+        if not waiting:
+            self._missing.forget()
+            return False
+        surplus = self._surplus > 0
+        limit = time.monotonic() - (_AHEAD_S if surplus else _IDLE_S)
+        oldest = min(job.handed_at for job in waiting)
+        if oldest <= max(limit, self._missing.died_at):
+            self._find(surplus, limit)
+        return bool(self._offered)
+
+    def _unclaimed(self, claimed: Container[int]) -> list[Delivery]:
+        """The offered jobs that no worker has claimed, without those that have a worker of their own."""
+        return [job for number, job in self._offered.items() if number not in claimed and not job.alone]
+
+    def _find(self, surplus: bool, limit: float) -> None:
+        """Give back the jobs in the socket if all workers are busy, and find those that are not in it."""
+        drained = self._drain()
+        # Only now, because workers may have taken some meanwhile. The outcomes last, because a worker writes
+        # that of a job before it claims the next: a job that is missing after this is taken and not claimed.
+        claimed = self._crew.claims().keys()
+        self._read_outcomes()
+        untaken = [*drained, *self._hand_out.take_unsent()]
+        missing = self._unclaimed(claimed | {job.number for job in untaken})
+        for job in self._missing.overdue(missing):
+            self._drop(job)
+            self._vanished(job, self._missing.reason)
+        if missing:
+            self._missing.end_stalled(self._serving, ask=True)
+        # A marked job waits for its worker here: given back, it would only be held once more.
+        late = [job for job in untaken if not (job.errand or job.marked)] if surplus else []
+        if not any(job.handed_at <= limit for job in late):
+            late = []
+        # All of them, because those given back later would come before these.
+        for job in late:
+            self._drop(job)
+        self._offer_again([job for job in untaken if job.number in self._offered])
+        if late:
+            self._ahead.reset()
+            self._endings.untaken(late)
+        elif drained and not surplus:
+            self._missing.end_stalled(self._serving)
+
+    def _drain(self) -> list[Delivery]:
+        """Take every job that no worker has taken out of the socket, oldest first."""
+        return [self._offered[number] for number in self._hand_out.drain() if number in self._offered]
+
+    def _offer_again(self, jobs: list[Delivery]) -> None:
+        self._hand_out.offer_first(jobs)
+        if jobs:
+            self._look_later()
+
+
+def _has_crashed(raw: bytes) -> bool:
+    """True if the job was alone in its process when that died: no other is to die with it the next time."""
+    return b'"crash_count"' in raw
