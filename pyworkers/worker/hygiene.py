@@ -98,7 +98,7 @@ class Snapshot(Original):
             time.tzset()
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
-        return self._restore_files() and self._restore_cpu_limit() and flush_output()
+        return self._restore_files() and self._restore_cpu_limit() and flush_output(of_all=True)
 
     def _restore_timers(self) -> None:
         for number, interval_s in zip(_TIMERS, self._timers, strict=True):
@@ -177,15 +177,18 @@ def _streams() -> tuple[Any, ...]:
     return sys.stdin, sys.stdout, sys.stderr
 
 
-def flush_output() -> bool:
-    """Flush stdout and stderr, unless stdout is a full pipe; False if a stream is closed."""
+def flush_output(*, of_all: bool = False) -> bool:
+    """Flush stdout and stderr, unless stdout is a full pipe; False if a stream is closed.
+
+    ``of_all``: no job runs, so the lines that any thread has begun are ended.
+    """
     # Do not wait, which would delay the outcome. The text is written after a later job.
     if not _stdout.poll(0):
         return True
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-        printing.finish()
+        printing.finish(of_all=of_all)
     except ValueError:
         return False
     except (OSError, AttributeError):  # no process reads the pipe, or the server was started without a stream
@@ -196,6 +199,6 @@ def flush_output() -> bool:
 def exit_now(status: int) -> NoReturn:
     """Exit without the exit handlers that this process, a fork, has inherited from the fork server."""
     try:
-        flush_output()
+        flush_output(of_all=True)
     finally:
         os._exit(status)

@@ -57,6 +57,41 @@ def test_each_thread_has_its_own_line(lines: Written) -> None:
     assert lines.writes == [b"other\n", b"mine too\n"]
 
 
+def printed_by_a_thread(lines: Lines, *parts: bytes) -> None:
+    other = threading.Thread(target=lambda: [lines.write(part) for part in parts])
+    other.start()
+    other.join()
+
+
+def test_a_line_of_a_thread_that_has_ended_is_ended(lines: Written) -> None:
+    lines.hold()
+    printed_by_a_thread(lines, b"half")
+    # It has the number of the one before, as a rule.
+    printed_by_a_thread(lines, b"whole\n", b"second half")
+    lines.finish()
+    assert b"".join(lines.writes) in (b"half\nwhole\nsecond half\n", b"whole\nhalf\nsecond half\n")
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+def test_a_line_of_a_thread_that_runs_is_ended_with_the_only_job(lines: Written, *, of_all: bool) -> None:
+    lines.hold()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run() -> None:
+        lines.write(b"one ")
+        begun.set()
+        go_on.wait(10)
+        lines.write(b"two\n")
+
+    other = threading.Thread(target=run)
+    other.start()
+    assert begun.wait(10)
+    lines.finish(of_all=of_all)
+    go_on.set()
+    other.join()
+    assert lines.writes == ([b"one \n", b"two\n"] if of_all else [b"one two\n"])
+
+
 def test_a_long_line_is_not_kept_for_ever(lines: Written) -> None:
     for _ in range(10):
         lines.write(b"x" * 1000)

@@ -20,6 +20,13 @@ from typing import Any
 _LONGEST = 8192
 
 
+class _Thread(threading.local):
+    """The thread that reads it; a later thread may have the same number."""
+
+    def __init__(self) -> None:
+        self.token = object()
+
+
 class Lines(io.BufferedIOBase):
     """The bytes of a text stream. Each thread has its own open line, which is written with its newline."""
 
@@ -28,7 +35,9 @@ class Lines(io.BufferedIOBase):
         self.raw = io.FileIO(fd, "w", closefd=False)
         self.name = name
         self._fd = fd
-        self._open: dict[int, bytes] = {}
+        # By the number of the thread.
+        self._open: dict[int, tuple[object, bytes]] = {}
+        self._thread = _Thread()
         self._room = select.poll()
         self._room.register(fd, select.POLLOUT)
         self._late = b""
@@ -55,12 +64,17 @@ class Lines(io.BufferedIOBase):
             raise ValueError("write to closed file")
         text, thread = bytes(data), threading.get_ident()
         end = text.rfind(b"\n") + 1
-        begun = self._open.pop(thread, b"")
+        token = self._thread.token
+        owner, begun = self._open.pop(thread, (token, b""))
+        if owner is not token:
+            # The thread that began it has ended.
+            self._send(begun + b"\n")
+            begun = b""
         whole, rest = (begun + text[:end], text[end:]) if end else (b"", begun + text)
         if len(rest) > _LONGEST:
             whole, rest = whole + rest, b""
         if rest:
-            self._open[thread] = rest
+            self._open[thread] = token, rest
         if whole:
             self._send(whole)
         return len(text)
@@ -70,12 +84,20 @@ class Lines(io.BufferedIOBase):
         if self.closed:
             raise ValueError("flush of closed file")
         if self._late or (self._open and not self._holds):
-            self._send(b"" if self._holds else self._open.pop(threading.get_ident(), b""))
+            _, line = (None, b"") if self._holds else self._open.pop(threading.get_ident(), (None, b""))
+            self._send(line)
 
-    def finish(self) -> None:
-        """End the open line of this thread. Raises OSError; the line is lost then."""
-        if line := self._open.pop(threading.get_ident(), None):
-            self._send(line + b"\n" if self._holds else line)
+    def finish(self, *, of_all: bool = False) -> None:
+        """End the open lines of this thread and of threads that have ended, or those of all threads.
+
+        Raises OSError; the lines are lost then.
+        """
+        mine = threading.get_ident()
+        # Usually there is no other line.
+        running = set() if of_all or self._open.keys() <= {mine} else sys._current_frames().keys() - {mine}
+        ending = [self._open.pop(thread, (None, b""))[1] for thread in [*self._open] if thread not in running]
+        if whole := b"".join(line + b"\n" if self._holds else line for line in ending if line):
+            self._send(whole)
 
     @property
     def is_open(self) -> bool:
@@ -136,9 +158,12 @@ def hold() -> None:
         lines.hold()
 
 
-def finish() -> None:
-    """End the lines that this thread has begun; text for which the disk has no room is dropped."""
+def finish(*, of_all: bool = False) -> None:
+    """End the lines of this thread and of threads that have ended, or those of all threads.
+
+    Text for which the disk has no room is dropped.
+    """
     for lines in _lines:
         if lines.is_open:
             with suppress(OSError):
-                lines.finish()
+                lines.finish(of_all=of_all)
