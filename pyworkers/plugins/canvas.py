@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.producer import one_job
-from pyworkers.errors import BadArgumentError
+from pyworkers.errors import BadArgumentError, BadMessageError
 from pyworkers.plugins.batches import ANSWERED, FAIL, Batch, callback_fields, missing_field, new_id, send
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Awaited, Call
@@ -25,6 +25,9 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import filling
 from pyworkers.protocol.flow.batch import MOST_JOBS, MOST_STEPS
 from pyworkers.protocol.flow.plans import BatchPlan
+
+# Chains and groups inside each other: the functions that walk through them call themselves for each level.
+_MOST_LEVELS = 200
 
 Job: TypeAlias = dict[str, Any]
 """The envelope of a job that is not pushed yet."""
@@ -56,6 +59,12 @@ class _Canvas:
                     f"a step is a call, a chain or a group, not {node!r}", hint="job.call(…) makes a call"
                 )
         self.nodes = tuple(nodes)
+        self.levels: int = 1 + max((node.levels for node in nodes if isinstance(node, _Canvas)), default=0)
+        if self.levels > _MOST_LEVELS:
+            raise BadArgumentError(
+                f"chains and groups nested deeper than {_MOST_LEVELS} levels",
+                hint="a chain takes all its steps at once: chain(*steps)",
+            )
         self.callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
         self.fields: Mapping[str, str] = {}
 
@@ -167,6 +176,7 @@ class _Compiler:
         made = self._made(canvas, Before.NOTHING)
         made.plan.fields.update(ANSWERED)
         for job in made.starts:
+            _check_depth(job)
             text = envelope.encode({**job, "enqueued_at": self._now})
             made.plan.starts.append(PushedJob(job["queue"], text.encode(), job["jid"]))
         send(self._client, made.plan)
@@ -209,6 +219,8 @@ class _Compiler:
             else:
                 inner = self._made(node, before_it)
                 plan.nest(inner.plan, last)
+                for job in starts:
+                    _check_depth(job)
                 inner.plan.follow(map(filling.ready, starts))
                 if place and len(inner.starts) > MOST_JOBS:
                     raise BadArgumentError(
@@ -239,6 +251,20 @@ class _Compiler:
             plan.members.append(one.jid)
             jobs.append(job)
         return jobs
+
+
+def _check_depth(job: Job) -> None:
+    """Raise BadArgumentError if the steps after the job are nested deeper than a server reads."""
+    if "then" not in job:
+        return
+    try:
+        envelope.decode(envelope.encode(job).encode())
+    except (RecursionError, BadMessageError) as error:
+        reason = error.message if isinstance(error, BadMessageError) else "nested too deep"
+        raise BadArgumentError(
+            f"{job['class']} with the steps after it is {reason}",
+            hint="a chain takes all its steps at once: chain(*steps)",
+        ) from error
 
 
 def _steps(chain: _Canvas, before: Before) -> list[tuple[Node, Before]]:

@@ -418,6 +418,24 @@ def test_the_size_of_what_follows_is_computed_before_it_is_made(is_old: bool) ->
         following_args([job] if is_old else {"v": 2, "steps": [job]}, b'"' + b"x" * 3_000_000 + b'"')
 
 
+@pytest.mark.parametrize(
+    ("nested", "levels", "error"),
+    [
+        (lambda call, inner: chain(inner, call), 201, "nested deeper than 200 levels"),
+        (lambda call, inner: group(inner), 201, "nested deeper than 200 levels"),
+        (lambda call, inner: chain(call, inner), 150, "start with the steps after it is nested deeper"),
+    ],
+)
+def test_a_canvas_that_no_server_could_read_is_refused(
+    app: App, nested: Any, levels: int, error: str
+) -> None:
+    inner: Any = app.start.call(1)
+    with fake(), pytest.raises(BadArgumentError, match=error):
+        for _ in range(levels):
+            inner = nested(app.start.call(1), inner)
+        inner.enqueue()
+
+
 def test_a_chain_has_a_thousand_steps_at_most(app: App) -> None:
     with pytest.raises(BadArgumentError, match="a chain of 1001 steps; the limit is 1000"):
         chain(*[app.start.call(1)] * 1001).enqueue()
