@@ -52,8 +52,8 @@ class Fates:
         known = list(self._by_class)
         # By identity: the metaclass of a class may raise when it is compared.
         listed = [each for each in _mro(kind) if any(each is one for one in known)]
-        bases = {base for each in listed for base in each.__mro__[1:]}
-        return [each for each in listed if each not in bases]
+        bases = {id(base) for each in listed for base in _mro(each)[1:]}
+        return [each for each in listed if id(each) not in bases]
 
 
 def fates_of(options: Mapping[str, Any]) -> Fates:

@@ -45,6 +45,18 @@ class Child(LastingFirst):
     pass
 
 
+class Hidden(type):
+    """A metaclass that does not show the bases of its classes."""
+
+    @property
+    def __mro__(cls) -> tuple[type, ...]:
+        raise ValueError
+
+
+class Unseen(Exception, metaclass=Hidden):
+    pass
+
+
 BOTH = Fates(retry=[Passing], discard=[Trouble], dead=[Lasting])
 
 
@@ -70,6 +82,7 @@ BOTH = Fates(retry=[Passing], discard=[Trouble], dead=[Lasting])
         (Fates(retry=[Passing]), BadArgumentError, None),
         (Fates(dead=[JobTimeout]), JobTimeout, Fate.DEAD),
         (Fates(discard=[Exception]), JobTimeout, Fate.DISCARD),
+        (Fates(discard=[Unseen]), Unseen, Fate.DISCARD),
     ],
 )
 def test_the_most_specific_class_counts(fates: Fates, kind: type[BaseException], fate: Fate | None) -> None:
