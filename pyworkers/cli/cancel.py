@@ -6,7 +6,7 @@ import click
 
 from pyworkers.api import WorkSet
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.output.auditing import note
+from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
@@ -42,9 +42,11 @@ def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: b
     """
     config = source.redis()
     client = Client.from_config(config)
-    found = {jid: client.cancel(jid) for jid in jids}
-    for jid, result in found.items():
-        note(config, "job.cancel", jid, str(result))
+    found: dict[str, Cancelled] = {}
+    for jid in jids:
+        with noting(config, "job.cancel", jid) as deed:
+            found[jid] = client.cancel(jid)
+            deed.result = str(found[jid])
     if as_json:
         ended = sum(result in (Cancelled.REMOVED, Cancelled.RUNNING) for result in found.values())
         print_action("cancel", ended, results=found)

@@ -5,17 +5,20 @@ Run by people and scripts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import click
 
 from pyworkers import api
 from pyworkers.api import QueueStats, Search, Stats
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.output.auditing import done, note
+from pyworkers.cli.output.auditing import done, noting
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.rows import queue_state
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import suggestion
 
@@ -80,9 +83,7 @@ def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
             check_queue_name(name)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-    changed = [name for name in queues if api.Queue(name, config).pause()]
-    for name in queues:
-        note(config, "queue.pause", name, done(name in changed))
+    changed = _changed(config, "queue.pause", queues, api.Queue.pause)
     served = {name for process in api.ProcessSet(config) for name in process.queues}
     unserved = [name for name in queues if name not in served]
     if as_json:
@@ -108,14 +109,26 @@ def resume(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
     Example: pyworkers resume mail
     """
     config = source.redis()
-    changed = [name for name in queues if api.Queue(name, config).resume()]
-    for name in queues:
-        note(config, "queue.resume", name, done(name in changed))
+    changed = _changed(config, "queue.resume", queues, api.Queue.resume)
     if as_json:
         print_action("resume", len(changed), changed=changed)
         return
     for name in queues:
         click.echo(f"{printable(name)} " + ("is resumed" if name in changed else "was not paused"))
+
+
+def _changed(
+    config: RedisConfig, action: str, queues: Iterable[str], change: Callable[[api.Queue], bool]
+) -> list[str]:
+    """Change these queues; returns the names of those that were not so before."""
+    changed = []
+    for name in queues:
+        with noting(config, action, name) as deed:
+            is_changed = change(api.Queue(name, config))
+            deed.result = done(is_changed)
+        if is_changed:
+            changed.append(name)
+    return changed
 
 
 def _row(queue: QueueStats, now: float) -> tuple[str, ...]:

@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers.api import AuditLog, Cancelled, ProcessSet, WorkSet, read_process, read_processes, read_works
+from pyworkers.api import (
+    AuditLog,
+    Cancelled,
+    ProcessSet,
+    Queue,
+    WorkSet,
+    read_process,
+    read_processes,
+    read_works,
+)
 from pyworkers.api.audit import Action
 from pyworkers.api.processes import state_of
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import BadArgumentError
+from pyworkers.errors import BadArgumentError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import hold_order, raw_job, register
 from tests.store.conftest import Cli, Run
@@ -214,4 +223,22 @@ def test_the_commands_of_people_are_in_the_audit(
         ("jobs.delete", "dead: class Send, older than 1h", "1"),
         ("jobs.clear", "dead: all jobs", "1"),
         ("jobs.delete", "queue mail: ids 3", "1"),
+    ]
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, RedisUnavailableError])
+def test_a_command_that_is_interrupted_has_in_the_audit_what_it_has_done(
+    where: RedisConfig, cli: Cli, monkeypatch: pytest.MonkeyPatch, reason: type[BaseException]
+) -> None:
+    pause = Queue.pause
+
+    def interrupted(queue: Queue) -> bool:
+        if queue.name == "second":
+            raise reason("stopped")
+        return pause(queue)
+
+    monkeypatch.setattr(Queue, "pause", interrupted)
+    assert cli("pause", "first", "second", "third").exit_code != 0
+    assert [(action.target, action.result) for action in AuditLog(where).page().actions] == [
+        ("first", "done")
     ]

@@ -12,7 +12,7 @@ import click
 from pyworkers.api import BatchSet
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output import tables
-from pyworkers.cli.output.auditing import done, note
+from pyworkers.cli.output.auditing import done, noting
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times, utc_option
@@ -121,9 +121,13 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
     Example: pyworkers batches delete b4a577edbccf1d805744efa9
     """
     found = BatchSet(source.redis())
-    deleted = [batch for batch in ids if found.delete(batch)]
+    deleted = []
     for batch in ids:
-        note(source.redis(), "batch.delete", batch, done(batch in deleted))
+        with noting(source.redis(), "batch.delete", batch) as deed:
+            is_deleted = found.delete(batch)
+            deed.result = done(is_deleted)
+        if is_deleted:
+            deleted.append(batch)
     if as_json:
         print_action("delete", len(deleted), deleted=deleted)
     else:

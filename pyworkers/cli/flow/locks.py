@@ -12,7 +12,7 @@ import click
 
 from pyworkers.api import Lock, LockSet
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import done, note
+from pyworkers.cli.output.auditing import done, noting
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
@@ -77,9 +77,15 @@ def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json:
     Example: pyworkers locks release 49a64717d5d4cb19952e6eac2946415c
     """
     locks = LockSet(source.redis())
-    released = {name: [lock for lock in locks.find(name) if lock.release()] for name in names}
-    for name, freed in released.items():
-        note(source.redis(), "lock.release", name, done(len(freed)))
+    released: dict[str, list[Lock]] = {}
+    for name in names:
+        freed = released[name] = []
+        with noting(source.redis(), "lock.release", name) as deed:
+            for lock in locks.find(name):
+                if lock.release():
+                    freed.append(lock)
+                    deed.result = done(len(freed))
+            deed.result = done(len(freed))
     if as_json:
         rows = [lock.as_dict() for found in released.values() for lock in found]
         print_action("release", len(rows), released=rows)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import click
 
@@ -12,6 +15,24 @@ from pyworkers.api import Action, AuditLog
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
+
+
+@dataclass(slots=True)
+class Deed:
+    """A change under way; ``result`` is None until something is changed or found unchanged."""
+
+    result: str | None = None
+
+
+@contextmanager
+def noting(redis: RedisConfig, action: str, target: str) -> Iterator[Deed]:
+    """Add one action of several at its end, so that an error or Ctrl-C later loses no line."""
+    deed = Deed()
+    try:
+        yield deed
+    finally:
+        if deed.result is not None:
+            note(redis, action, target, deed.result)
 
 
 def note(redis: RedisConfig, action: str, target: str, result: str) -> None:
