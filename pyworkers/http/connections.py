@@ -45,6 +45,12 @@ class BoundedConnection(H11Protocol):
         elif not self.serves_one:
             self._wait_no_longer()
 
+    def on_response_complete(self) -> None:
+        """Wait for the rest of the next request, of which a part may have arrived with the one before."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]:
+            self._wait()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         super().connection_lost(exc)
