@@ -52,6 +52,7 @@ _PAGES = (
     overview, queues, queuejobs, jobsets, tasks, job, running, batches, limits, locks, cron, servers, metrics,
     audit, stream,
 )  # fmt: skip
+_SHORTEST_TOKEN = 20
 _DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
 
@@ -76,7 +77,8 @@ def app(
       the address of the client;
     - neither: viewers on the same machine with the token of this start may do everything, all others nothing.
       The log has the address with the token when the first viewer comes without it. ``token`` is one of your
-      own, for several processes; an empty text for none, if no proxy leads to this machine.
+      own, for several processes, of at least 20 characters; an empty text for none, if no proxy leads to this
+      machine.
 
     ``hosts``: names under which browsers reach it, beside loopback and the address of the server; without it,
     a dashboard with ``authorize`` answers to every name that the application around it does. Raises
@@ -84,6 +86,11 @@ def app(
     """
     if auth is not None and authorize is not None:
         raise ConfigError("auth and authorize exclude each other: pass one of them")
+    if token and len(token) < _SHORTEST_TOKEN:
+        raise ConfigError(
+            f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
+            hint="python -c 'import secrets; print(secrets.token_urlsafe())' prints one",
+        )
     site = Site(admin_of(url, namespace), Settings(tuple(mask)))
     access: Access = Local(new_token() if token is None else token, is_announced=bool(token))
     if authorize is not None:

@@ -13,12 +13,13 @@ from structlog.testing import capture_logs
 
 from pyworkers import Client
 from pyworkers.api import Queue
+from pyworkers.errors import ConfigError
 from pyworkers.web import app
 from tests.integrations.web import served
 from tests.web.visitor import Visitor
 
 PAUSE = {"action": "pause", "queue": "mail"}
-TOKEN = "token-of-this-start"
+TOKEN = "token-of-the-start-of-a-test"
 
 
 @pytest.fixture
@@ -102,3 +103,9 @@ def test_a_mounted_dashboard_logs_its_address_when_a_viewer_of_this_machine_lack
         assert page.url == f"{root}/jobs/"
         assert {cookie.path for cookie in visitor.cookies} == {"/jobs/"}
         assert visitor.ask("jobs/queues").status == 200
+
+
+@pytest.mark.parametrize("token", ["a", "x" * 19])
+def test_a_token_that_can_be_guessed_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="at least 20"):
+        app(token=token)
