@@ -150,7 +150,7 @@ class Declarations(Hooks, Clients):
           unique_by=None      ``(*args)`` -> what counts as the same, instead of all arguments
           on_duplicate="skip"  or ``raise`` DuplicateJobError, or ``replace`` a job that is scheduled
           encrypt=False       seal the arguments with the newest key of ``[encryption]`` (extra ``crypto``)
-          max_waiting=None    with so many jobs in the queue, QueueFullError is raised
+          max_waiting=None    with this many jobs in the queue, QueueFullError is raised
           wait=0              seconds to wait for room in the queue first
         """
         refuse_unknown(options, JobOptions, "job")
@@ -205,7 +205,7 @@ class Declarations(Hooks, Clients):
     ) -> Limit:
         """Declare a limit over all servers, for ``limits=[…]`` of jobs. Raises DeclarationError.
 
-        Either ``rate``: so many starts in any ``per`` seconds; or ``concurrency``: so many jobs at once. With
+        Either ``rate``: this many starts in any ``per`` seconds; or ``concurrency``: this many at once. With
         ``by``, a function of the job's arguments, each value that it returns has a limit of its own. A job
         that may not start yet is put off, which is not an attempt, and its worker takes the next one. The
         same name stands for the same limit in all applications on one Redis.

@@ -69,7 +69,7 @@ def _numbered(value: str) -> tuple[str, int | None]:
     multiple=True,
     metavar="NAME[=CONCURRENCY]",
     callback=_parse_queues,
-    help="Serve only this queue, with so many jobs at a time; may be repeated.",
+    help="Serve only this queue, with this many jobs at a time; may be repeated.",
 )
 @click.option(
     "--group",

@@ -68,7 +68,7 @@ class QueueLimitOptions(TypedDict, total=False):
     """Options of a job whose queue has a limit."""
 
     max_waiting: int | None
-    """With so many jobs in its queue, a job that is due now raises QueueFullError. Default: no limit."""
+    """With this many jobs in its queue, a job that is due now raises QueueFullError. Default: no limit."""
     wait: float
     """Seconds to wait for room in the queue first. Default: 0."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.effects import PassSlot, Unlock
@@ -74,16 +75,20 @@ async def test_the_one_that_is_lost_alone_twice_is_dead_and_keeps_what_the_serve
     sender = Sender()
     slot, lock = PassSlot("limit", "member"), Unlock("lock", "jid")
     large = Outcome(Fate.RETRY, 1.0, b"large", failed=True, effects=(slot, lock))
-    sender.outbox.settle(delivery(b"job"), Report(large))
+    raw = b'{"class":"Large","args":[],"jid":"j1"}'
+    sender.outbox.settle(delivery(raw), Report(large))
     sender.outbox.settle(delivery(b"other"), Report(DONE))
     for _ in range(2):
         assert len(await sender.send(lost=True)) == 2
-    for _ in range(2):
-        assert [job.raw for job in await sender.send(lost=True)] == [b"job"]
+    with capture_logs() as logged:
+        for _ in range(2):
+            assert [job.raw for job in await sender.send(lost=True)] == [raw]
     [job, _] = await sender.send(lost=False)
     outcome = job.report.outcome
-    assert (job.raw, outcome.fate, outcome.payload, outcome.effects) == (b"job", Fate.DEAD, b"", (slot,))
+    assert (job.raw, outcome.fate, outcome.payload, outcome.effects) == (raw, Fate.DEAD, b"", (slot,))
     assert not len(sender.outbox)
+    [line] = logged
+    assert (line["event"], line["jid"], line["job_class"]) == ("job.unsettled", "j1", "Large")
 
 
 async def test_one_that_is_lost_by_its_own_bytes_stops_no_other() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.server.fetching.outbox import Outbox, Portion
+from pyworkers.server.pool import running
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
 from pyworkers.store.transport.link import Link
 
@@ -84,5 +85,7 @@ class Cuts:
             job, outcome = portion[0], portion[0].report.outcome
             size = len(job.raw) + outcome.size
             reason = f"Redis cuts off a call with its {size} bytes: {error.message}"
-            log.error("job.unsettled", queue=job.queue, fate=outcome.fate.name.lower(), error=reason)
+            named = running.names(job.raw, job.queue)
+            fate = outcome.fate.name.lower()
+            log.error("job.unsettled", queue=job.queue, **named, fate=fate, error=reason)
             self._outbox.bury(job)
