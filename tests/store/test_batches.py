@@ -492,3 +492,43 @@ def test_results_that_are_too_large_for_what_follows_end_the_group(app: App) -> 
     names, args = written(app.keys, [(1, CountMember(data["batch"], data["jid"], "done", 0, large))])
     app.admin.run(script("removal/apply", names, args, lambda _: None))
     assert (run.status().state, run.status().reason, app.waiting("after")) == ("dead", "too large", [])
+
+
+@pytest.mark.parametrize(
+    "facts", [{"kind": "chain", "total": 9}, {"kind": "batch", "total": 2}], ids=["stopped", "concluded"]
+)
+def test_a_batch_that_a_client_has_put_into_itself_is_told_once(app: App, facts: Any) -> None:
+    # Two that are members of each other.
+    for one, other in (("x", "y"), ("y", "x")):
+        key = app.keys.batch(one)
+        app.redis.hset(key, mapping=facts | {"open": 1, "done": 0, "parent": f" {other}"})
+        app.redis.sadd(f"{key}:dead", other)
+    if facts["kind"] == "chain":
+        for one in ("x", "y"):
+            app.redis.sadd(f"{app.keys.batch(one)}:members", "later")
+    else:
+        app.redis.hset(app.keys.batch("y"), "total", 1)
+    app.redis.sadd(f"{app.keys.batch('x')}:members", "m")
+    names, args = written(app.keys, [(1, CountMember("x", "m", "dead"))])
+    app.admin.run(script("removal/apply", names, args, lambda _: None))
+    assert app.redis.sismember(f"{app.keys.batch('x')}:dead", "m")
+
+
+@pytest.mark.parametrize("missing", ["fail", "ignore"])
+def test_the_size_that_a_client_gave_a_group_bounds_no_loop(app: App, missing: str) -> None:
+    key = app.keys.batch("x")
+    facts: Any = {
+        "open": 0,
+        "done": 0,
+        "total": 1,
+        "kind": "group",
+        "size": 10**15,
+        "if_missing": missing,
+    }
+    app.redis.hset(key, mapping=facts)
+    app.redis.sadd(f"{key}:members", "m")
+    names, args = written(app.keys, [(1, CountMember("x", "m", "done", 0, b"7"))])
+    began = time.monotonic()
+    app.admin.run(script("removal/apply", names, args, lambda _: None))
+    assert app.redis.hget(key, "done") == b"1"
+    assert time.monotonic() - began < 1

@@ -128,6 +128,8 @@ end
 
 -- The jobs that follow are no larger together with the results, and neither are the results of a group.
 batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
+-- Of a group whose results are put together; another program may have written any size.
+batch.MOST_MEMBERS = 1000000
 -- What stands for the result of a group in a job that 0.2 wrote. Later ones have the places of the results in front:
 -- the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
@@ -229,6 +231,9 @@ function batch.result(key)
     return about[1] == 'chain' and redis.call('HGET', key .. ':results', '0') or 'null'
   end
   local results, size = {}, 0
+  if tonumber(about[2]) > batch.MOST_MEMBERS then
+    return nil
+  end
   for n = 1, about[2] do
     local result = redis.call('HGET', key .. ':results', n - 1)
     if result or about[3] ~= 'ignore' then
@@ -289,24 +294,27 @@ function batch.state(queues, key)
   return 'done', result
 end
 
--- Count a batch in the one of which it is a member.
-function batch.tell(queues, id, state, result)
-  local parent = redis.call('HGET', batch.key(queues, id), 'parent')
+-- Count a batch in the one of which it is a member. `told` are those that have been counted for the same end: a batch
+-- that another program has written may be its own member.
+function batch.tell(queues, id, state, result, told)
+  told = told or {}
+  local parent = not told[id] and redis.call('HGET', batch.key(queues, id), 'parent')
   if parent then
+    told[id] = true
     local space = string.find(parent, ' ', 1, true)
     local place = string.sub(parent, 1, space - 1)
     if place == '' and state == 'done' then
       result = ''
     end
-    return batch.count(queues, string.sub(parent, space + 1), { id }, state, place, result)
+    return batch.count(queues, string.sub(parent, space + 1), { id }, state, place, result, told)
   end
 end
 
 -- Fire what is due for a batch, and count it in the batch of which it is a member.
-function batch.conclude(queues, id)
+function batch.conclude(queues, id, told)
   local state, result = batch.state(queues, batch.key(queues, id))
   if state then
-    return batch.tell(queues, id, state, result)
+    return batch.tell(queues, id, state, result, told)
   end
 end
 
@@ -353,7 +361,7 @@ function batch.skip(queues, id)
 end
 
 -- A member has ended and is not done, `for_good` if it will never be: tell it, and stop the chain.
-function batch.stop(queues, id, member, kind, for_good)
+function batch.stop(queues, id, member, kind, for_good, told)
   local key = batch.key(queues, id)
   batch.mourn(queues, id, member, kind)
   if redis.call('HGET', key, 'kind') == 'chain' then
@@ -361,17 +369,17 @@ function batch.stop(queues, id, member, kind, for_good)
       batch.skip(queues, id)
     elseif redis.call('SCARD', key .. ':members') > 0 then
       -- The steps after it wait until it is retried by hand: the batch around the chain does not.
-      return batch.tell(queues, id, 'dead', false)
+      return batch.tell(queues, id, 'dead', false, told)
     end
   end
-  return batch.conclude(queues, id)
+  return batch.conclude(queues, id, told)
 end
 
 -- Count members: they are 'done', or a single one is 'failed' or 'dead', or one of batch.KINDS, or has a result
 -- with its place, from 0; for a batch that is dead, `result` is true if it will never be done. Each change counts
 -- once: the member leaves a set. Nothing happens for an unknown batch or member: it has expired, was evicted or
 -- deleted, or the member is done.
-function batch.count(queues, id, members, state, place, result)
+function batch.count(queues, id, members, state, place, result, told)
   local key = batch.key(queues, id)
   local open = batch.touch(key)
   local left = open and batch.leave(key, members) or 0
@@ -399,9 +407,9 @@ function batch.count(queues, id, members, state, place, result)
     end
   end
   if state == 'done' or state == 'failed' or ignored then
-    return batch.conclude(queues, id)
+    return batch.conclude(queues, id, told)
   end
-  return batch.stop(queues, id, member, state, state ~= 'dead' or result == true)
+  return batch.stop(queues, id, member, state, state ~= 'dead' or result == true, told)
 end
 
 -- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
