@@ -82,7 +82,7 @@ faults: $(VENV)/.development ## Every fault of contrib/docs/reliability.md once,
 	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) $(PARALLEL) -m fault $(ARGS)
 
 SECONDS ?= 60
-soak: $(VENV)/.development ## A random schedule of faults: SECONDS=600 SEED=7 MODE=async URL=redis://…
+soak: $(VENV)/.development ## A random schedule of faults: SECONDS=600 SEED=7 MODE=async|thread|attack URL=redis://…
 	$(BIN)/python -m tests.faults.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(MODE),--mode $(MODE)) $(if $(URL),--url $(URL))
 
 lint: $(VENV)/.development ## Style and types.

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pyworkers import PyworkersError, embedded
 from pyworkers.errors import EmbeddedError
+from tests.faults.attack import attack
 from tests.faults.fleet import Fleet
 from tests.faults.ledger import Run
 from tests.faults.nemesis import Nemesis
@@ -176,7 +177,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--mode", choices=SIZES, default="process")
+    parser.add_argument("--mode", choices=[*SIZES, "attack"], default="process")
     parser.add_argument("--url", help="soak on this Redis, with faults that hurt no other client")
     options = parser.parse_args()
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
@@ -185,7 +186,10 @@ def main() -> int:
     own = None if options.url else OwnRedis(_binary(), folder / "redis").start()
     try:
         with Fleet(folder, options.url or own.url, f"soak-{uuid.uuid4().hex[:8]}:") as fleet:  # type: ignore[union-attr]
-            done = soak(fleet, own, options.seconds, seed, options.mode)
+            if options.mode == "attack":
+                done = attack(fleet, options.seconds, seed)
+            else:
+                done = soak(fleet, own, options.seconds, seed, options.mode)
             _clean(fleet)
     except AssertionError as error:
         print(f"FAILED with seed {seed}, logs in {folder}:\n{str(error)[:20_000]}")
