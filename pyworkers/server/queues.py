@@ -21,8 +21,8 @@ from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.losses import Losses
-from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import Standing
+from pyworkers.server.running import Running
 from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any
 from pyworkers.store.store import Store

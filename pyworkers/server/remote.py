@@ -18,7 +18,7 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
-from pyworkers.server.pool.running import Running
+from pyworkers.server.running import Running
 from pyworkers.store import notes
 from pyworkers.store.notes import texts
 from pyworkers.store.store import Store

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.pool.running import Running
 from pyworkers.server.remote import LOOK_S, Iterations, ids_in
+from pyworkers.server.running import Running
 from pyworkers.store.calls import Call, Steps
 from pyworkers.store.store import Store
 

@@ -86,7 +86,7 @@ ALLOWED = {
 # Folders inside of folders, and which of their neighbours they may import.
 INNER = {
     "store/transport": set(),
-    "server/pool": {"cancellations", "generations", "health", "parts", "proc"},
+    "server/pool": {"cancellations", "generations", "health", "parts", "proc", "running"},
     "server/generations": {"waiting"},
     "server/upgrade": {"generations", "waiting"},
     "server/fetching": {"health", "plan", "pool", "waiting"},

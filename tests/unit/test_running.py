@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyworkers.server.pool.running import MAX_SHOWN, Payloads, Running, names, show
+from pyworkers.server.running import MAX_SHOWN, Payloads, Running, names, show
 
 
 @pytest.mark.parametrize(

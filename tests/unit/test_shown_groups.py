@@ -11,8 +11,8 @@ from pyworkers.server.heartbeat.facts import Facts, described, info
 from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.incarnation import make_identity
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import Standing
+from pyworkers.server.running import Running
 
 GROUPS = {
     "web": Group("web", {"critical": 5, "low": 1}, False, 50, 4, "async"),

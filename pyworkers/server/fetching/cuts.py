@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
+from pyworkers.server import running
 from pyworkers.server.fetching.outbox import Outbox, Portion
-from pyworkers.server.pool import running
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
 from pyworkers.store.transport.link import Link
 

@@ -22,8 +22,8 @@ from pyworkers.server.health import Health
 from pyworkers.server.heartbeat.facts import Facts, declared, described, featured, info, work
 from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.parts import Part
-from pyworkers.server.pool.running import Payloads
 from pyworkers.server.proc import Memory
+from pyworkers.server.running import Payloads
 from pyworkers.store import heartbeat
 from pyworkers.store.processes.cleanup import CLEANUP_S, cleanup
 from pyworkers.store.store import Store

@@ -16,8 +16,8 @@ from typing import Any
 from pyworkers.protocol import envelope, flow
 from pyworkers.server.incarnation import host_name
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.running import Running
 from pyworkers.server.pool.state import Standing
+from pyworkers.server.running import Running
 from pyworkers.version import __version__
 
 # Some hundred classes or queues, a few kilobytes in each heartbeat.

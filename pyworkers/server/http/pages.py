@@ -24,8 +24,8 @@ from pyworkers.server.heartbeat.facts import Facts, described
 from pyworkers.server.lease import Lease
 from pyworkers.server.manager import Manager, ManagerState
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.running import Payloads
 from pyworkers.server.proc import Memory
+from pyworkers.server.running import Payloads
 from pyworkers.store import counters
 from pyworkers.store.counters import Counts
 from pyworkers.store.store import Store

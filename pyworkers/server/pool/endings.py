@@ -16,7 +16,8 @@ from pyworkers.protocol.effects import DeleteIteration
 from pyworkers.protocol.flow.ending import ending_of
 from pyworkers.protocol.outcome import BURIED, CANCELLED, REQUEUE, Fate, Loss, Outcome, Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.server.pool import losses, running
+from pyworkers.server import running
+from pyworkers.server.pool import losses
 from pyworkers.server.pool.delivery import Delivery, DeliveryState
 from pyworkers.server.pool.losses import Losses
 

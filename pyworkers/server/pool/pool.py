@@ -26,10 +26,10 @@ from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.outcomepipe import OutcomePipe
 from pyworkers.server.pool.respawn import Respawn
-from pyworkers.server.pool.running import Running, names
 from pyworkers.server.pool.seat import Seat
 from pyworkers.server.pool.state import Standing, State
 from pyworkers.server.pool.worker import End, Worker
+from pyworkers.server.running import Running, names
 
 log = logs.get_logger()
 
