@@ -26,16 +26,13 @@ from pyworkers.server.fetching.source import Source
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.asks import Asks
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
-from pyworkers.server.pool.cpus.scheduling import Scheduling
-from pyworkers.server.pool.crew import Crew
-from pyworkers.server.pool.endings import KILL_GRACE_S, Endings
+from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
+from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.requests import Requests
-from pyworkers.server.pool.suspects import Suspects
+from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Losses
+from pyworkers.server.pool.worker import Crew
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.fetching.waiter import Waiter
 from pyworkers.store.jobs import InProgress

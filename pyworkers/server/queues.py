@@ -20,8 +20,8 @@ from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.losses import Losses
-from pyworkers.server.pool.state import Standing
+from pyworkers.server.pool.settling import Losses
+from pyworkers.server.pool.worker import Standing
 from pyworkers.server.running import Running
 from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any

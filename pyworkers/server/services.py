@@ -24,8 +24,7 @@ from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease
 from pyworkers.server.parts import Part, Tasks
-from pyworkers.server.pool.asks import Asks
-from pyworkers.server.pool.suspects import Suspects
+from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues, Strays
 from pyworkers.server.recovery import Recovery

@@ -29,8 +29,8 @@ from pyworkers.server.incarnation import Incarnation, Incarnations
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
-from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.cpus import ReservedCpu
+from pyworkers.server.pool.settling import Losses
 from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services

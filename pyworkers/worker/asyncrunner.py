@@ -36,7 +36,7 @@ from pyworkers.worker.recycle import Recycler
 # taken; and other processes get a share. More would save the CPU time of turns: 4 to 7% of a no-op at 32.
 _AT_ONCE = 8
 # For how long one job keeps the loop from turning until the answer names it; a little less than the time
-# between the two signals of the master (_APART_S in server/pool/overruns.py), which may come late.
+# between the two signals of the master (_APART_S in server/pool/worker.py), which may come late.
 _HANGS_S = 0.4
 
 # The garbage collector starts at so many new objects for each job at once. At Python's 700 for all jobs (from

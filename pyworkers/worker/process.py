@@ -26,7 +26,7 @@ from pyworkers.worker.signals import ignore_signals
 from pyworkers.worker.threadrunner import ThreadProcess
 from pyworkers.worker.title import set_title
 
-# As long as the longest delay between two attempts to start workers (server/pool/respawn.py).
+# As long as the longest delay between two attempts to start workers (server/pool/pool.py).
 _REASON_AGAIN_S = 30.0
 _MODES: dict[str, type[SerialProcess] | type[AsyncProcess] | type[ThreadProcess]] = {
     "process": SerialProcess,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.limits import Ask
-from pyworkers.server.pool.asks import Asks
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.gates import Asks
 from pyworkers.server.pool.jobs import Jobs
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.gates import Suspects
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.suspects import Suspects
 
 
 class FakeSuspects(Suspects):

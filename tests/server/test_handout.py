@@ -23,11 +23,9 @@ from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.limits import Limits
-from pyworkers.server.pool.outcomepipe import OutcomePipe
+from pyworkers.server.pool.pool import OutcomePipe
 from pyworkers.server.pool.requests import Requests
-from pyworkers.server.pool.state import State
-from pyworkers.server.pool.worker import Worker
+from pyworkers.server.pool.worker import Limits, State, Worker
 from tests.helpers.processes import close_garbage, descriptors, process_alive, state
 from tests.helpers.support import STALL_S, async_wait_for, stretched, wait_for
 from tests.server.test_pool import Crew, a_crew

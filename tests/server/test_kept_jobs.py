@@ -17,14 +17,12 @@ from pyworkers.protocol.limits import Ask, Want
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
-from pyworkers.server.pool.cpus.scheduling import Scheduling
-from pyworkers.server.pool.crew import Crew
+from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.requests import Requests
+from pyworkers.server.pool.settling import Endings, Losses
+from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
 from tests.helpers.suspects import FakeSuspects
 

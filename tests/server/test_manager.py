@@ -24,8 +24,8 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
-from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.cpus import ReservedCpu
+from pyworkers.server.pool.settling import Losses
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
 from tests.helpers.asks import FakeAsks

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
-from pyworkers.server.pool import overruns
+from pyworkers.server.pool import worker as worker_module
 from tests.helpers.processes import process_alive
 from tests.helpers.support import PATIENCE_S, STALL_S, async_wait_for, wait_for
 from tests.server.test_pool import NO_OP, Crew, a_crew, linux_only
@@ -418,7 +418,7 @@ async def handle():
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a process count as one that reacts although it gets no processor for a while."""
-    monkeypatch.setattr(overruns, "_ANSWER_S", STALL_S)
+    monkeypatch.setattr(worker_module, "_ANSWER_S", STALL_S)
 
 
 async def run_beside_one_that_blocks(crew: Crew, tmp_path: Path) -> None:

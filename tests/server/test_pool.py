@@ -27,16 +27,13 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
-from pyworkers.server.pool.cpus.scheduling import Scheduling
-from pyworkers.server.pool.crew import Crew as Workers
+from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import Endings
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.limits import DEFAULTS, Limits
-from pyworkers.server.pool.losses import Losses
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.state import State
+from pyworkers.server.pool.settling import Endings, Losses
+from pyworkers.server.pool.worker import DEFAULTS, Limits, State
+from pyworkers.server.pool.worker import Crew as Workers
 from tests.helpers.asks import FakeAsks
 from tests.helpers.launching import launched_anew
 from tests.helpers.processes import children, close_garbage, descriptors, process_alive, state

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
+from pyworkers.server.pool.cpus import ReservedCpu
 
 MASTER, WORKER = os.getpid(), 2**22 - 1
 # One second of no-op jobs on two cores: seconds of CPU time of the master and of the workers, and the jobs;

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers.server.pool.cpus.reserved import ReservedCpu
-from pyworkers.server.pool.cpus.scheduling import Scheduling
+from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SCHED_BATCH is Linux's")
 

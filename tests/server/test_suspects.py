@@ -14,8 +14,8 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.protocol.suspects import field_of
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.gates import Suspects
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.suspects import Suspects
 from pyworkers.store.calls import Operation
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture

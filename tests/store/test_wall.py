@@ -17,10 +17,9 @@ from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.outcome import Fate, Outcome, Report, Reports
 from pyworkers.protocol.suspects import MARK, acquitted
 from pyworkers.server.fetching.outbox import Outbox
-from pyworkers.server.pool import losses
+from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import Endings
-from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.worker.execution import Line
 from pyworkers.worker.runner import SerialRunner
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -165,12 +164,12 @@ async def test_odd_fields_do_not_change_how_a_worker_ends_a_job(bench: Bench, en
 
 def _ends(endings: Endings) -> dict[str, Callable[[Delivery], object]]:
     def lost(job: Delivery) -> object:
-        loss = endings.lost(job, losses.died("was killed by SIGSEGV", 0))
+        loss = endings.lost(job, settling.died("was killed by SIGSEGV", 0))
         return loss and loss.pack()
 
     def overdue(job: Delivery) -> object:
         job.timed_out_s = 5.0
-        return endings.lost(job, losses.timed_out(5))
+        return endings.lost(job, settling.timed_out(5))
 
     def revoked(job: Delivery) -> None:
         job.cancel("j")

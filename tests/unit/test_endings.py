@@ -11,8 +11,7 @@ from pyworkers.protocol.effects import PassSlot
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import Endings
-from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.settling import Endings, Losses
 
 MANIFEST = cast(Any, {"queues": {}, "jobs": {}, "hooks": {}})
 SLOT = PassSlot("limit", "member")

@@ -15,7 +15,7 @@ from pyworkers.ipc.control import Manifest
 from pyworkers.protocol import cron
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, EXPIRED, REQUEUE, Fate, Outcome
-from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool.settling import Losses
 from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting

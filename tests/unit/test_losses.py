@@ -14,8 +14,8 @@ from pyworkers.ipc.control import Manifest
 from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.retry import Failure
 from pyworkers.server import proc
-from pyworkers.server.pool import losses
-from pyworkers.server.pool.losses import Losses
+from pyworkers.server.pool import settling
+from pyworkers.server.pool.settling import Losses
 
 NOW = 1_000_000.0
 MANIFEST: Manifest = {
@@ -73,8 +73,8 @@ MANIFEST: Manifest = {
     "cron": [],
     "hooks": {},
 }
-CRASH = losses.died("was killed by SIGSEGV", 0)
-OVERRUN = losses.timed_out(30)
+CRASH = settling.died("was killed by SIGSEGV", 0)
+OVERRUN = settling.timed_out(30)
 
 
 def decide(queue: str, envelope: object, failure: Failure) -> tuple[Any, dict[str, object]]:
@@ -129,7 +129,7 @@ def test_the_handler_of_a_lost_job(queue: str, job_class: str, name: str) -> Non
 
 
 def test_a_crash_is_counted_apart_from_the_retries_and_runs_again_soon() -> None:
-    outcome, about = decide("mail", job("send", retry_count=0, custom=[1.50]), losses.died("x", 2048))
+    outcome, about = decide("mail", job("send", retry_count=0, custom=[1.50]), settling.died("x", 2048))
     after = json.loads(outcome.payload)
     assert (after["crash_count"], after["retry_count"], after["custom"]) == (1, 0, [1.5])
     assert (outcome.at, outcome.failed, outcome.crashed) == (NOW + 1, True, True)
@@ -154,7 +154,7 @@ def test_the_log_counts_the_crashes_of_this_life(before: int, count: int) -> Non
 
 
 def test_an_overrun_is_a_failure_of_the_job() -> None:
-    outcome, about = decide("mail", job("send"), losses.timed_out(0.5))
+    outcome, about = decide("mail", job("send"), settling.timed_out(0.5))
     after = json.loads(outcome.payload)
     assert (after["retry_count"], "crash_count" in after, outcome.crashed) == (0, False, False)
     assert outcome.at >= NOW + 15
@@ -200,7 +200,7 @@ def test_an_object_that_is_no_job_says_why_it_is_dead() -> None:
     ],
 )
 def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> None:
-    assert losses.describe(status, fault) == words
+    assert settling.describe(status, fault) == words
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> N
 def test_memory_is_named_only_where_the_system_may_have_been_short_of_it(
     status: int, fault: str, hint: bool
 ) -> None:
-    assert ("lack of memory" in losses.describe(status, fault, lambda: True)) is hint
-    assert "lack of memory" not in losses.describe(status, fault, lambda: False)
+    assert ("lack of memory" in settling.describe(status, fault, lambda: True)) is hint
+    assert "lack of memory" not in settling.describe(status, fault, lambda: False)
 
 
 def test_the_kernels_count_of_its_kills(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pyworkers.server.heartbeat.facts import Facts, described, info
 from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.incarnation import make_identity
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.state import Standing
+from pyworkers.server.pool.worker import Standing
 from pyworkers.server.running import Running
 
 GROUPS = {

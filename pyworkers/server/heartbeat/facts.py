@@ -16,7 +16,7 @@ from typing import Any
 from pyworkers.protocol import envelope, flow
 from pyworkers.server.incarnation import host_name
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.state import Standing
+from pyworkers.server.pool.worker import Standing
 from pyworkers.server.running import Running
 from pyworkers.version import __version__
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyworkers.protocol import envelope
-from pyworkers.server.pool.state import Standing
+from pyworkers.server.pool.worker import Standing
 
 FEW = 32
 """So many workers are shown with each heartbeat: some 2 KB. More are shown only while a viewer is active."""

@@ -26,18 +26,15 @@ from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.pool import losses
-from pyworkers.server.pool.asks import Asks
-from pyworkers.server.pool.cpus.scheduling import Scheduling
-from pyworkers.server.pool.crew import Crew
+from pyworkers.server.pool import settling
+from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery, DeliveryState, Errand, SlotErrand
-from pyworkers.server.pool.endings import Endings
+from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.handout import HandOut
-from pyworkers.server.pool.limits import DEFAULTS, Limits
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
-from pyworkers.server.pool.suspects import Suspects
-from pyworkers.server.pool.worker import Worker
+from pyworkers.server.pool.settling import Endings
+from pyworkers.server.pool.worker import DEFAULTS, Crew, Limits, Worker
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
@@ -383,14 +380,14 @@ class Jobs:
         if not job.at_fault and job.tries < _MAX_TRIES:
             self._suspect(job)
         else:
-            self._lost(job, losses.died(reason or "did not begin the job", 0))
+            self._lost(job, settling.died(reason or "did not begin the job", 0))
 
     def _vanished(self, job: Delivery, reason: str) -> None:
         """Hand out again a job that its worker did not begin; ``reason`` is that of the worker's end."""
         if not job.at_fault and job.tries < _MAX_TRIES:
             self._offer(job)
         else:
-            self._lost(job, losses.died(reason or "did not begin the job", 0))
+            self._lost(job, settling.died(reason or "did not begin the job", 0))
 
     def _lost(self, job: Delivery, failure: Failure) -> None:
         if isinstance(job, Errand):

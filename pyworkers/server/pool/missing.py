@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.limits import Limits
-from pyworkers.server.pool.worker import Worker
+from pyworkers.server.pool.worker import Limits, Worker
 
 # For how long a job is neither in the socket nor claimed until it is lost, if a worker has died. Another
 # worker may have taken it, and wait for a processor before it claims it.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.pool.crew import Crew
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.endings import KILL_GRACE_S
 from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.settling import KILL_GRACE_S
+from pyworkers.server.pool.worker import Crew
 
 # A worker has taken the job, and says so within microseconds; but it may be suspended.
 _CLAIMED_S, _LATEST_S = 0.01, 0.5

@@ -1,4 +1,4 @@
-"""Worker: one forked process, with its state, its timers, its lifeline and its page.
+"""Worker: one forked process, with its state, its timers, its page, and the time limits of its jobs.
 
 Runs in the master's event loop. It reads which jobs the process has, asks it to end one or to leave, and
 kills a process that hangs; it never settles a job.
@@ -9,23 +9,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol
 
 from pyworkers import logs
 from pyworkers.ipc.control import BOOT_FAILED
-from pyworkers.ipc.page import ATTENTION
+from pyworkers.ipc.page import ATTENTION, NO_JOB, UNSURE, Page, open_page
 from pyworkers.server import proc
 from pyworkers.server.generations.lifeline import Lifeline
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.pool import losses
+from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.limits import Limits
-from pyworkers.server.pool.overruns import Overruns
-from pyworkers.server.pool.seat import Seat, open_all
-from pyworkers.server.pool.state import State
+from pyworkers.server.pool.settling import KILL_GRACE_S
 
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
@@ -240,7 +238,7 @@ class Worker:
         self._owner.drain()
         unfinished, leaving = self.unfinished(), self.state is State.LEAVING
         unexpected = bool(unfinished) or not leaving
-        reason = losses.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
+        reason = settling.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
         if unexpected:
             # A worker has logged why its start-up hook failed, and the pool counts the failed starts.
             write = log.debug if status == _BOOT_FAILED else log.warning
@@ -364,3 +362,216 @@ class Worker:
         for timer in (self._timeout, self._again):
             if timer is not None:
                 timer.cancel()
+
+
+# Until a process in which several jobs run has answered a signal.
+_ANSWER_S = 0.25
+# Between the signals: two, and more if the process gets no processor to answer. With two, a kill is less than
+# a second late.
+_APART_S = 0.5
+
+
+class Overruns:
+    """The limits of the jobs of one process that runs up to ``slots`` at once."""
+
+    def __init__(self, process: Worker, slots: int) -> None:
+        self._process = process
+        self._slots = slots
+        self._loop = asyncio.get_running_loop()
+        self.timers: dict[int, asyncio.TimerHandle] = {}
+        """The timer of each job with a limit, by number. Only this class changes it."""
+
+    def begin(self, delivery: Delivery, seconds: float) -> None:
+        """Note that a job with a limit has begun."""
+        timer = self._loop.call_later(seconds + KILL_GRACE_S, self._overrun, delivery, seconds)
+        self.timers[delivery.number] = timer
+
+    def finished(self, number: int) -> None:
+        """Note that a job has ended, with or without a limit."""
+        if timer := self.timers.pop(number, None):
+            timer.cancel()
+
+    def limit_at(self, number: int) -> float | None:
+        """The end of the limit of a job, in seconds of the loop; None without a limit."""
+        timer = self.timers.get(number)
+        return None if timer is None else timer.when() - KILL_GRACE_S
+
+    def forget(self) -> None:
+        """Forget all limits."""
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers.clear()
+
+    def _overrun(self, delivery: Delivery, seconds: float) -> None:
+        """End a job that did not end in time. If it shares its process, find out first which job hangs."""
+        self.timers.pop(delivery.number, None)
+        if self._slots == 1:
+            self._end(delivery, seconds)
+            return
+        before = self._process.answers
+        self._process.signal(ATTENTION)
+        self._ask_again_later(delivery, seconds, before)
+
+    def _ask_again_later(self, delivery: Delivery, seconds: float, before: int) -> None:
+        timer = self._loop.call_later(_APART_S, self._ask_again, delivery, seconds, before)
+        self.timers[delivery.number] = timer
+
+    def _ask_again(self, delivery: Delivery, seconds: float, before: int) -> None:
+        """Send another signal: a job that the one before has interrupted hangs only if it still runs.
+
+        ``before`` is the number of answers before that signal.
+        """
+        answers = self._process.answers
+        self._process.signal(ATTENTION)
+        timer = self._loop.call_later(_ANSWER_S, self._judge, delivery, seconds, answers, answers > before)
+        self.timers[delivery.number] = timer
+
+    def _judge(self, delivery: Delivery, seconds: float, before: int, answered: bool) -> None:
+        """End the process because of the job that hangs in its main thread, or else because of this one.
+
+        Without an answer nothing shows which one hangs: all its jobs are suspects. If what hangs belongs to
+        no job that runs, none is charged. A signal that was answered late, or not at all, proves nothing;
+        ``answered`` tells whether the one before was answered in time.
+        """
+        self.timers.pop(delivery.number, None)
+        unfinished = self._process.unfinished()
+        if delivery not in unfinished:
+            return
+        if self._process.answers == before:
+            self._process.end_job(
+                delivery, f"was killed: it did not react, and a job ran longer than {seconds:g} s"
+            )
+            return
+        number = self._process.hanging
+        if number == UNSURE or not answered:
+            self._ask_again_later(delivery, seconds, before)
+            return
+        if number == NO_JOB:
+            self._process.end_beside(
+                f"was killed: code of no running job blocked its loop, a job ran longer than {seconds:g} s"
+            )
+            return
+        self._end(next((job for job in unfinished if job.number == number), delivery), seconds)
+
+    def _end(self, delivery: Delivery, seconds: float) -> None:
+        if delivery in self._process.unfinished():
+            delivery.overrun(seconds)
+            self._process.end_job(delivery, f"was killed: its job ran longer than {seconds:g} s")
+
+
+class Crew:
+    """The workers by their numbers in the group."""
+
+    def __init__(self) -> None:
+        self._members: dict[int, Worker] = {}
+        self.get = self._members.get
+        """Returns the worker with a number; None if there is none."""
+
+    def __iter__(self) -> Iterator[Worker]:
+        """All workers, the oldest first; the crew may change meanwhile."""
+        return iter(list(self._members.values()))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, worker: Worker) -> None:
+        """Add a worker that was requested."""
+        self._members[worker.member] = worker
+
+    def remove(self, worker: Worker) -> None:
+        """Remove a worker that has ended."""
+        del self._members[worker.member]
+
+    def claims(self) -> dict[int, Worker]:
+        """The worker of each delivery that is claimed; also of deliveries that have ended."""
+        return {number: worker for worker in self._members.values() for number in worker.claims()}
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The place of a worker in its group: its number, how many jobs it runs at once, and its descriptors."""
+
+    group: str
+    member: int
+    slots: int
+    mode: str
+    """How it runs them (worker/process.py)."""
+    jobs: int
+    """The descriptor of the workers' end of the job socket."""
+    outcomes: int
+    """The descriptor of the write end of the outcome pipe."""
+
+
+def open_all(seat: Seat) -> tuple[Page, tuple[int, ...], int, int]:
+    """The page, the descriptors for the process, and the master's ends of lifeline and presence pipe.
+
+    Raises OSError.
+    """
+    opened: list[int] = []
+    try:
+        opened.append(os.dup(seat.jobs))
+        opened.append(os.dup(seat.outcomes))
+        opened.extend(os.pipe())
+        opened.extend(os.pipe())
+        page, memory = open_page(seat.slots)
+    except OSError:
+        for fd in opened:
+            os.close(fd)
+        raise
+    jobs, outcomes, lifeline_end, lifeline, presence, presence_end = opened
+    return page, (jobs, outcomes, lifeline_end, presence_end, memory), lifeline, presence
+
+
+class State(Enum):
+    """The state of a worker; ``_NEXT`` has the transitions."""
+
+    BOOTING = auto()
+    SERVING = auto()
+    """Takes jobs from the job socket."""
+    LEAVING = auto()
+    """Takes no more jobs; it exits when its jobs have ended."""
+    GONE = auto()
+    """Its process has ended; every descriptor is closed."""
+
+    def to(self, state: State) -> State:
+        """The next state. Raises RuntimeError if the table does not have this transition."""
+        if state not in _NEXT[self]:
+            raise RuntimeError(f"a worker that is {self.name} cannot become {state.name}")
+        return state
+
+
+_NEXT = {
+    State.BOOTING: {State.SERVING, State.LEAVING, State.GONE},
+    State.SERVING: {State.LEAVING, State.GONE},
+    State.LEAVING: {State.LEAVING, State.GONE},
+    State.GONE: set(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One worker process: its ``state`` is a word for the log, ``started_at`` is in epoch seconds."""
+
+    group: str
+    pid: int
+    state: str
+    started_at: float
+    jobs_done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Time limits, in seconds."""
+
+    overdue_s: float = 30.0
+    """The time for hooks at the start and at the end of a worker, before they are logged as overdue."""
+    unreported_s: float = 1.0
+    """From the end of a worker's pipe to the report of its exit. A fork server reports it in milliseconds,
+    and the master collects orphans every half second. After this time the worker is killed; after the same
+    time again, it counts as ended, without an exit status.
+    """
+    stalled_s: float = 15.0
+    """The time to read a job. A worker that needs longer is suspended, or hangs in clean-up: it is killed."""
+
+
+DEFAULTS = Limits()

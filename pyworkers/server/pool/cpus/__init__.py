@@ -1,1 +1,0 @@
-"""Cpus: which worker wakes up for a job, and which CPU it gets when."""

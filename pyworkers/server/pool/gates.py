@@ -1,0 +1,257 @@
+"""Gates: hold jobs back until it is known whether they may start: marked jobs, and those with limits.
+
+Runs in the master's event loop, one of each for all queues. They never decode a job. A marked job was in the
+list of a dead server (protocol/suspects.py); the suspects of a dead process are in the table of jobs.
+
+    marked job ──► its entry ──► one dead server ──► starts at once
+                      │
+                      ├──► several: a suspect ──► waits for its turn ──► noted in Redis ──► starts
+                      └──► responsible for three deaths ──► dead
+
+A job that asks for its limits is in no worker, and keeps room for itself; one whose turn is near waits here
+without. The decision is Redis' (limits/ask.lua).
+
+    ask of a worker ──► Redis ──► granted ──► handed out again
+                          │ ▲
+                          ├─┘ its turn is near: asked again then
+                          └────► in schedule: forgotten here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyworkers.errors import WorkerLost
+from pyworkers.protocol.outcome import Fate, Report
+from pyworkers.protocol.retry import Failure
+from pyworkers.protocol.suspects import MAX_DEATHS, SUSPECT_FROM, Entry, acquitted, field_of
+from pyworkers.server.health import Health
+from pyworkers.server.parts import Part
+from pyworkers.server.pool.delivery import Delivery
+from pyworkers.store import suspects
+from pyworkers.store.store import Store
+
+if TYPE_CHECKING:
+    from pyworkers.server.pool.jobs import Jobs
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyworkers import logs
+from pyworkers.failpoints import hit
+from pyworkers.protocol import envelope
+from pyworkers.protocol.limits import Ask
+from pyworkers.store.flow import limits
+from pyworkers.store.flow.limits import Asked, AskReply, Verdict
+
+# A suspect that ends without an outcome (a stop, a lost lease) frees the turn at the next check.
+_CHECK_S = 1.0
+# Each check lets the entry of a running suspect live for another day.
+_REST_S = 3600.0
+
+
+class _Turn(NamedTuple):
+    """A job with the table that it is in."""
+
+    job: Delivery
+    jobs: Jobs
+
+
+class Suspects(Part):
+    """The marked jobs of one server that have not started, and the one suspect that runs."""
+
+    name = "suspects"
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Callable[[], str],
+        health: Health,
+        on_suspect: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(health)
+        self._on_suspect = on_suspect
+        self._store = store
+        self._identity = identity
+        self._unread: dict[Delivery, Jobs] = {}
+        self._waiting: dict[Delivery, Jobs] = {}
+        self._running: _Turn | None = None
+
+    # For the tables
+
+    def add(self, job: Delivery, jobs: Jobs) -> None:
+        """Keep a marked job back until its entry is read."""
+        self._unread[job] = jobs
+        self.nudge()
+
+    def drop(self, job: Delivery) -> None:
+        """Forget a job that is kept back: it does not start here."""
+        self._unread.pop(job, None)
+        self._waiting.pop(job, None)
+
+    def settled(self, raw: bytes, report: Report) -> Report:
+        """The report of a marked job, which also deletes its entry. The next suspect may start."""
+        self.nudge()
+        return report._replace(outcome=acquitted(raw, report.outcome))
+
+    # The work
+
+    async def look(self) -> float:
+        """Read the entries of new jobs, and start the next suspect if none runs.
+
+        While Redis is unreachable, the jobs are kept back: a job may not start before it is noted.
+        """
+        identity, asked = self._identity(), list(self._unread)
+        reading = suspects.read(self._store.keys, identity, [field_of(job.raw) for job in asked])
+        found = await self._store.arun(reading)
+        for job, entry in zip(asked, found.entries, strict=True):
+            # Else it was taken back meanwhile.
+            if (jobs := self._unread.pop(job, None)) is not None:
+                self._decide(_Turn(job, jobs), entry)
+        await self._give_turn(identity, found.running)
+        return _CHECK_S if self._waiting else _REST_S
+
+    def _decide(self, turn: _Turn, entry: Entry) -> None:
+        if entry.deaths >= MAX_DEATHS:
+            turn.jobs.condemn(turn.job, _failure(entry))
+        elif entry.servers < SUSPECT_FROM:
+            turn.jobs.start(turn.job)
+        else:
+            self._on_suspect()
+            self._waiting[turn.job] = turn.jobs
+            turn.jobs.suspend(turn.job)
+
+    async def _give_turn(self, identity: str, noted: str) -> None:
+        """Start the next suspect if none runs. It is noted first: the server may die as soon as it starts."""
+        if self._running is not None and not self._running.jobs.holds(self._running.job):
+            self._running = None
+        turn = self._running or next((_Turn(*item) for item in self._waiting.items()), None)
+        field = field_of(turn.job.raw) if turn else ""
+        if field:
+            await self._store.arun(suspects.run_alone(self._store.keys, identity, field))
+        elif noted:
+            await self._store.arun(suspects.run_none(self._store.keys, identity))
+        if turn is None or turn is self._running:
+            return
+        if self._waiting.pop(turn.job, None) is None:
+            # It was taken back meanwhile.
+            self.nudge()
+            return
+        self._running = turn
+        turn.jobs.start(turn.job)
+
+
+def _failure(entry: Entry) -> Failure:
+    message = f"its server died while it ran; dead after {entry.deaths} such servers"
+    return Failure(WorkerLost.__name__, message, crashed=True, fate=Fate.DEAD)
+
+
+# How often a server frees the slots of dead servers, while limits are in use. One that recovers a server does
+# it at once.
+_SWEEP_S = 60.0
+# When Redis refuses commands on the keys of one job, it is asked again after this time.
+_REFUSED_S = 1.0
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A job without a final reply. ``due``: the time (of the loop's clock) to ask."""
+
+    asked: Asked
+    jobs: Jobs
+    due: float = 0.0
+
+
+class Asks(Part):
+    """The jobs of one server that ask for their limits. ``expect`` is called with the times in schedule."""
+
+    name = "asks"
+
+    def __init__(
+        self, store: Store, identity: Callable[[], str], health: Health, expect: Callable[[float], None]
+    ) -> None:
+        super().__init__(health)
+        self._store = store
+        self._identity = identity
+        self._expect = expect
+        self._open: dict[Delivery, _Open] = {}
+        self._sweep_at: float | None = 0.0
+        """When to sweep (loop time); None while no limit is in use. At the start, those of others may be."""
+
+    # For the tables
+
+    def add(self, job: Delivery, ask: Ask, jobs: Jobs) -> None:
+        """Ask for a job, until it is answered or dropped. From now on, its end frees its slots."""
+        identity = self._identity()
+        job.hold(limits.frees(identity, ask), limits.starts(identity, ask))
+        payload = envelope.splice(job.raw, ask.changes) if ask.changes else b""
+        self._open[job] = _Open(Asked(ask, job.queue, job.raw, payload), jobs)
+        self.nudge()
+
+    def drop(self, job: Delivery) -> None:
+        """Forget a job that does not start here."""
+        self._open.pop(job, None)
+
+    def sweep_soon(self) -> None:
+        """Free the slots of a server whose jobs were recovered."""
+        self._sweep_at = 0.0
+        self.nudge()
+
+    # The work
+
+    async def look(self) -> float:
+        """Ask for the jobs that are due; sweep if it is time."""
+        now = asyncio.get_running_loop().time()
+        due = {job: one.asked for job, one in self._open.items() if one.due <= now}
+        if due:
+            hit("before_ask")
+            asking = limits.ask(self._store.keys, self._identity(), list(due.values()))
+            replies = await self._store.arun(asking)
+            hit("after_ask")
+            for job, reply in zip(due, replies, strict=True):
+                # Else it has ended meanwhile, which frees its slots.
+                if (one := self._open.get(job)) is not None:
+                    self._decide(job, one, reply, now)
+            self._sweep_at = self._sweep_at or 0.0
+        if self._sweep_at is not None and self._sweep_at <= now:
+            swept = await self._store.arun(limits.sweep(self._store.keys))
+            self._sweep_at = now + _SWEEP_S if swept.limits else None
+        return self._rest()
+
+    def failed(self, backoff_s: float) -> float:
+        """Sweep at the next call, which so sends a command, also if no job waits any more."""
+        if self._sweep_at is not None:
+            self._sweep_at = 0.0
+        return backoff_s
+
+    def _rest(self) -> float:
+        """The seconds until the next job is due, or the next sweep."""
+        now = asyncio.get_running_loop().time()
+        times = [one.due for one in self._open.values()]
+        times += [] if self._sweep_at is None else [self._sweep_at]
+        return max(0.0, min(times) - now) if times else _REST_S
+
+    def _decide(self, job: Delivery, one: _Open, reply: AskReply | None, now: float) -> None:
+        if reply is None:
+            self._open[job] = replace(one, due=now + _REFUSED_S)
+        elif reply.verdict is Verdict.WAIT:
+            self._open[job] = replace(one, due=now + reply.after_s)
+            one.jobs.make_room(job)
+        else:
+            del self._open[job]
+            self._conclude(job, one, reply)
+
+    def _conclude(self, job: Delivery, one: _Open, reply: AskReply) -> None:
+        if reply.verdict is Verdict.GRANTED:
+            job.grant()
+            one.jobs.start(job)
+            return
+        if reply.verdict is Verdict.BROKEN:
+            log.error("limit.failed", queue=job.queue, error=f"WRONGTYPE {reply.key} is no zset")
+        if reply.verdict is not Verdict.GONE:
+            log.debug("job.limited", queue=job.queue, jid=one.asked.ask.jid, until=reply.at)
+            self._expect(reply.at)
+        one.jobs.put_off(job)
