@@ -470,10 +470,10 @@ def test_results_go_to_their_places_alone(app: App, kept: str) -> None:
     args = [LOOKALIKE, {"ü": [RESULTS]}, RESULTS] if kept == "new" else [RESULTS]
     group(app.member.call(1), app.member.call(2)).then(follows.call(*args)).enqueue()
     if kept == "0.2":
+        # Without a value that looks like a placeholder, a server of 0.2 fills it as well.
         [key] = list(app.redis.scan_iter(app.keys.batch("*:then")))
         [ready] = as_list(app.redis.lrange(key, 0, -1))
-        old = ready.replace(b"null", b'{"pyworkers":"RESULTS"}').split(b" ", 2)
-        app.redis.lset(key, 0, b" ".join((old[0], old[2])).decode())
+        assert ready.startswith(b"after {") and b'"args":[{"pyworkers":"RESULTS"}]' in ready
     for number, data in enumerate(app.waiting("q")):
         names, values = written(
             app.keys, [(1, CountMember(data["batch"], data["jid"], "done", number, b'["\xc3\xa9"]'))]

@@ -92,6 +92,18 @@ def test_a_lock_of_a_deleted_job_is_released_by_the_second_sweep(
     assert sweeper() == Swept(1)
 
 
+def test_a_batch_whose_last_member_an_old_server_has_counted_is_concluded(
+    sweeper: Sweeper, keys: Keys, db: redis.Redis
+) -> None:
+    # Servers of this version and of 0.2 have counted one member each: for the latter, they do not add up.
+    db.zadd(keys.batches, {"b": 5.0, "other": 5.0})
+    db.hset(keys.batch("b"), mapping={"open": 0, "total": 2, "done": 1, "dropped": 1})
+    db.set(keys.batch("other"), "of the wrong type")
+    sweeper()
+    assert db.hget(keys.batch("b"), "complete_at")
+    assert not db.hget(keys.batch("b"), "success_at")
+
+
 def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
     match place:
         case "schedule" | "retry" | "goretry":

@@ -81,23 +81,23 @@ def ready(job: Mapping[str, Any]) -> str:
     """A job that waits for an event, as the text that the script pushes: queue, places, payload.
 
     The places count the bytes in front of each ``null`` that a result replaces, "-" for none. A text without
-    places is one that a server of 0.2 pushes as well. The fields that come last are those that the script
-    changes.
+    places is one that a server of 0.2 fills and pushes as well: it has the placeholder where a result goes.
+    The form with places is for a text in which a value of a user looks like that placeholder. The fields that
+    come last are those that the script changes.
     """
     last = {name: job[name] for name in ("created_at", "expiry") if name in job}
     first = {name: value for name, value in job.items() if name not in (*last, "args", FIELD)}
     args = cut(job["args"], paths_of(job))
-    text = f'{encode(first)[:-1]},"args":'
-    places = []
+    before, after = f'{encode(first)[:-1]},"args":', f",{encode(last)[1:]}" if last else "}"
+    if not any(OLD_RESULTS in part for part in (before, *args, after)):
+        return f"{job['queue']} {before}{OLD_RESULTS.join(args)}{after}"
+    text, places = before, []
     for number, part in enumerate(args):
         if number:
             places.append(str(len(text.encode())))
             text += "null"
         text += part
-    text += f",{encode(last)[1:]}" if last else "}"
-    if not places and OLD_RESULTS not in text:
-        return f"{job['queue']} {text}"
-    return f"{job['queue']} {','.join(places) or '-'} {text}"
+    return f"{job['queue']} {','.join(places) or '-'} {text}{after}"
 
 
 def parts_of(item: str) -> tuple[str, str, str]:

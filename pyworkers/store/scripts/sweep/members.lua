@@ -1,5 +1,6 @@
 -- Note the members of some batches as missing, until their jobs are found. Members that are batches themselves
 -- are left out: their own members are looked for. A member that is a deleted batch is in no place, as a job.
+-- Conclude a batch all of whose members have run or ended, if the server that counted the last one has not.
 --
 -- KEYS 1 turn  2 missing  3 queues
 -- ARGV 1 token  2 life of the turn in ms  3 most jobs to look for  4 number of shares  5 share
@@ -37,13 +38,22 @@ local function note_all(key, id, open, members)
   end
 end
 
+-- False for a batch that is skipped, or gone, in the one around it.
+local function counts(id, parent)
+  return not parent or batch.has(batch.key(queues, string.sub(parent, string.find(parent, ' ', 1, true) + 1)), id)
+end
+
 local function note_batch(id)
   local key = batch.key(queues, id)
-  local facts = redis.call('HMGET', key, 'open', 'success_at')
+  local facts = redis.call('HMGET', key, 'open', 'success_at', 'complete_at', 'parent')
   if not facts[1] or facts[2] then
     return
   end
   local open = facts[1] ~= '0'
+  if not open and not facts[3] and redis.call('SCARD', key .. ':members') == 0 and counts(id, facts[4]) then
+    -- The last member was counted by a server of 0.2, for which members that are gone and not done never add up.
+    batch.conclude(queues, id)
+  end
   local from, part = string.match(ARGV[6], '^(%d+) (.*)$')
   if from then
     local page = redis.call('SSCAN', key .. part, from, 'COUNT', PER_PAGE)
