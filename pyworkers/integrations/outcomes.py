@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 from pyworkers import Message, PyworkersError, Worker, WorkerLost
 from pyworkers.observing.readable import kind_of
+from pyworkers.protocol.message import current_run
 from pyworkers.protocol.outcome import Fate
-
-# A run that does not fail leaves what it has raised: its outcome is known only after the links.
-_MOST_KEPT = 100
 
 
 def is_discarded(worker: Worker | None, message: Message, error: BaseException | None) -> bool:
@@ -30,32 +28,26 @@ def is_discarded(worker: Worker | None, message: Message, error: BaseException |
 class Raised(NamedTuple):
     """What a run has raised: its isolation scope, the exception, and the traceback of this run."""
 
-    raw: bytes
     scope: Any
     error: BaseException
     trace: TracebackType | None
 
 
-class RaisedByRuns:
-    """What the runs have raised that are not reported yet.
+def keep(scope: Any, error: BaseException, links: Collection[CodeType]) -> None:
+    """Keep what the run of this context has raised, until the run ends; each run begins in one of ``links``.
 
-    By the bytes of the job: several jobs may raise one exception object, which cannot keep what is of one.
+    With the run: several jobs may raise one exception object, which cannot keep what is of one. Whether a run
+    fails is known only after the links: one of them may turn what it has raised into a success.
     """
+    run: Any = current_run()
+    run.keep(Raised(scope, error, _of_this_run(error.__traceback__, links)))
 
-    def __init__(self) -> None:
-        self._by_job: dict[int, Raised] = {}
 
-    def keep(self, message: Message, scope: Any, error: BaseException, links: Collection[CodeType]) -> None:
-        """Keep what a run has raised; each run begins in one of ``links``."""
-        trace = _of_this_run(error.__traceback__, links)
-        self._by_job[id(message.raw)] = Raised(message.raw, scope, error, trace)
-        while len(self._by_job) > _MOST_KEPT:
-            self._by_job.pop(next(iter(self._by_job), 0), None)
-
-    def take(self, message: Message) -> Raised | None:
-        """What the run has raised; None if it was not kept."""
-        found = self._by_job.pop(id(message.raw), None)
-        return found if found is not None and found.raw is message.raw else None
+def take() -> Raised | None:
+    """What the run of this context has raised; None if it was not kept."""
+    run: Any = current_run()
+    found: Raised | None = run.take()
+    return found
 
 
 def _of_this_run(trace: TracebackType | None, links: Collection[CodeType]) -> TracebackType | None:

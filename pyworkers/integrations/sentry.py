@@ -34,7 +34,7 @@ from pyworkers import (
     Snooze,
     Worker,
 )
-from pyworkers.integrations.outcomes import RaisedByRuns, is_discarded
+from pyworkers.integrations.outcomes import is_discarded, keep, take
 from pyworkers.middleware import AsyncCallNext, ClientCallNext
 from pyworkers.observing.guard import Observer
 from pyworkers.observing.readable import readable
@@ -87,9 +87,8 @@ def sentry_integration(
     if any(isinstance(link, _JobLink) for link in worker.links):
         raise PyworkersError("the worker reports to Sentry already", hint="call sentry_integration once")
     checking = _CheckIns(worker) if monitors else None
-    raised = RaisedByRuns()
-    reporting = _Reporting(worker, arguments, retries, checking, raised)
-    worker.middleware(_JobLink(_Running(worker, checking, traces, raised)))
+    reporting = _Reporting(worker, arguments, retries, checking)
+    worker.middleware(_JobLink(_Running(worker, checking, traces)))
     worker.on_error(reporting.report)
     if traces:
         worker.client_middleware(_with_trace)
@@ -135,13 +134,10 @@ class _JobLink(DualLink):
 class _Running:
     """The middleware: the scope of a run, and the check-ins of a cron job that begins or is done."""
 
-    def __init__(
-        self, worker: Worker, checking: _CheckIns | None, traces: bool, raised: RaisedByRuns
-    ) -> None:
+    def __init__(self, worker: Worker, checking: _CheckIns | None, traces: bool) -> None:
         self._worker = worker
         self._checking = checking
         self._traces = traces
-        self._raised = raised
         self._observer = Observer("sentry")
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
@@ -201,11 +197,11 @@ class _Running:
         if self._checking is not None and outcome.fate is Fate.DONE:
             self._checking.check_in(message, "ok")
 
-    def keep(self, message: Message, scope: Any, error: BaseException) -> None:
+    def keep(self, scope: Any, error: BaseException) -> None:
         """Keep what a run has raised."""
         # What ends a run without a failure is never reported, and would be kept with all its frames.
         if scope is not None and not isinstance(error, Snooze | JobCancelled | Interrupted):
-            self._raised.keep(message, scope, error, _LINKS)
+            keep(scope, error, _LINKS)
 
     def status_of(self, message: Message, error: BaseException) -> str:
         """The status of the transaction of a run that raised: a choice of the job is no error."""
@@ -236,7 +232,7 @@ class _Run:
 
     def raised(self, raised: BaseException) -> None:
         see, error = self._running.see, readable(raised)
-        see(self._running.keep, self._message, self._scope, error)
+        see(self._running.keep, self._scope, error)
         if self._transaction is not None:
             status = see(self._running.status_of, self._message, error)
             see(self._transaction.set_status, status or "internal_error")
@@ -248,19 +244,11 @@ class _Run:
 class _Reporting:
     """The error handler: an event for a failed run that is to be reported."""
 
-    def __init__(
-        self,
-        worker: Worker,
-        arguments: bool,
-        retries: bool,
-        checking: _CheckIns | None,
-        raised: RaisedByRuns,
-    ) -> None:
+    def __init__(self, worker: Worker, arguments: bool, retries: bool, checking: _CheckIns | None) -> None:
         self._worker = worker
         self._arguments = arguments
         self._retries = retries
         self._checking = checking
-        self._raised = raised
         self._observer = Observer("sentry.errors")
 
     def report(self, message: Message, error: BaseException | None, outcome: Outcome) -> None:
@@ -268,7 +256,7 @@ class _Reporting:
         self._observer.see(self._report, message, error, outcome)
 
     def _report(self, message: Message, error: BaseException | None, outcome: Outcome) -> None:
-        kept = self._raised.take(message)
+        kept = take()
         if self._checking is not None and outcome.final:
             self._checking.check_in(message, "error")
         if not self._wanted(message, error, outcome):

@@ -105,7 +105,7 @@ class Execution:
     fence: int | None = None
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
-        "_checkpoint", "_deliver", "_line", "_progress", "_request", "_state", "_timer",
+        "_checkpoint", "_deliver", "_line", "_observed", "_progress", "_request", "_state", "_timer",
         "delivery", "elapsed_s", "exc_info", "flows", "has_run", "message", "only_counts", "started_s",
     )  # fmt: skip
 
@@ -134,6 +134,8 @@ class Execution:
         """True if the envelope has fields with rules (protocol/flow)."""
         self.only_counts = self.flows and BESIDE_BATCH.isdisjoint(message.data)
         """True if nothing follows from the end of the job than that it is counted in its batch."""
+        # Unset for most runs.
+        self._observed: Any
         self._progress: ProgressNotes | None = None
         self._checkpoint: CheckpointNotes | None = None
 
@@ -271,6 +273,16 @@ class Execution:
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:
         """Keep the error that the job raised."""
         self.exc_info = (type(error), error, trace)
+
+    def keep(self, observed: Any) -> None:
+        """Keep what an observer has seen of the run, until ``take`` or the end of the job."""
+        self._observed = observed
+
+    def take(self) -> Any:
+        """What an observer has kept, once; None if there is nothing."""
+        observed = getattr(self, "_observed", None)
+        self._observed = None
+        return observed
 
     def forget(self) -> None:
         """Drop the error: its frames refer to this record, a cycle that keeps the job's data in memory."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,9 +14,10 @@ from typing import Any
 import pytest
 import sentry_sdk
 
-from pyworkers import Discard, PyworkersError, Snooze, Worker
+from pyworkers import CallNext, Discard, Message, Outcome, PyworkersError, Snooze, Worker
 from pyworkers.integrations.sentry import monitor_of, sentry_integration, slug_of
 from pyworkers.protocol.cron import CronEntry
+from pyworkers.protocol.outcome import Fate
 from pyworkers.testing import fake
 from tests.helpers.records import job
 from tests.helpers.server_process import serving
@@ -358,6 +361,35 @@ def test_jobs_that_raise_one_exception_object_report_their_own_run() -> None:
     for event, name in zip(events, ("one", "two"), strict=True):
         frames = event["exception"]["values"][-1]["stacktrace"]["frames"]
         assert [frame["vars"]["name"] for frame in frames if frame["function"] == "fail"] == [repr(name)]
+
+
+def test_what_another_link_turns_into_a_success_is_released_with_its_job() -> None:
+    class NoRowError(Exception):
+        """Can be referred to weakly, as exceptions written in Python can."""
+
+    raised: list[weakref.ref[BaseException]] = []
+    worker = Worker()
+
+    @worker.middleware
+    def forgive(message: Message, call_next: CallNext) -> Outcome:
+        try:
+            return call_next(message)
+        except NoRowError:
+            return Outcome(Fate.DONE)
+
+    sentry_integration(worker, dsn="http://key@127.0.0.1:1/2")
+
+    @worker.job(retry=0)
+    def fail() -> None:
+        error = NoRowError()
+        raised.append(weakref.ref(error))
+        raise error
+
+    with initialized(), fake() as queue:
+        fail.enqueue()
+        queue.drain()
+        gc.collect()
+    assert [reference() for reference in raised] == [None]
 
 
 def test_a_choice_of_the_job_is_no_error_in_traces() -> None:
