@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Pages, Steps, decoded, one, script
+from pyworkers.store.calls import Call, Pages, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import removal
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
@@ -172,7 +172,10 @@ def _nearest(places: Sequence[int], expected: int) -> int:
 
 
 class _Walk(Pages[Waiting]):
-    """One walk along a list. It ends ``lost`` if all jobs around its place were removed."""
+    """One walk along a list, over as many jobs as it has at the beginning: others may be put in front of it.
+
+    It ends ``lost`` if all jobs around its place were removed.
+    """
 
     def __init__(self, key: str, page: int) -> None:
         self._key = key
@@ -180,12 +183,18 @@ class _Walk(Pages[Waiting]):
         self._place = 0
         self._behind: list[bytes] = []
         self._ahead: list[bytes] = []
+        self._left: int | None = None
         self.lost = False
 
     def next_page(self) -> Steps[list[Waiting]]:
         start = max(0, self._place - self._page)
         stop = self._place + 2 * self._page
-        window = yield from one("LRANGE", self._key, start, stop - 1, read=blobs)
+        reading = command("LRANGE", self._key, start, stop - 1, read=blobs)
+        if self._left is None:
+            # The length last: a job that is pushed in between must not take the place of the last one.
+            window, self._left = yield from every([reading, command("LLEN", self._key, read=integer)])
+        else:
+            [window] = yield from every([reading])
         place: int | None = self._place - start
         if self._behind or self._ahead:
             place = align(window, self._place - start, self._behind, self._ahead)
@@ -193,10 +202,11 @@ class _Walk(Pages[Waiting]):
             found = yield from self._find_again()
             self.lost = self.ended = not found
             return []
-        fresh = window[place : place + self._page]
+        fresh = window[place : place + min(self._page, self._left)]
+        self._left -= len(fresh)
         self._behind, self._ahead = fresh or self._behind, window[place + self._page :]
         first, self._place = start + place, start + place + len(fresh)
-        self.ended = len(window) < stop - start and not self._ahead
+        self.ended = self._left <= 0 or (len(window) < stop - start and not self._ahead)
         return [Waiting(raw, index) for raw, index in zip(fresh, count(first))]
 
     def _find_again(self) -> Steps[bool]:

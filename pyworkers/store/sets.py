@@ -15,7 +15,7 @@ from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.keys import Keys, literal
 from pyworkers.store import plain
-from pyworkers.store.calls import Call, Mode, Pages, Steps, command, one, script
+from pyworkers.store.calls import Call, Mode, Pages, Steps, command, every, one, script
 from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.replies import blob, blobs, integer
 
@@ -29,6 +29,8 @@ PUT_OFF_S = 60.0
 PAGE = 200
 """Jobs in memory at a time, or a few times as many; payloads may be large."""
 _PER_SCAN = 1000
+# A member is listed this often at most, on average.
+_MOST_LISTED = 2
 
 Member = tuple[bytes, float]
 """The bytes of a job, and its score in epoch seconds."""
@@ -67,7 +69,8 @@ class MembersByScore(Pages[Member]):
 
     Each page begins after the last member of the previous page, at the place where that member is by then. A
     member that stays is listed once; so is one that the reader gives another score and notes as ``moved``.
-    What is added behind the member that was the last one at the beginning is not listed.
+    What is added behind the member that was the last one at the beginning is not listed. It ends after twice
+    as many members as there were: another object may move a member again and again in front of it.
     """
 
     def __init__(self, zset: str, *, descending: bool = False, page: int = PAGE) -> None:
@@ -76,25 +79,29 @@ class MembersByScore(Pages[Member]):
         self._page = page
         self._last: list[bytes] = []
         self._end: tuple[float, bytes] | None = None
+        self._left = 0
         # Digests, some 60 bytes each.
         self._moved: set[int] = set()
 
     def next_page(self) -> Steps[list[Member]]:
         if self._end is None:
             edge = 0 if self._direction == "down" else -1
-            found = yield from one("ZRANGE", self._zset, edge, edge, "WITHSCORES", read=plain.scored)
+            reading = command("ZRANGE", self._zset, edge, edge, "WITHSCORES", read=plain.scored)
+            found, card = yield from every([reading, command("ZCARD", self._zset, read=integer)])
+            self._left = _MOST_LISTED * card + self._page
             if not found:
                 self.ended = True
                 return []
             self._end = float(found[0][1]), found[0][0]
-        reading = script("after", [self._zset], [self._page, self._direction, *self._last], blobs)
+        members_after = script("after", [self._zset], [self._page, self._direction, *self._last], blobs)
         is_down = self._direction == "down"
         instead = partial(plain.after, self._zset, self._page, self._last, descending=is_down)
-        flat = yield from plain.or_plain(reading, instead)
+        flat = yield from plain.or_plain(members_after, instead)
         self._last = flat[:-3:-1]
         members = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
         within = [member for member in members if not self._is_beyond(member)]
-        self.ended = len(flat) < 2 * self._page or len(within) < len(members)
+        self._left -= len(members)
+        self.ended = self._left <= 0 or len(flat) < 2 * self._page or len(within) < len(members)
         return [(member, score) for member, score in within if hash(member) not in self._moved]
 
     def moved(self, member: bytes) -> None:

@@ -32,6 +32,7 @@ from pyworkers.errors import BadArgumentError, BadMessageError, PyworkersError, 
 from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.search import REST_S, Search
+from pyworkers.store.sets import PAGE
 from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT
@@ -314,6 +315,24 @@ def test_a_job_is_rescheduled_only_if_it_is_still_there(
     assert db.zcard(keys.schedule) == 0
     with pytest.raises(BadArgumentError):
         entry.reschedule(-1.0)
+
+
+def test_a_walk_ends_though_another_object_moves_its_jobs(where: RedisConfig) -> None:
+    ours, theirs = ScheduledSet(where), ScheduledSet(where)
+    fill(ours, {raw_job(f"j{number}"): 1000.0 + number for number in range(500)} | {raw_job("last"): 1e9})
+    seen = 0
+    for entry in reversed(ours):
+        seen += 1
+        theirs.reschedule_job(entry, min(entry.score + 600, 1e9 - 1))
+    assert 500 < seen <= 2 * 501 + 2 * PAGE
+
+
+def test_a_walk_along_a_queue_ends_though_another_object_moves_its_jobs(
+    where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    db.rpush(keys.queue("q"), *(raw_job(f"j{number}") for number in range(500)))
+    other = Queue("q", where)
+    assert [job.jid for job in Queue("q", where) if other.run_first([job])] == [f"j{n}" for n in range(500)]
 
 
 @pytest.mark.parametrize("kind", SETS)
