@@ -154,6 +154,9 @@ class Stranger:
                 pairs = [*(fields | odd).items()]
             if odd.keys() & {"jid", "class", "expiry", "retry", "dead", "wrapped"}:
                 self.unnamed.add(token)
+        if token in self.unnamed:
+            # It would end without a run, and the log would name it by another id.
+            pairs = [pair for pair in pairs if pair[0] != "expiry"]
         text = b",".join(b'"%s":%s' % (name.encode(), value) for name, value in pairs)
         raw = b'{%s,"token":"%s"}' % (text, token.encode())
         if rng.random() < 0.05:

@@ -43,7 +43,7 @@ def token(message: Message[Any]) -> str:
     return str(message.data.get("token"))
 
 
-async def _handle(message: Message[Any]) -> Any:
+async def _handle(message: Message) -> Any:
     ledger.note("start", token(message))
     try:
         if message.job_class == "hang":
@@ -56,7 +56,7 @@ async def _handle(message: Message[Any]) -> Any:
     return found
 
 
-def _run(message: Message[Any]) -> Any:
+def _run(message: Message) -> Any:
     return asyncio.run(_handle(message))
 
 
