@@ -44,9 +44,9 @@ def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: b
     client = Client.from_config(config)
     found: dict[str, Cancelled] = {}
     for jid in jids:
-        with noting(config, "job.cancel", jid) as deed:
+        with noting(config, "job.cancel", jid) as noted:
             found[jid] = client.cancel(jid)
-            deed.result = str(found[jid])
+            noted.end(str(found[jid]))
     if as_json:
         ended = sum(result in (Cancelled.REMOVED, Cancelled.RUNNING) for result in found.values())
         print_action("cancel", ended, results=found)

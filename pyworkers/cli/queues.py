@@ -123,9 +123,9 @@ def _changed(
     """Change these queues; returns the names of those that were not so before."""
     changed = []
     for name in queues:
-        with noting(config, action, name) as deed:
+        with noting(config, action, name) as noted:
             is_changed = change(api.Queue(name, config))
-            deed.result = done(is_changed)
+            noted.end(done(is_changed))
         if is_changed:
             changed.append(name)
     return changed

@@ -123,9 +123,9 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
     found = BatchSet(source.redis())
     deleted = []
     for batch in ids:
-        with noting(source.redis(), "batch.delete", batch) as deed:
+        with noting(source.redis(), "batch.delete", batch) as noted:
             is_deleted = found.delete(batch)
-            deed.result = done(is_deleted)
+            noted.end(done(is_deleted))
         if is_deleted:
             deleted.append(batch)
     if as_json:

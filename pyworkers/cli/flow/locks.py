@@ -80,12 +80,12 @@ def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json:
     released: dict[str, list[Lock]] = {}
     for name in names:
         freed = released[name] = []
-        with noting(source.redis(), "lock.release", name) as deed:
+        with noting(source.redis(), "lock.release", name) as noted:
             for lock in locks.find(name):
                 if lock.release():
                     freed.append(lock)
-                    deed.result = done(len(freed))
-            deed.result = done(len(freed))
+                    noted.end(done(len(freed)))
+            noted.end(done(len(freed)))
     if as_json:
         rows = [lock.as_dict() for found in released.values() for lock in found]
         print_action("release", len(rows), released=rows)

@@ -18,21 +18,25 @@ from pyworkers.errors import PyworkersError
 
 
 @dataclass(slots=True)
-class Deed:
-    """A change under way; ``result`` is None until something is changed or found unchanged."""
+class Noted:
+    """An action under way; ``result`` is None until something is changed or found unchanged."""
 
     result: str | None = None
 
+    def end(self, result: str) -> None:
+        """Note what the action has changed so far."""
+        self.result = result
+
 
 @contextmanager
-def noting(redis: RedisConfig, action: str, target: str) -> Iterator[Deed]:
+def noting(redis: RedisConfig, action: str, target: str) -> Iterator[Noted]:
     """Add one action of several at its end, so that an error or Ctrl-C later loses no line."""
-    deed = Deed()
+    noted = Noted()
     try:
-        yield deed
+        yield noted
     finally:
-        if deed.result is not None:
-            note(redis, action, target, deed.result)
+        if noted.result is not None:
+            note(redis, action, target, noted.result)
 
 
 def note(redis: RedisConfig, action: str, target: str, result: str) -> None:
