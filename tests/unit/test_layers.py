@@ -89,7 +89,7 @@ INNER = {
     "server/pool": {"cancellations", "generations", "health", "parts", "proc", "running"},
     "server/generations": {"waiting"},
     "server/upgrade": {"generations", "waiting"},
-    "server/fetching": {"health", "plan", "pool", "waiting"},
+    "server/fetching": {"health", "plan", "pool", "running", "waiting"},
     "worker/ends": {"interrupts"},
     "worker/links": {"execution", "interrupts"},
     "worker/notes": set(),

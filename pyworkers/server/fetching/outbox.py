@@ -15,7 +15,7 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.effects import DeleteField, Effect, FreeSlot, HoldHead, PassSlot, PauseQueue
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.suspects import MARK
-from pyworkers.server.pool.delivery import Delivery, DeliveryState
+from pyworkers.server.pool.delivery import Delivery
 from pyworkers.store.jobs import Settlement
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
@@ -30,7 +30,6 @@ UNTAKEN = Report(REQUEUE)
 _OURS = (PassSlot, FreeSlot, PauseQueue, HoldHead, DeleteField)
 _NONE: frozenset[str] = frozenset()
 _REQUEUE, _NOTE = Fate.REQUEUE, Fate.NOTE
-_SETTLING, _SETTLED = DeliveryState.SETTLING, DeliveryState.SETTLED
 Portion = Sequence[Settlement]
 """The content of one call: jobs with their outcomes, then notes."""
 
@@ -92,14 +91,14 @@ class Outbox:
             report = self._marked(job.raw, report)
         if report.outcome.fate is _REQUEUE:
             self._returning += 1
-        job.report, job.state = report, _SETTLING
+        job.settling(report)
         self._jobs.append(job)
         self.changed.set()
 
     def hand_back(self, jobs: Sequence[Delivery]) -> None:
         """Return jobs that no worker has taken, the oldest first, to the heads of their queues."""
         for job in jobs:
-            job.report, job.state = UNTAKEN, _SETTLING
+            job.settling(UNTAKEN)
         # The newest first, so that the oldest is popped first.
         self._jobs += reversed(jobs)
         self._returning += len(jobs)
@@ -147,7 +146,7 @@ class Outbox:
             self._unsendable.append(self._jobs.pop(0))
         else:
             ours = tuple(effect for effect in outcome.effects if isinstance(effect, _OURS))
-            job.report = job.report._replace(outcome=replace(BURIED, effects=ours))
+            job.settling(job.report._replace(outcome=replace(BURIED, effects=ours)))
 
     def taken(self, portion: Portion, left: Sequence[int] = ()) -> int:
         """Remove this portion, which is in Redis, except for the places ``left``.
@@ -164,7 +163,7 @@ class Outbox:
             if place in left:
                 kept.append(job)
             else:
-                job.state = _SETTLED
+                job.settled()
         self._jobs[:outcomes] = kept
         if self._returning:
             self._returning = sum(map(_returns, self._jobs))
@@ -177,7 +176,7 @@ class Outbox:
     def clear(self) -> None:
         """Drop all: a peer has the jobs."""
         for job in (*self._jobs, *self._unsendable):
-            job.state = _SETTLED
+            job.settled()
         self._jobs.clear()
         self._notes.clear()
         self._unsendable.clear()

@@ -14,6 +14,7 @@ from enum import Enum, auto
 
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.suspects import MARK
 from pyworkers.store.jobs import Settlement
 
@@ -37,10 +38,13 @@ NEXT = {
     DeliveryState.FETCHED: {DeliveryState.HELD, DeliveryState.OFFERED, DeliveryState.SETTLING},
     DeliveryState.HELD: {*DeliveryState} - {DeliveryState.FETCHED},
     DeliveryState.OFFERED: {*DeliveryState} - {DeliveryState.FETCHED},
-    DeliveryState.SETTLING: {DeliveryState.SETTLED},
+    # Again, if Redis does not take its outcome.
+    DeliveryState.SETTLING: {DeliveryState.SETTLING, DeliveryState.SETTLED},
     DeliveryState.SETTLED: set[DeliveryState](),
 }
 """The transitions. The tests check each one; here that would take time for each job."""
+# A look into an enum takes longer.
+_OFFERED, _SETTLING, _SETTLED = DeliveryState.OFFERED, DeliveryState.SETTLING, DeliveryState.SETTLED
 
 
 class Delivery(Settlement):
@@ -80,10 +84,34 @@ class Delivery(Settlement):
         self.queue = queue
         self.raw = raw
 
-    def hand_out(self, now: float) -> None:
-        """Note a hand-out."""
+    # Its states
+
+    def keep(self, *, alone: bool = False) -> None:
+        """Note that the job may not start yet: room is kept for it, or it waits to run ``alone``."""
+        self.state = DeliveryState.HELD
+        self.alone, self.keeps_room = alone, not alone
+
+    def make_room(self) -> None:
+        """Note that the held job needs no room for now."""
+        self.keeps_room = False
+
+    def offer(self, now: float, *, alone: bool = False) -> None:
+        """Note a hand-out, to a worker of its own if ``alone``."""
+        self.state = _OFFERED
         self.tries += 1
         self.handed_at = now
+        self.alone = alone
+
+    def settling(self, report: Report) -> None:
+        """Note the report with its end, for Redis."""
+        self.state = _SETTLING
+        self.report = report
+
+    def settled(self) -> None:
+        """Note that Redis has its end, or that this server gives it up."""
+        self.state = _SETTLED
+
+    # Its facts
 
     def saved(self, jid: str) -> None:
         """Note that the job, which has this id, has saved a checkpoint."""

@@ -28,7 +28,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
-from pyworkers.server.pool.delivery import Delivery, DeliveryState, Errand, SlotErrand
+from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.lookahead import LookAhead
@@ -44,7 +44,6 @@ _MAX_TRIES = 3
 _STARTED_S = 0.008
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
-_HELD, _OFFERED = DeliveryState.HELD, DeliveryState.OFFERED
 
 
 class Jobs:
@@ -150,7 +149,7 @@ class Jobs:
 
     def _hold(self, job: Delivery) -> None:
         """Keep a job, and room for it, until it may start."""
-        job.state, job.keeps_room = _HELD, True
+        job.keep()
         self._held[job.number] = job
 
     def start(self, job: Delivery) -> None:
@@ -167,12 +166,12 @@ class Jobs:
     def put_off(self, job: Delivery) -> None:
         """Forget a job that is in ``schedule``: its worker is free for another job."""
         del self._held[job.number]
-        job.state = DeliveryState.SETTLED
+        job.settled()
         self._freed()
 
     def make_room(self, job: Delivery) -> None:
         """Note that a held job needs no worker for now."""
-        job.keeps_room = False
+        job.make_room()
         self._freed()
 
     def suspend(self, job: Delivery) -> None:
@@ -214,7 +213,7 @@ class Jobs:
     def set_apart(self, job: Delivery) -> None:
         """Keep a job for a worker of its own, which asks for it by ``next_suspect``."""
         self._drop(job)
-        job.state, job.alone, job.keeps_room = _HELD, True, False
+        job.keep(alone=True)
         self._held[job.number] = job
 
     def next_suspect(self) -> Delivery | None:
@@ -228,8 +227,7 @@ class Jobs:
     def send_alone(self, job: Delivery, socket: JobSocket) -> None:
         """Send a job to a worker of its own. Raises OSError."""
         self._hand_out.send(job, socket)
-        job.hand_out(time.monotonic())
-        job.state, job.alone = _OFFERED, True
+        job.offer(time.monotonic(), alone=True)
         self._offered[job.number] = job
         self._alone += 1
 
@@ -256,8 +254,7 @@ class Jobs:
         return len(self._offered) - len(self._leaving) - self._alone - self._room
 
     def _offer(self, job: Delivery) -> None:
-        job.hand_out(time.monotonic())
-        job.state = _OFFERED
+        job.offer(time.monotonic())
         self._offered[job.number] = job
         self._hand_out.offer(job)
         if self._timer is None or not self._soon:
@@ -270,7 +267,6 @@ class Jobs:
 
     def _uncount(self, job: Delivery) -> None:
         if job.alone:
-            job.alone = False
             self._alone -= 1
         if self._leaving:
             self._leaving.discard(job.number)
@@ -421,7 +417,7 @@ class Jobs:
     def leave_untaken(self) -> None:
         """Drop the jobs that no worker has taken: they stay in the in-progress list."""
         for job in self.take_back(lambda _: True):
-            job.state = DeliveryState.SETTLED
+            job.settled()
 
     def take_back(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
         """Remove the wanted ones of those that no worker has taken, oldest first."""

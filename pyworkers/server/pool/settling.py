@@ -27,7 +27,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import BURIED, CANCELLED, REQUEUE, Fate, Loss, Outcome, Report
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.server import running
-from pyworkers.server.pool.delivery import Delivery, DeliveryState
+from pyworkers.server.pool.delivery import Delivery
 
 KILL_GRACE_S = 2.0
 """Seconds between the request to end and the kill, in which a job can clean up."""
@@ -95,11 +95,11 @@ class Endings:
             if outcome.fate is not Fate.REQUEUE or outcome.effects or outcome.payload:
                 settle(job, report)
             else:
-                _leave(job)
+                job.settled()
 
         def leave_all(jobs: list[Delivery]) -> None:
             for job in jobs:
-                _leave(job)
+                job.settled()
 
         self._settle = leave
         self._hand_back = leave_all
@@ -117,7 +117,7 @@ class Endings:
         if job.at_end:
             self._free(job)
         else:
-            _leave(job)
+            job.settled()
 
     @_of_one_job(REQUEUE)
     def _free(self, job: Delivery) -> None:
@@ -217,7 +217,7 @@ class Endings:
         try:
             self._settle_job(job, Report(instead, cancelled=job.cancelled))
         except Exception:
-            _leave(job)
+            job.settled()
             log.exception("job.unsettled", queue=job.queue, fate="none")
 
     def _settle_unreported(self, job: Delivery, report: Report) -> None:
@@ -238,11 +238,6 @@ class Endings:
             outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
             report = report._replace(outcome=outcome)
         self._settle(job, report)
-
-
-def _leave(job: Delivery) -> None:
-    """Note that the job stays in its in-progress list."""
-    job.state = DeliveryState.SETTLED
 
 
 def _left_out(job: Delivery, field: str, error: Exception) -> None:
