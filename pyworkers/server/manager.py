@@ -30,7 +30,6 @@ from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.requests import Requests
 from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Losses
 from pyworkers.server.pool.worker import Crew
 from pyworkers.server.waiting import cancel, now, until
@@ -110,7 +109,6 @@ class Manager:
             self._outbox.note,
         )
         self.pool = Pool(group.name, spawner, crew, self.jobs, self._failing)
-        self.requests = Requests(crew, self.jobs, shared.cancellations)
         config, changed = shared.config, self._outbox.changed.set
         sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher
@@ -245,7 +243,7 @@ class Manager:
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
         await until(lambda: self.idle or self._hurried, deadline - self._interrupt_s)
-        self.requests.interrupt()
+        self.jobs.interrupt()
         await until(lambda: self.idle or self._hurried, deadline)
         await self._cancel_fetcher()
         try:

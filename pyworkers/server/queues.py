@@ -142,7 +142,7 @@ class Queues:
     def cancel_noted(self) -> None:
         """End the jobs that are cancelled."""
         for manager in self.everyone():
-            manager.requests.cancel_noted()
+            manager.jobs.cancel_noted()
 
     async def set_paused(self, queues: frozenset[str]) -> None:
         """Fetch from all queues but these."""

@@ -21,10 +21,8 @@ from pyworkers.ipc.frames import Frame, Kind, pack_short
 from pyworkers.ipc.jobsocket import LARGE
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
-from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.jobs import Jobs
 from pyworkers.server.pool.pool import OutcomePipe
-from pyworkers.server.pool.requests import Requests
 from pyworkers.server.pool.worker import Limits, State, Worker
 from tests.helpers.processes import close_garbage, descriptors, process_alive, state
 from tests.helpers.support import STALL_S, async_wait_for, stretched, wait_for
@@ -195,8 +193,6 @@ async def test_each_job_runs_once_while_others_are_taken_back_and_cancelled(tmp_
         await crew.free(4)
         total, delivered = 3000, 0
         jobs, taken_back, cancelled = crew.jobs, 0, set()
-        cancellations = Cancellations()
-        requests = Requests(crew.workers, crew.jobs, cancellations)
         while len(crew.settled) < total:
             for number in range(delivered, min(total, delivered + rng.randrange(40))):
                 crew.deliver(str(number))
@@ -209,7 +205,7 @@ async def test_each_job_runs_once_while_others_are_taken_back_and_cancelled(tmp_
                 job.cancel(f"number {job.number}")
                 cancelled.add(job.raw)
             if waiting:
-                requests._cancel(waiting)
+                jobs._cancel(waiting)
             await asyncio.sleep(rng.choice([0, 0, 0.001]))
         settled = Counter(raw for raw, _ in crew.settled)
         assert set(settled.values()) == {1}
@@ -243,11 +239,11 @@ async def test_a_cancelled_job_that_is_not_claimed_yet_is_asked_once_it_is(
         crew.deliver("j", **{"class": "Meet"})
         stopped, _ = await fired.wait()
         calls: Counter[str] = Counter()
-        for owner, name in ((Jobs, "take_back"), (Requests, "_request")):
-            count_calls(monkeypatch, calls, owner, name)
+        for name in ("take_back", "_request"):
+            count_calls(monkeypatch, calls, Jobs, name)
         [job] = crew.jobs.jobs()
         job.cancel("j")
-        Requests(crew.workers, crew.jobs, Cancellations())._cancel([job])
+        crew.jobs._cancel([job])
         await async_wait_for(lambda: calls["_request"] > 3)
         assert calls["take_back"] == 1
         os.kill(stopped, signal.SIGCONT)

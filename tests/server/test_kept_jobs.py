@@ -20,7 +20,6 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.jobs import Jobs
-from pyworkers.server.pool.requests import Requests
 from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
@@ -68,7 +67,6 @@ class Table:
         callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
         scheduling = Scheduling(crew, ReservedCpu((), float))
         self.jobs = Jobs(crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks)
-        self.requests = Requests(crew, self.jobs, self.cancellations)
 
     def _settle(self, job: Delivery, report: Report) -> None:
         self.settled.append((job.queue, job.raw, report))
@@ -121,7 +119,7 @@ async def test_a_marked_job_that_has_crashed_alone_shares_no_process(table: Tabl
 
 async def test_a_stop_leaves_a_job_that_is_kept_back_in_the_list(table: Table) -> None:
     table.jobs.deliver("q", JOB)
-    table.requests.interrupt()
+    table.jobs.interrupt()
     assert (table.jobs.busy, table.suspects.kept, table.settled) == (0, {}, [])
 
 
@@ -149,7 +147,7 @@ async def test_jobs_are_taken_back_in_their_order(table: Table) -> None:
 async def test_a_job_that_is_cancelled_while_it_is_kept_back_does_not_start(table: Table) -> None:
     table.jobs.deliver("q", JOB)
     table.cancellations.use(["j"])
-    table.requests.cancel_noted()
+    table.jobs.cancel_noted()
     assert (table.jobs.busy, table.suspects.kept) == (0, {})
     assert table.settled == [("q", JOB, Report(CANCELLED, cancelled="j"))]
 
@@ -218,7 +216,7 @@ async def test_a_cancelled_job_frees_its_slots(table: Table, granted: bool) -> N
     if granted:
         table.asks.grant()
     table.cancellations.use(["j"])
-    table.requests.cancel_noted()
+    table.jobs.cancel_noted()
     outcome = Outcome(Fate.CANCELLED, effects=FREES)
     assert table.settled == [("q", BARE, Report(outcome, cancelled="j"))]
     assert (table.jobs.busy, table.asks.kept) == (0, {})
@@ -238,7 +236,7 @@ async def test_a_stop_gives_back_a_job_with_its_slots(table: Table, granted: boo
     ask(table)
     if granted:
         table.asks.grant()
-    table.requests.interrupt()
+    table.jobs.interrupt()
     assert (table.settled, table.jobs.busy, table.asks.kept) == ([("q", BARE, FREED)], 0, {})
 
 

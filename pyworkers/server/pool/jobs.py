@@ -33,7 +33,7 @@ from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
-from pyworkers.server.pool.settling import Endings
+from pyworkers.server.pool.settling import KILL_GRACE_S, Endings
 from pyworkers.server.pool.worker import DEFAULTS, Crew, Limits, Worker
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
@@ -42,6 +42,9 @@ _MAX_TRIES = 3
 # A worker that reports a start wakes the master, and so may lose its processor before the job's first line.
 # With this time and that until the note, the window of a rate does not begin before that line.
 _STARTED_S = 0.008
+# Until the next look for the worker of a job that is to end. One that has taken a job says so within
+# microseconds; but it may be suspended.
+_CLAIMED_S, _LATEST_S = 0.01, 0.5
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
 
@@ -394,10 +397,6 @@ class Jobs:
             # The hooks run in a worker, because the master has no user code.
             self._offer(Errand(next(self._numbers), job.queue, loss.pack()))
 
-    def cancelled(self, job: Delivery) -> None:
-        """Settle a cancelled job that no worker has taken."""
-        self._endings.cancelled(job)
-
     def give_back(self) -> None:
         """From now on, leave jobs that are given back to the end of the stop; jobs that wait do not begin."""
         self._endings.give_back()
@@ -427,6 +426,50 @@ class Jobs:
             self._drop(job)
         self._offer_again([job for job in untaken if job.number in self._offered])
         return sorted(found + self._drop_held(wanted), key=lambda job: job.number)
+
+    # Requests to end: a job that no worker has taken ends at once, a running one is asked
+
+    def cancel_noted(self) -> None:
+        """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
+        jobs = []
+        for job in self.jobs():
+            if not job.cancelled and (jid := self._cancellations.jid_of(job.raw)):
+                job.cancel(jid)
+                jobs.append(job)
+        if jobs:
+            self._cancel(jobs)
+
+    def _cancel(self, jobs: list[Delivery]) -> None:
+        # Once is enough: what a worker has taken is never in the socket again if it is cancelled.
+        for job in self.take_back(jobs.__contains__):
+            self._endings.cancelled(job)
+        self._ask_to_end(jobs, interrupt=False)
+
+    def interrupt(self) -> None:
+        """Ask all jobs to end, because they are given back soon; those that wait do not begin."""
+        self.give_back()
+        self._ask_to_end([job for job in self.jobs() if not job.cancelled], interrupt=True)
+
+    def _ask_to_end(self, jobs: list[Delivery], interrupt: bool, again_s: float = _CLAIMED_S) -> None:
+        """Ask the workers of these jobs; later again for those that none has claimed yet."""
+        if unclaimed := self._request(jobs, interrupt):
+            later_s = min(2 * again_s, _LATEST_S)
+            loop = asyncio.get_running_loop()
+            loop.call_later(again_s, self._ask_to_end, unclaimed, interrupt, later_s)
+
+    def _request(self, jobs: list[Delivery], interrupt: bool) -> list[Delivery]:
+        """Ask the workers of these jobs; returns the jobs that none has claimed yet."""
+        loop, claims = asyncio.get_running_loop(), self._crew.claims()
+        unclaimed = []
+        for job in self.unfinished([job.number for job in jobs]):
+            worker = claims.get(job.number)
+            if worker is None:
+                unclaimed.append(job)
+                continue
+            worker.request(job.number, interrupt)
+            if not interrupt:
+                loop.call_later(KILL_GRACE_S, worker.end_job, job, "was killed: its job was cancelled")
+        return unclaimed
 
     # The workers
 
