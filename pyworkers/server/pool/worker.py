@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pyworkers import logs
 from pyworkers.ipc.control import BOOT_FAILED
@@ -24,6 +24,9 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.settling import KILL_GRACE_S
+
+if TYPE_CHECKING:
+    from pyworkers.server.pool.pool import Pool
 
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
@@ -47,29 +50,10 @@ class End:
     """True if it was killed for a reason that is none of these jobs."""
 
 
-class Owner(Protocol):
-    """The methods of the pool to which a worker reports."""
-
-    def unfinished(self, claims: Collection[int]) -> list[Delivery]:
-        """The deliveries of these numbers that have no outcome."""
-
-    def drain(self) -> None:
-        """Read the reports that are in the outcome pipe."""
-
-    def ready(self, worker: Worker, booted: bool) -> None:
-        """The start-up hooks have run; ``booted`` is True if the worker is now SERVING, False if LEAVING."""
-
-    def ended(self, worker: Worker) -> None:
-        """The process has ended, or is about to: it takes no more jobs."""
-
-    def gone(self, worker: Worker, end: End) -> None:
-        """The process has ended, and its exit is known."""
-
-
 class Worker:
     """One forked process of one generation. Only this class sets its public attributes."""
 
-    def __init__(self, seat: Seat, spawner: Spawner, owner: Owner, limits: Limits) -> None:
+    def __init__(self, seat: Seat, spawner: Spawner, pool: Pool, limits: Limits) -> None:
         """Request the process from the fork server. Raises OSError if a descriptor cannot be opened."""
         self.spawner = spawner
         self.member, self.slots, self.mode = seat.member, seat.slots, seat.mode
@@ -85,7 +69,7 @@ class Worker:
         self.started_at = time.time()
         self.read_report = spawner.reports.read
         self._group = seat.group
-        self._owner = owner
+        self._pool = pool
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._overruns = Overruns(self, seat.slots)
@@ -125,7 +109,7 @@ class Worker:
 
     def unfinished(self) -> list[Delivery]:
         """The jobs that it runs."""
-        return self._owner.unfinished(self.claims())
+        return self._pool.unfinished(self.claims())
 
     def request(self, number: int, interrupt: bool) -> None:
         """Ask the process to end a job: to give it back, or because it is cancelled."""
@@ -235,7 +219,7 @@ class Worker:
     def exited(self, status: int | None, rss_kb: int = 0) -> None:
         """The process has ended; ``status`` as from waitpid, if known. Outcomes in its pipe count."""
         self.ended = True
-        self._owner.drain()
+        self._pool.drain()
         unfinished, leaving = self.unfinished(), self.state is State.LEAVING
         unexpected = bool(unfinished) or not leaving
         reason = settling.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
@@ -246,7 +230,7 @@ class Worker:
         failed_start = not unfinished and not leaving and self.jobs_done == 0
         self.state = self.state.to(State.GONE)
         self._release()
-        self._owner.gone(self, End(reason, rss_kb, unfinished, failed_start, self._beside))
+        self._pool.gone(self, End(reason, rss_kb, unfinished, failed_start, self._beside))
 
     # Reports of the process
 
@@ -259,7 +243,7 @@ class Worker:
         if booted:
             self._expect(None, 0)
             self.state = self.state.to(State.SERVING)
-        self._owner.ready(self, booted)
+        self._pool.ready(self, booted)
 
     def limited(self, delivery: Delivery, seconds: float) -> None:
         """A job with a time limit has begun."""
@@ -306,8 +290,8 @@ class Worker:
             return  # a job has written into it
         self._loop.remove_reader(self._presence)
         self.ended = True
-        self._owner.drain()
-        self._owner.ended(self)
+        self._pool.drain()
+        self._pool.ended(self)
         if self.pid == 0 and not self.spawner.alive:
             # Its fork server never forked it, or its pid is unknown: no report will come.
             self._fault = self._fault or "did not start: its fork server ended"
