@@ -95,7 +95,8 @@ def test_a_lock_of_a_deleted_job_is_released_by_the_second_sweep(
 def test_a_batch_whose_last_member_an_old_server_has_counted_is_concluded(
     sweeper: Sweeper, keys: Keys, db: redis.Redis
 ) -> None:
-    # Servers of this version and of 0.2 have counted one member each: for the latter, they do not add up.
+    # A server of this version and one with flow 1 have counted one member each: for that one, they never add
+    # up.
     db.zadd(keys.batches, {"b": 5.0, "other": 5.0})
     db.hset(keys.batch("b"), mapping={"open": 0, "total": 2, "done": 1, "dropped": 1})
     db.set(keys.batch("other"), "of the wrong type")

@@ -32,7 +32,7 @@ MOST_STEPS = 1000
 """The steps that may follow a job in a chain."""
 MOST_JOBS = 50_000
 """The jobs that one job may push at its end."""
-# What stands for a result in a job that 0.2 wrote.
+# What stands for a result in a job that an earlier development version wrote.
 _RESULT = '{"pyworkers":"RESULT"}'
 # An ending that is missing changes nothing: the job runs again by itself.
 _STATES = {

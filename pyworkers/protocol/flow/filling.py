@@ -15,9 +15,9 @@ FIELD = "fill"
 """The field of a job that follows: ``{"RESULT": [[1, "note"]]}``, the paths at which the result goes."""
 NAME = "RESULT"
 VERSION = 2
-"""Of ``then``: an object with ``v`` and ``steps``. 0.2 wrote a list, with placeholders in the arguments."""
+"""Of ``then``: an object with ``v`` and ``steps``. Version 1, of earlier servers, is a list."""
 OLD_RESULTS = '{"pyworkers":"RESULTS"}'
-"""What stands for the results of a group in a ready job of 0.2."""
+"""What stands for the results of a group in a ready job of version 1."""
 
 
 def taken_out(
@@ -81,7 +81,7 @@ def ready(job: Mapping[str, Any]) -> str:
     """A job that waits for an event, as the text that the script pushes: queue, places, payload.
 
     The places count the bytes in front of each ``null`` that a result replaces, "-" for none. A text without
-    places is one that a server of 0.2 fills and pushes as well: it has the placeholder where a result goes.
+    places is one that an earlier server fills and pushes as well: it has the placeholder where a result goes.
     The form with places is for a text in which a value of a user looks like that placeholder. The fields that
     come last are those that the script changes.
     """
@@ -101,7 +101,7 @@ def ready(job: Mapping[str, Any]) -> str:
 
 
 def parts_of(item: str) -> tuple[str, str, str]:
-    """Queue, places and payload of a ready job; the places are empty for one of 0.2."""
+    """Queue, places and payload of a ready job; the places are empty for one of version 1."""
     queue, _, rest = item.partition(" ")
     places, _, payload = ("", "", rest) if rest.startswith("{") else rest.partition(" ")
     return queue, places, payload

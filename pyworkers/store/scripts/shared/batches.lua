@@ -130,7 +130,7 @@ end
 batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
 -- Of a group whose results are put together; another program may have written any size.
 batch.MOST_MEMBERS = 1000000
--- What stands for the result of a group in a job that 0.2 wrote. Later ones have the places of the results in front:
+-- What stands for the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
 -- the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
 

@@ -51,7 +51,7 @@ local function note_batch(id)
   end
   local open = facts[1] ~= '0'
   if not open and not facts[3] and redis.call('SCARD', key .. ':members') == 0 and counts(id, facts[4]) then
-    -- The last member was counted by a server of 0.2, for which members that are gone and not done never add up.
+    -- The last member was counted by a server with flow 1, for which members that are gone and not done never add up.
     batch.conclude(queues, id)
   end
   local from, part = string.match(ARGV[6], '^(%d+) (.*)$')
