@@ -189,6 +189,18 @@ def _typed_args(message: Message, types: Arguments | MessageArguments) -> Any:
     return types.from_json(message.args, secret=message.data.get("encrypted") is True)
 
 
+def reads(message: Message, types: Arguments | MessageArguments) -> bool:
+    """False if the arguments of a message are not of the annotated types."""
+    try:
+        _typed_args(message, types)
+    except BadArgumentError:
+        return False
+    except Exception:
+        # Of the application's own type. The job raises it again, and that is no misfit.
+        return True
+    return True
+
+
 CALLS, READS = _called.__code__, _typed_args.__code__
 """The code that calls the function of a job, and that reads typed arguments: a traceback shows both."""
 

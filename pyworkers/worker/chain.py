@@ -28,7 +28,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
 from pyworkers.worker.links.carrying import bind
-from pyworkers.worker.links.effects import note_start, with_effects, with_flow
+from pyworkers.worker.links.effects import Starts, with_effects, with_flow
 from pyworkers.worker.links.expiry import has_expired
 from pyworkers.worker.links.failures import FailureHooks
 from pyworkers.worker.links.limits import Limits
@@ -76,6 +76,8 @@ class Chain:
         self._effects = tuple(worker.effects)
         self._encryption = worker.encryption
         self._limits = limits
+        fitting = Fitting(handler)
+        self._starts = Starts(fitting, setting.clock)
         self._retrying = Retrying(
             _policy(handler, setting),
             setting.clock,
@@ -83,14 +85,12 @@ class Chain:
             FailureHooks(worker, handler, setting.bridge.run),
             handler.fates if handler else Fates(),
             handler.retry_in if handler else None,
-            Fitting(handler),
+            fitting,
         )
-        # A job of an unknown class does not start.
-        self._starts = handler is not None
         self._setting = setting
         self._stopwatch = setting.stopwatch
         self._log_end = log_end_in_links if worker.links or (handler and handler.middleware) else log_end
-        part = _application(worker, handler, setting.bridge)
+        part = _application(worker, handler, setting.bridge, self._starts)
         bridge = setting.bridge
         self._call = bridge.for_def(part.call) if part.is_async else part.call
         self._call_async = (
@@ -180,8 +180,6 @@ class Chain:
     def _begin(self, execution: Execution) -> None:
         set_run(execution)
         log.debug("job.start")
-        if execution.flows and not execution.only_counts and self._starts:
-            note_start(execution, self._setting.clock)
         execution.begin(self._stopwatch())
         if self._limits is not None:
             self._limits.apply(execution)
@@ -190,6 +188,8 @@ class Chain:
             execution.replace_message(self._encryption.opened(execution.message))
         elif execution.message.data.get("encrypt"):
             raise Kill(_ENTERPRISE)
+        if execution.flows and not execution.only_counts:
+            self._starts.note(execution, execution.message)
 
     def _ended(self, execution: Execution, outcome: Outcome) -> Outcome:
         """The outcome of a job that returned one, other than DONE, or that was asked to end."""
@@ -281,13 +281,13 @@ def _names(worker: Worker, handler: Handler | None, limits: Limits | None) -> It
     yield "job", handler.name if handler else ""
 
 
-def _application(worker: Worker, handler: Handler | None, bridge: Bridge) -> Part:
+def _application(worker: Worker, handler: Handler | None, bridge: Bridge, starts: Starts) -> Part:
     """The application's code, inside the built-in links: its own links and the job."""
     if handler is None:
         return build(worker.links, _refuse, bridge)
     links = [*worker.links, *handler.middleware]
     # Only links can skip the job.
-    run = marked(handler.run) if links else handler.run
+    run = marked(handler.run, starts) if links else handler.run
     return build(links, run, bridge, is_async=handler.is_async, dropped=Dropped())
 
 

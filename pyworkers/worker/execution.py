@@ -106,7 +106,8 @@ class Execution:
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
         "_checkpoint", "_deliver", "_line", "_observed", "_progress", "_request", "_state", "_timer",
-        "delivery", "elapsed_s", "exc_info", "flows", "has_run", "message", "only_counts", "started_s",
+        "delivery", "elapsed_s", "exc_info", "flows", "has_run", "has_started", "message", "only_counts",
+        "started_s",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +126,8 @@ class Execution:
         """The error of a failed job; its traceback starts at the first frame outside of pyworkers."""
         self.has_run = False
         """True once the links of the application have called the job; not noted without such links."""
+        self.has_started = False
+        """True once the start of the run is noted, if the envelope has a field that asks for it."""
         self._state = _WAITING
         self._request: BaseException | None = None
         self._deliver = deliver
@@ -154,6 +157,10 @@ class Execution:
     def called(self) -> None:
         """Note that the links of the application have called the job."""
         self.has_run = True
+
+    def starts(self) -> None:
+        """Note that the start of the run is noted."""
+        self.has_started = True
 
     def replace_message(self, message: Message) -> None:
         """Run the job with another message, as ``current_message`` returns it from now on."""

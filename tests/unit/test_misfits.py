@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Any
 
@@ -14,12 +14,13 @@ import pytest
 from pyworkers import Worker
 from pyworkers.errors import BadArgumentError, UnknownJobError
 from pyworkers.protocol import retry
+from pyworkers.protocol.effects import Effect, Unlock
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.protocol.retry import MISFIT_S, Failure, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution
+from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.links.expiry import has_expired
 
 NOW = 1_795_225_197.5
@@ -156,14 +157,70 @@ def test_an_argument_that_a_middleware_adds_is_no_misfit() -> None:
     assert not run(worker, message(fails=True)).misfit
 
 
-def run(worker: Worker, job: Message) -> Outcome:
+class Notes:
+    """The line of an execution, which keeps the effects that the job notes."""
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+
+    def note(self, delivery: int, effects: Sequence[Effect]) -> None:
+        self.effects += effects
+
+
+STARTS: dict[str, Any] = {"track": 60, "history": True, "unique_key": "k", "unique_until": "start"}
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "starts"),
+    [
+        (takes_one, [1], True),
+        (takes_one, [], False),
+        (passing(takes_one), [], False),
+        (atakes_one, [1], True),
+        (atakes_one, [1, 2], False),
+        (takes_a_date, ["2026-11-28"], True),
+        (takes_a_date, ["tomorrow"], False),
+    ],
+)
+@pytest.mark.parametrize("link", [None, "passes", "adds"])
+def test_only_a_job_that_fits_starts(
+    function: Callable[..., Any], args: list[Any], starts: bool, link: str | None
+) -> None:
+    worker, notes = Worker(), Notes()
+    worker.job(name="job")(function)
+    if link:
+
+        @worker.middleware
+        def around(message: Message, call_next: Callable[[Message], Any]) -> Any:
+            return call_next(message if link == "passes" else message.replace(args=["2026-11-28"]))
+
+    run(worker, message(args=args, **STARTS), notes)
+    # It keeps its lock and its state, for the server that it fits; and a start is noted once.
+    assert sum(isinstance(effect, Unlock) for effect in notes.effects) == (starts or link == "adds")
+    assert bool(notes.effects) is (starts or link == "adds")
+
+
+@pytest.mark.parametrize("day", ["2026-11-28", "tomorrow"])
+def test_only_arguments_of_the_annotated_type_start(day: str) -> None:
+    worker, notes = Worker(), Notes()
+
+    @worker.process("default")
+    def handle(message: Message[tuple[date]]) -> None: ...
+
+    assert run(worker, message(args=[day], **STARTS), notes).misfit is (day == "tomorrow")
+    assert bool(notes.effects) is (day != "tomorrow")
+
+
+def run(worker: Worker, job: Message, line: Notes | None = None) -> Outcome:
     bridge = Bridge()
     try:
         handler = worker.lookup("default", job.job_class)
     except UnknownJobError:
         handler = None
     try:
-        return Chain(worker, handler, Setting(bridge, 25, lambda: NOW, random.Random(1))).run(Execution(job))
+        return Chain(worker, handler, Setting(bridge, 25, lambda: NOW, random.Random(1))).run(
+            Execution(job, line=Line(line.note) if line else None)
+        )
     finally:
         bridge.close()
 

@@ -22,22 +22,32 @@ from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.worker.execution import Execution
+from pyworkers.worker.links.misfits import Fitting
 
 log = logs.get_logger()
 
 
-def note_start(execution: Execution, clock: Callable[[], float]) -> None:
-    """Note what the fields of the envelope ask for at the start. ``clock`` is in epoch seconds."""
-    message = execution.message
-    if STARTING.isdisjoint(message.data):
-        return
-    started = Start(message.data, message.jid, message.queue, message.attempt, clock(), _name_of_process)
-    try:
-        if noted := effects_of_start(started):
-            execution.note(*noted)
-    except Exception as error:
-        # A producer may write anything into these fields.
-        left_out("start", error)
+class Starts:
+    """Notes the starts of the jobs of one handler. A job that does not fit this server does not start."""
+
+    def __init__(self, fitting: Fitting, clock: Callable[[], float]) -> None:
+        self._fitting = fitting
+        self._clock = clock
+
+    def note(self, execution: Execution, call: Message) -> None:
+        """Note what the fields of the envelope ask for, if the job takes the arguments of ``call``."""
+        message = execution.message
+        if STARTING.isdisjoint(message.data) or not self._fitting.takes(call):
+            return
+        execution.starts()
+        attempt, now = message.attempt, self._clock()
+        started = Start(message.data, message.jid, message.queue, attempt, now, _name_of_process)
+        try:
+            if noted := effects_of_start(started):
+                execution.note(*noted)
+        except Exception as error:
+            # A producer may write anything into these fields.
+            left_out("start", error)
 
 
 def with_flow(execution: Execution, outcome: Outcome, clock: Callable[[], float]) -> Outcome:

@@ -1,7 +1,8 @@
-"""Misfits: tells whether a job has failed because it does not fit this server: a deploy may be under way.
+"""Misfits: tells whether a job fits this server, and whether it has failed because it does not.
 
-Runs in the worker process, for a job that raised. Its class is unknown here, or its arguments are not those
-of the function, or not of the annotated types. Such a job has not run.
+Runs in the worker process, for a job whose start is to be noted, and for one that raised: a deploy may be
+under way. The class of a misfit is unknown here, or its arguments are not those of the function, or not of
+the annotated types. Such a job has not run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import traceback
 from types import CodeType, FrameType
 
 from pyworkers.errors import BadArgumentError, EncryptionKeyError, UnknownJobError
-from pyworkers.functions import CALLS, READS, accepts
+from pyworkers.functions import CALLS, READS, accepts, reads
 from pyworkers.handler import Handler
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.sealing import FIELD
@@ -23,8 +24,15 @@ class Fitting:
     def __init__(self, handler: Handler | None) -> None:
         self._known = handler is not None
         self._function = handler.function if handler else None
+        self._types = handler.arguments if handler else None
         self._outer = getattr(self._function, "__code__", None)
         self._inner = getattr(inspect.unwrap(self._function), "__code__", None) if self._function else None
+
+    def takes(self, message: Message) -> bool:
+        """False if a call of the job's function with these arguments would be refused."""
+        if not self._known or (self._function is not None and not accepts(self._function, message.args)):
+            return False
+        return self._types is None or reads(message, self._types)
 
     def refuses(self, message: Message, error: BaseException, *, called: bool = True) -> bool:
         """True if the job does not fit. ``called``: False if the error is from before its links."""

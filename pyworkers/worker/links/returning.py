@@ -11,16 +11,20 @@ from pyworkers import logs
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.worker.execution import Execution, current_execution
+from pyworkers.worker.links.effects import Starts
 from pyworkers.worker.links.logging import log_end
 
 log = logs.get_logger()
 
 
-def marked(run: Callable[[Message], object]) -> Callable[[Message], object]:
-    """The job, which notes that the links around it have called it."""
+def marked(run: Callable[[Message], object], starts: Starts) -> Callable[[Message], object]:
+    """The job, which notes that the links around it have called it, perhaps with other arguments."""
 
     def call(message: Message) -> object:
-        current_execution().called()
+        execution = current_execution()
+        execution.called()
+        if execution.flows and not execution.only_counts and not execution.has_started:
+            starts.note(execution, message)
         return run(message)
 
     return call
