@@ -18,8 +18,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
-from pyworkers.server.fetching.fetcher import Fetcher
-from pyworkers.server.fetching.listeners import Listeners
+from pyworkers.server.fetching.fetcher import Fetcher, Listeners
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source

@@ -15,15 +15,14 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.effects import Effect, StoreValue
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
+from pyworkers.server.fetching import fetcher as fetcher_module
 from pyworkers.server.fetching import outbox as outbox_module
-from pyworkers.server.fetching import watching
-from pyworkers.server.fetching.fetcher import Fetcher
-from pyworkers.server.fetching.headstart import HeadStart
-from pyworkers.server.fetching.listeners import Listeners
+from pyworkers.server.fetching.fetcher import Fetcher, Listeners
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
+from pyworkers.server.pool.cpus import HeadStart
 from pyworkers.server.waiting import cancel
 from pyworkers.store.calls import Call
 from pyworkers.store.fetching import waiter as waiter_module
@@ -348,7 +347,7 @@ async def test_large_jobs_are_settled_in_any_order_while_others_change_their_lis
     large_bench: LargeBench, monkeypatch: pytest.MonkeyPatch, meddle: bool
 ) -> None:
     bench, rng = large_bench, random.Random(7)
-    monkeypatch.setattr(watching, "_PAUSE_S", 0)
+    monkeypatch.setattr(fetcher_module, "_PAUSE_S", 0)
     by_transaction = 0
 
     async def counted(*args: Any) -> Any:
@@ -357,7 +356,7 @@ async def test_large_jobs_are_settled_in_any_order_while_others_change_their_lis
         by_transaction += result is not None
         return result
 
-    monkeypatch.setattr(watching, "exchange_watched", counted)
+    monkeypatch.setattr(fetcher_module, "exchange_watched", counted)
     bench.jobs.free = 6
     await bench.push(*[40_000] * 60)
     bench.start(bench.fetcher.run())

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyworkers.server.fetching.headstart import HeadStart
+from pyworkers.server.pool.cpus import HeadStart
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ at most twice the size of its job.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -25,18 +27,16 @@ from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of, subject_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.fetching.adoption import Adoption
-from pyworkers.server.fetching.cuts import Cuts
+from pyworkers.protocol.limits import QueueLimit
+from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.large import LargeJobs
-from pyworkers.server.fetching.limited import Limited
-from pyworkers.server.fetching.listeners import Listeners
-from pyworkers.server.fetching.outbox import Outbox, Portion
-from pyworkers.server.fetching.source import Source
-from pyworkers.server.fetching.waits import Waits
-from pyworkers.server.fetching.watching import Watching
+from pyworkers.server.fetching.outbox import Cuts, Outbox, Portion
+from pyworkers.server.fetching.source import Adoption, Source, Waits
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
+from pyworkers.store.fetching.watched import Watched, exchange_watched, watch
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken
 from pyworkers.store.transport.link import Link
 
@@ -393,3 +393,108 @@ class Fetcher:
     def has_no_strays(self) -> None:
         """Forget the unclaimed jobs that were found."""
         self._adoption.forget()
+
+
+# How often to look for a slot of a queue that another server may have freed.
+_OTHERS_S = 0.5
+
+
+class Limited:
+    """The limits of a group's queues, in ``limits``."""
+
+    def __init__(self, link: Link, waits: Waits) -> None:
+        self._link = link
+        self._waits = waits
+        self._takes = itertools.count()
+        self.limits: Mapping[str, QueueLimit] = {}
+
+    def use(self, limits: Mapping[str, QueueLimit]) -> None:
+        """Have these limits from now on."""
+        self.limits = limits
+
+    def among(self, sources: Iterable[Source]) -> list[Source]:
+        """The queues that have limits."""
+        return [source for source in sources if source.queue in self.limits]
+
+    async def take(self, mine: InProgress, queue: str, wanted: int) -> Taken:
+        """Take up to ``wanted`` jobs that may start now.
+
+        Raises LeaseLostError when a peer has recovered the lists, and PyworkersError.
+        """
+        name = f"{mine.identity} {next(self._takes)}"
+        return await mine.take(self._link, queue, self.limits[queue], wanted, name)
+
+    def taken(self, source: Source, found: Taken, wanted: int) -> None:
+        """Rest until more jobs of a queue may start, or wait for the next one."""
+        source.worked()
+        if found.after_s is not None or found.full:
+            source.rest(_OTHERS_S if found.after_s is None else found.after_s, found.full)
+        elif len(found.jobs) < wanted:
+            self._waits.begin_in_place(source)
+
+
+# Until the next attempt after one that failed: Redis is out of memory, an ACL forbids it, or another client
+# changes the list.
+_PAUSE_S = 1.0
+
+
+class Watching:
+    """The list of a group with one queue, ``source``."""
+
+    def __init__(self, link: Link, large: LargeJobs, source: Source) -> None:
+        self._link = link
+        self._large = large
+        self._source = source
+        self._watched: Watched | None = None
+        self._again_at = 0.0
+
+    def forget(self) -> None:
+        """Watch no more: the jobs are in other lists."""
+        self._watched = None
+
+    async def exchange(self, mine: InProgress, portion: Portion, wanted: int) -> Exchange | None:
+        """Settle a portion and take jobs; None if nothing was done. Raises PyworkersError."""
+        watched, self._watched = self._watched, None
+        # The blocking move may take a job at any time.
+        if watched is None or self._source.waits:
+            return None
+        if (places := self._large.places(watched.queue, portion)) is None:
+            return None
+        held = len(self._large.known(watched.queue))
+        result = await exchange_watched(mine, self._link, watched, places, wanted, held)
+        if result is None:
+            self._again_at = now() + _PAUSE_S
+            return None
+        self._watched = result.watched
+        return result.found
+
+    async def begin(self, mine: InProgress) -> None:
+        """Watch the list if it holds large jobs alone."""
+        queue = self._source.queue
+        if self._watched or self._source.waits or now() < self._again_at:
+            return
+        if self._large.places(queue, []) is None:
+            return
+        try:
+            self._watched = await watch(mine, self._link, queue, len(self._large.known(queue)))
+        except PyworkersError:
+            # The next exchange deals with the outage.
+            return
+        if self._watched is None:
+            self._again_at = now() + _PAUSE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The functions of the master that a group calls for its events, and before it asks for jobs."""
+
+    settled: Callable[[str, Report], None]
+    """Redis has taken this report of a job of a queue."""
+    interrupted: Callable[[int], None]
+    """So many jobs run again, because their process ended and nothing shows that they were the reason."""
+    lease_lost: Callable[[str], None]
+    """A peer has recovered the lists of this identity."""
+    saw_lease: Callable[[str, float], None]
+    """The lease of this peer expires in so many seconds; 0 if it has expired, and jobs are in its lists."""
+    may_fetch: Callable[[str], bool]
+    """True if Redis has registered this identity: before, it refuses to hand out jobs."""

@@ -1,19 +1,34 @@
-"""Source: one queue of a group, with its blocking move and its health.
+"""Source: where the jobs of one group come from: its queues, their blocking moves, and moves without a reply.
 
-Runs in the master's event loop. It starts no exchange; the fetcher does.
+Runs in the master's event loop. It starts no exchange, and gives no job back; the fetcher does.
+
+``Source`` is one queue, with its health and its blocking move. ``Waits`` has the moves of a group wait while
+a worker is idle. ``Adoption`` finds the jobs that Redis has moved for this server, and whose reply was lost
+(``Unclaimed``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import NamedTuple
 
+from pyworkers import logs
 from pyworkers.errors import PyworkersError
-from pyworkers.server.fetching.unclaimed import Unclaimed
+from pyworkers.failpoints import hit
+from pyworkers.server.fetching.large import LargeJobs
+from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.health import Health
-from pyworkers.server.waiting import cancel
+from pyworkers.server.pool.cpus import HeadStart
+from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.waiting import cancel, now
+from pyworkers.store.calls import arun_one
 from pyworkers.store.fetching.waiter import PATIENCE_S, Waiter
+from pyworkers.store.jobs import InProgress
 from pyworkers.store.scripts import Commands
+from pyworkers.store.transport.link import Link
 
 _AGAIN_S = 0.2
 
@@ -149,3 +164,234 @@ class Source:
             self._rest.cancel()
         await self.cut_wait()
         await self._waiter.close()
+
+
+class _DoubtfulMove(NamedTuple):
+    """A blocking move without a reply, which may have taken a job; ``since`` is in monotonic seconds."""
+
+    move: int
+    since: float
+
+
+class Unclaimed:
+    """The unclaimed jobs in the list of one queue, and the blocking move that may still bring one of them.
+
+    A job that two checks find unclaimed is a *stray*. The first check alone is no proof, because the reply
+    may be on the way: the blocking move that was under way then is ended, and must have its reply before the
+    second one.
+    """
+
+    def __init__(self, waiter: Waiter) -> None:
+        self._waiter = waiter
+        self._jobs: Counter[bytes] = Counter()
+        self._doubtful: _DoubtfulMove | None = None
+
+    def forget(self) -> None:
+        """Forget the unclaimed jobs that were found."""
+        self._jobs.clear()
+        self._doubtful = None
+
+    def in_doubt(self) -> bool:
+        """True while the move that was under way at the first check has no reply, for 4 s at most."""
+        doubtful = self._doubtful
+        if doubtful is None or doubtful.move != self._waiter.under_way:
+            self._doubtful = None
+            return False
+        if time.monotonic() - doubtful.since > 2 * PATIENCE_S:
+            self._waiter.drop_connection()
+        return True
+
+    def strays(self, found: Counter[bytes]) -> list[bytes]:
+        """The jobs that the last check found, too; the others are kept for the next check."""
+        strays = found & self._jobs
+        self._jobs = found - strays
+        return list(strays.elements())
+
+    async def end_doubtful_move(self, control: Commands) -> None:
+        """Make the reply arrive that may have one of these jobs."""
+        if self._jobs and self._doubtful is None and (move := self._waiter.under_way):
+            self._doubtful = _DoubtfulMove(move, time.monotonic())
+            # UNBLOCK makes a pending reply arrive now.
+            await self._waiter.unblock(control)
+
+
+log = logs.get_logger()
+
+
+class Adoption:
+    """Runs the strays of all queues of a group."""
+
+    def __init__(self, link: Commands, sources: Sequence[Source], jobs: Jobs, outbox: Outbox) -> None:
+        self._link = link
+        self._sources = sources
+        self._jobs = jobs
+        self._outbox = outbox
+
+    async def adopt(self, inprogress: InProgress) -> None:
+        """Run the jobs that two checks find unclaimed. Raises PyworkersError.
+
+        From a queue from which the server does not fetch, it adopts nothing (a stop gives these jobs back),
+        and it sends no check: replies come in order, so the replies to earlier commands arrive before a stop
+        closes the connection.
+        """
+        # LLEN first: it is cheap, while jobs may be large.
+        fetches = any(source.open for source in self._sources)
+        if not fetches or await self._none_unclaimed(inprogress):
+            self.forget()
+            return
+        for source in self._sources:
+            if source.open:
+                await self._adopt_from(source, inprogress)
+            else:
+                source.unclaimed.forget()
+
+    def forget(self) -> None:
+        """Forget the unclaimed jobs that were found."""
+        for source in self._sources:
+            source.unclaimed.forget()
+
+    async def _adopt_from(self, source: Source, inprogress: InProgress) -> None:
+        queue, unclaimed = source.queue, source.unclaimed
+        jobs = await arun_one(self._link, inprogress.jobs(queue))
+        if not source.open or unclaimed.in_doubt():
+            return
+        known = self._jobs.known(queue) + self._outbox.known(queue)
+        for raw in unclaimed.strays(Counter(jobs) - known):
+            log.warning("job.adopted", queue=queue)
+            self._jobs.deliver(queue, raw)
+        await unclaimed.end_doubtful_move(self._link)
+
+    async def _none_unclaimed(self, inprogress: InProgress) -> bool:
+        held = 0
+        for source in self._sources:
+            held += await arun_one(self._link, inprogress.count(source.queue))
+        return held <= self._jobs.busy + self._outbox.outcomes
+
+
+# For two attempts to end a blocking move (``source.py``). If Redis refuses UNBLOCK, the move may take a job
+# that is handed back, and no harm is done.
+_LONGEST_END_S = 0.3
+
+
+class Waits:
+    """The blocking moves of ``sources`` into the lists ``inprogress``, which feed ``jobs``."""
+
+    def __init__(
+        self,
+        inprogress: InProgress,
+        link: Link,
+        sources: Sequence[Source],
+        outbox: Outbox,
+        jobs: Jobs,
+        large: LargeJobs,
+    ) -> None:
+        self.defect: BaseException | None = None
+        """An unexpected error of a wait: it ends the server, not only this queue."""
+        self._inprogress = inprogress
+        self._link = link
+        self._sources = sources
+        self._outbox = outbox
+        self._jobs = jobs
+        self._large = large
+        self._head_start = HeadStart()
+        self._surplus: asyncio.Task[None] | None = None
+        """Ends the blocking moves for which no worker is free."""
+
+    def move_to(self, inprogress: InProgress) -> None:
+        """Continue with the lists of another incarnation."""
+        self._inprogress = inprogress
+
+    # To begin
+
+    def begin(self, sources: Iterable[Source]) -> None:
+        """Wait for the next job of each of these queues that is ready."""
+        for source in sources:
+            if source.ready:
+                self._wait(source)
+
+    def _wait(self, source: Source) -> None:
+        mine, queue = self._inprogress, source.queue
+
+        def taken(raw: bytes) -> None:
+            hit("after_fetch")
+            # A job for an earlier incarnation stays in its list, which ``clear_out`` gives back.
+            if self._inprogress is mine:
+                # Several queues may each bring a job at once, although fewer workers are idle. That is no
+                # loss: the job is in our list, the next worker that ends its own job takes it, and if none
+                # does, the pool gives it back as it gives back all jobs that were fetched ahead.
+                self._large.note([raw])
+                self._jobs.deliver(queue, raw)
+                if self._head_start.due(now()):
+                    self._head_start.give()
+                self.check_surplus(but=source)
+
+        def wanted() -> bool:
+            free = self._jobs.free > 0 and queue not in self._outbox.handed_back
+            return free and self._inprogress is mine
+
+        source.wait(mine.source(queue), mine.key(queue), taken, wanted).add_done_callback(self._waited)
+
+    def begin_in_place(self, source: Source) -> None:
+        """Wait until a queue with limits has a job, which stays there."""
+        key = self._inprogress.source(source.queue)
+        waiting = source.wait(key, key, lambda _: None, lambda: self._jobs.free > 0)
+        waiting.add_done_callback(self._waited)
+
+    def _waited(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.defect = error
+            self._outbox.changed.set()
+
+    # To end
+
+    async def end(self, queues: Container[str]) -> None:
+        """End the blocking moves of these queues, but do not delay the outcomes for long."""
+        deadline = now() + _LONGEST_END_S
+        waits = [source for source in self._sources if source.waits and source.queue in queues]
+        await asyncio.gather(*(source.end_wait(self._link, lambda: now() >= deadline) for source in waits))
+
+    async def end_closed(self) -> None:
+        """End the blocking moves of the queues from which nothing is fetched any more."""
+        closed = [source for source in self._sources if not source.open]
+        await asyncio.gather(*(self._end_closed(source) for source in closed))
+
+    async def _end_closed(self, source: Source) -> None:
+        await source.end_wait(self._link, unless=lambda: source.open)
+
+    async def end_these(self) -> None:
+        """End the blocking moves that are under way now, and no later ones."""
+        await asyncio.gather(*(source.end_this_wait(self._link) for source in self._sources))
+
+    async def check(self) -> None:
+        """After an outage, end the blocking moves, because their connections may be half open."""
+        await asyncio.gather(*(source.check_wait(self._link) for source in self._sources))
+
+    async def cut(self) -> None:
+        """End the blocking moves that ``end_closed`` could not end, with their connections."""
+        if self._surplus is not None:
+            await cancel([self._surplus])
+        for source in self._sources:
+            await source.cut_wait()
+
+    # The surplus
+
+    def check_surplus(self, but: Source | None = None) -> None:
+        """End the blocking moves, but for one that ends by itself, if no job is to be fetched any more."""
+        if self._surplus is None and self._has_surplus(but):
+            self._surplus = asyncio.create_task(self._end_surplus())
+            self._surplus.add_done_callback(self._waited)
+
+    def _has_surplus(self, but: Source | None = None) -> bool:
+        waits = any(source.waits and source is not but for source in self._sources)
+        return waits and self._jobs.free <= 0
+
+    async def _end_surplus(self) -> None:
+        try:
+            while self._has_surplus():
+                waits = [source for source in self._sources if source.waits]
+                await asyncio.gather(*(self._end_surplus_wait(source) for source in waits))
+        finally:
+            self._surplus = None
+
+    async def _end_surplus_wait(self, source: Source) -> None:
+        await source.end_wait(self._link, unless=lambda: self._jobs.free > 0)
