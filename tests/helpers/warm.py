@@ -11,6 +11,7 @@ has one for each set of imports.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import io
@@ -22,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -51,6 +53,8 @@ COLD = {"PYTHONNOUSERSITE": "1"}
 _READ_BY_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_")
 _HONOURED = "PYTHONUNBUFFERED"
 """The one of these that a fork honours as well."""
+_ASIDE = 512
+"""Descriptors that are passed wait from this number on until all others are closed."""
 
 
 class WarmProcess:
@@ -101,17 +105,34 @@ def start(
     stdout: int,
     stderr: int,
     imports: Sequence[str] = SERVER,
+    pass_fds: Sequence[int] = (),
 ) -> WarmProcess | subprocess.Popen[bytes]:
     """Start ``python`` with these arguments, in a session of its own, and with no input.
 
     The arguments begin with ``-m`` and a module, ``-c`` and code, or the file of a program.
     """
-    if _needs_an_interpreter(env):
+    if _needs_an_interpreter(env) or max(pass_fds, default=0) >= _ASIDE:
         return subprocess.Popen(
             [sys.executable, *arguments],
             cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
+            pass_fds=pass_fds,
         )  # fmt: skip
-    return _template(tuple(imports)).fork(arguments, cwd, env, (stdout, stderr))
+    return _template(tuple(imports)).fork(arguments, cwd, env, (stdout, stderr, *pass_fds))
+
+
+def run(
+    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python`` with these arguments to its end, with no input. Raises subprocess.TimeoutExpired."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = start(arguments, cwd=cwd, env=env, stdout=out.fileno(), stderr=err.fileno())
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
 def _needs_an_interpreter(env: Mapping[str, str]) -> bool:
@@ -147,12 +168,14 @@ class _Template:
         self._process.wait()
 
     def fork(
-        self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int]
+        self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], inherited: Sequence[int]
     ) -> WarmProcess:
+        """Fork; the child has the first two descriptors as its streams, and the others by their numbers."""
         ended, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The environment may be longer than a packet.
-        with theirs, _in_memory(json.dumps([list(arguments), str(cwd), dict(env)])) as request:
-            fds = [theirs.fileno(), request.fileno(), *streams]
+        request_text = json.dumps([list(arguments), str(cwd), dict(env), list(inherited[2:])])
+        with theirs, _in_memory(request_text) as request:
+            fds = [theirs.fileno(), request.fileno(), *inherited]
             socket.send_fds(self._requests, [b"fork"], fds)
             pid = int(self._requests.recv(16))
         return WarmProcess(pid, ended, arguments)
@@ -223,14 +246,18 @@ def _serve(requests: socket.socket) -> list[str] | None:
 
 def _become(requests: socket.socket, fds: Sequence[int]) -> list[str]:
     """Set up in a fork all that ``Popen`` and a new interpreter would."""
-    _, request, *streams = fds
+    _, request, stdout, stderr, *passed = fds
     with open(request, encoding="utf-8", errors="surrogateescape", closefd=False) as file:
-        arguments, cwd, env = json.load(file)
+        arguments, cwd, env, numbers = json.load(file)
     os.setsid()
-    for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), *streams]):
+    for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), stdout, stderr]):
         os.dup2(stream, number)
     requests.detach()
-    os.closerange(3, 1024)
+    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ASIDE) for fd in passed]
+    os.closerange(3, _ASIDE)
+    for fd, number in zip(aside, numbers, strict=True):
+        os.dup2(fd, number)
+    os.closerange(_ASIDE, 1024)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

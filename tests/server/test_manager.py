@@ -30,9 +30,9 @@ from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
 from tests.helpers.asks import FakeAsks
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.launching import launched_anew
+from tests.helpers.launching import launched_warm
 from tests.helpers.records import job
-from tests.helpers.support import PATIENCE_S, ROOT, async_wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for
 from tests.helpers.suspects import FakeSuspects
 
 IDENTITY = "host:1:aaa"
@@ -65,7 +65,7 @@ class Bench(RedisBench):
         """A manager that serves this code; its fork server ends after the block."""
         (folder / "tasks.py").write_text(code)
         load = Load("tasks:worker", [str(folder)], "info", "json", "me", {})
-        launched = launched_anew(load, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="")
+        launched = launched_warm(load)
         spawner = Spawner(launched, Reaper(), lambda _: None)
         try:
             loaded = await spawner.loaded()

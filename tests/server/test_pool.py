@@ -35,9 +35,9 @@ from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
 from pyworkers.server.pool.worker import Crew as Workers
 from tests.helpers.asks import FakeAsks
-from tests.helpers.launching import launched_anew
+from tests.helpers.launching import launched_warm
 from tests.helpers.processes import children, close_garbage, descriptors, process_alive, state
-from tests.helpers.support import PATIENCE_S, ROOT, STALL_S, async_wait_for, wait_for
+from tests.helpers.support import PATIENCE_S, STALL_S, async_wait_for, wait_for
 from tests.helpers.suspects import FakeSuspects
 
 # What hangs is overdue soon; a fork server or a worker that gets no processor for a while is not.
@@ -117,7 +117,7 @@ class Crew:
         name = f"app{len(self.spawners)}"
         (self.folder / f"{name}.py").write_text(HEADER + "".join(map(textwrap.dedent, codes)))
         load = Load(f"{name}:worker", [str(self.folder)], "info", "json", "me", settings)
-        launched = launched_anew(load, PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="")
+        launched = launched_warm(load)
         spawner = HeldBack(launched, self.reaper, self.down.append)
         self.spawners.append(spawner)
         loaded = await spawner.loaded()
