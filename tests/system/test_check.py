@@ -19,6 +19,7 @@ from pyworkers.cli import main
 from pyworkers.embedded import EmbeddedServer
 from pyworkers.protocol.keys import Keys
 from tests.conftest import missing
+from tests.helpers import warm
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, free_port, running_server
 
@@ -36,9 +37,15 @@ def never():
 
 
 def check(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pyworkers", "check", *options]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **variables}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    return command(folder, "check", *options, **variables)
+
+
+def command(folder: Path, *words: str, **variables: str) -> tuple[int, str]:
+    """The exit code of a command and what it prints, in an environment without variables of ours."""
+    ours = ("PYWORKERS_", "REDIS_")
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    environment = usual | {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"} | variables
+    done = warm.run(["-m", "pyworkers", *words], cwd=folder, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -310,10 +317,7 @@ def never():
 
 
 def show_chain(folder: Path, *options: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pyworkers", "config", "show", "--chain", *options]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout + done.stderr
+    return command(folder, "config", "show", "--chain", *options)
 
 
 def test_the_chain_of_each_handler_can_be_printed(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -20,9 +18,10 @@ import redis
 from pyworkers import Client
 from pyworkers.api import DeadSet, LimitSet
 from pyworkers.config.fields import RedisConfig
+from tests.helpers import warm
 from tests.helpers.processes import process_alive
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, ROOT, wait_for
+from tests.helpers.support import ROOT, wait_for
 
 PAGE = (ROOT / "contrib" / "docs" / "encryption.md").read_text()
 OLD, NEW = (base64.b64encode(bytes([byte]) * 32).decode() for byte in (1, 2))
@@ -101,10 +100,9 @@ def everything(db: redis.Redis, namespace: str) -> str:
 
 
 def command(url: str, namespace: str, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "pyworkers", *words, "--url", url, "--namespace", namespace],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-    )  # fmt: skip
+    words = ("-m", "pyworkers", *words, "--url", url, "--namespace", namespace)
+    done = warm.run(words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done.check_returncode()
     return done.stdout
 
 
@@ -226,11 +224,12 @@ def test_the_program_of_the_page_runs(tmp_path: Path, redis_url: str, namespace:
         "PYWORKERS_ENCRYPTION__KEYS": str(keys),
     }
     environment = os.environ | settings | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, tmp_path / "tasks.py"], env=environment, check=True, timeout=PATIENCE_S)
-    done = subprocess.run(
-        [sys.executable, "-m", "pyworkers", "enqueue", "--encrypt", "default", "pay", '["4111-1234", 9]'],
-        env=environment, check=True, timeout=PATIENCE_S, capture_output=True, text=True,
+    warm.run([str(tmp_path / "tasks.py")], cwd=ROOT, env=environment).check_returncode()
+    done = warm.run(
+        ["-m", "pyworkers", "enqueue", "--encrypt", "default", "pay", '["4111-1234", 9]'],
+        cwd=ROOT, env=environment,
     )  # fmt: skip
+    done.check_returncode()
     assert re.fullmatch("[0-9a-f]{24}\n", done.stdout)
     server = ServerProcess(tmp_path, redis_url, namespace, PYWORKERS_ENCRYPTION__KEYS=str(keys))
     # Its digits alone may stand in an id or a time.

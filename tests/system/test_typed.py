@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +12,9 @@ import pytest
 from pyworkers import Client
 from pyworkers.api import RetrySet
 from pyworkers.config.fields import RedisConfig
+from tests.helpers import warm
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, ROOT, wait_for
+from tests.helpers.support import ROOT, wait_for
 
 PAGE = (ROOT / "contrib" / "docs" / "types.md").read_text()
 CODE = """
@@ -88,10 +87,8 @@ def test_the_program_of_the_page_runs(tmp_path: Path, redis_url: str, namespace:
     (tmp_path / "tasks.py").write_text(program)
     settings = {"PYWORKERS_REDIS__URL": redis_url, "PYWORKERS_REDIS__NAMESPACE": namespace}
     environment = os.environ | settings | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, tmp_path / "tasks.py"],
-        env=environment, check=True, timeout=PATIENCE_S, capture_output=True, text=True,
-    )  # fmt: skip
+    done = warm.run([str(tmp_path / "tasks.py")], cwd=ROOT, env=environment)
+    done.check_returncode()
     assert "args[2][0]['amount'] does not fit" in done.stdout
     server = ServerProcess(tmp_path, redis_url, namespace)
     try:

@@ -23,11 +23,14 @@ from pyworkers.cli import main
 from pyworkers.cli.web.user import ROLES
 from pyworkers.web.security import users
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
+from tests.helpers import warm
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
 from tests.web.test_users import line
 from tests.web.visitor import Visitor
 
 NOWHERE = "redis://127.0.0.1:1/0"
+WEB = ("pyworkers.cli", "pyworkers.cli.web.serve", "pyworkers.web.serving", "uvicorn.protocols.http.h11_impl")
+"""What the command imports in any case."""
 
 
 class Command:
@@ -38,9 +41,10 @@ class Command:
         env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         env |= {"PYTHONPATH": str(ROOT), **environment}
         self._log = folder / "log"
-        command = [sys.executable, "-m", "pyworkers", "web", "--log-format", "json", *words]
+        command = ["-m", "pyworkers", "web", "--log-format", "json", *words]
         with self._log.open("w") as log:
-            self.process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
+            fd = log.fileno()
+            self.process = warm.start(command, cwd=folder, env=env, stdout=fd, stderr=fd, imports=WEB)
 
     def log(self) -> str:
         return self._log.read_text()
