@@ -657,14 +657,26 @@ def test_a_function_says_the_role(opened: Opened, queue: Queue, returned: Any, s
 
 
 @pytest.mark.parametrize(
-    ("header", "status"),
-    [("Bearer x", 303), (basic("ann", "secret"), 403), ("Digest x", 403), ("Bearerx", 403), ("", 403)],
+    ("headers", "status"),
+    [
+        ({"Authorization": "Bearer x"}, 303),
+        ({"Authorization": basic("ann", "secret")}, 403),
+        ({"Authorization": basic("ann", "secret"), "Origin": "{root}"}, 303),
+        ({"Authorization": basic("ann", "secret"), "Origin": "https://evil.example"}, 403),
+        ({"Authorization": basic("ann", "secret"), "Origin": "null"}, 403),
+        ({"Authorization": basic("ann", "secret"), "Origin": "{root}", "Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Authorization": "Digest x"}, 403),
+        ({"Authorization": "Bearerx"}, 403),
+        ({"Authorization": ""}, 403),
+        ({"Cookie": "session=x", "Origin": "{root}"}, 403),
+    ],
 )
-def test_with_a_function_only_a_bearer_token_acts_without_a_form(
-    opened: Opened, queue: Queue, header: str, status: int
+def test_with_a_function_a_bearer_token_or_the_origin_acts_without_a_form(
+    opened: Opened, queue: Queue, headers: dict[str, str], status: int
 ) -> None:
     visitor = opened(authorize=lambda _request: "operate")
-    assert visitor.ask("queues", PAUSE, follow=False, Authorization=header).status == status
+    sent = {name: value.format(root=visitor.root.rstrip("/")) for name, value in headers.items()}
+    assert visitor.ask("queues", PAUSE, follow=False, **sent).status == status
     assert queue.paused == (status == 303)
 
 

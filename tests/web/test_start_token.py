@@ -72,6 +72,11 @@ def test_no_address_with_the_token_leads_elsewhere(visitor: Visitor) -> None:
     assert answer.headers.get("location", "/") == "/evil.example"
 
 
+def test_the_address_without_the_token_is_as_it_was_sent(visitor: Visitor) -> None:
+    answer = visitor.ask(f"batches/a%2Fb%3F%23%5C?token={TOKEN}&text=x", follow=False)
+    assert answer.headers.get("location") == "/batches/a%2Fb%3F%23%5C?text=x"
+
+
 def test_a_program_sends_the_token_as_a_header_or_in_the_address(
     visitor: Visitor, one_redis_url: str, namespace: str
 ) -> None:

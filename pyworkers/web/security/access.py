@@ -107,8 +107,7 @@ class Users:
         given = request.headers.get("authorization")
         if given is not None:
             viewer = await self._by_header(given, request)
-            # Browsers send Basic by themselves, with the form of another site as well: the origin is needed.
-            return Identity(viewer, by_header=bool(_bearer(request)) or "origin" in request.headers)
+            return Identity(viewer, by_header=_is_by_header(request))
         ticket = Ticket.parse(request.cookies.get(cookie_name(request, SESSION), ""))
         if ticket is None:
             raise Refusal(401, "", login=True, headers=_ASKING)
@@ -180,8 +179,7 @@ class Function:
             if word is not None:
                 log.error("web.authorize_invalid", returned=repr(word), roles="read, operate or None")
             raise Refusal(403, "You have no access to this dashboard.")
-        # The function may have looked at a cookie alone, and browsers send Basic by themselves.
-        return Identity(Viewer(_name_of(request), role), by_header=bool(_bearer(request)))
+        return Identity(Viewer(_name_of(request), role), by_header=_is_by_header(request))
 
 
 class Local:
@@ -265,6 +263,15 @@ def _name_in(user: Any) -> str:
 def address_of(request: Request) -> str:
     """The address of the client."""
     return request.client.host if request.client else ""
+
+
+def _is_by_header(request: Request) -> bool:
+    """True if no other site can have sent the request: a change then needs no token of a form.
+
+    Browsers send Basic by themselves, with the form of another site as well: its origin is needed, which
+    ``Guard`` compares. Without a header ``Authorization``, a function may have looked at a cookie alone.
+    """
+    return bool(_bearer(request)) or ("authorization" in request.headers and "origin" in request.headers)
 
 
 def _bearer(request: Request) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -45,6 +45,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _READING = ("GET", "HEAD")
+# What a path may hold as it was sent.
+_SENT = "/%:@!$&'()*+,;=~"
 _VISITOR_CHARACTERS = 22
 _NO_TOKEN = "The form is out of date. Nothing was done: load the page again."
 _NO_TOKEN_OF_API = (
@@ -201,8 +203,10 @@ class Guard:
 def _entrance(request: Request) -> Response:
     """To the address without the token, which the browser has in a cookie from now on."""
     query = _without_token(request).decode()
+    # As it was sent: decoded, the %2F in the name of a queue would be a slash.
+    sent = request.scope.get("raw_path") or quote(request.url.path).encode()
     # Two slashes at the start would be the name of a host.
-    path = f"/{request.url.path.lstrip('/')}"
+    path = f"/{quote(sent.lstrip(b'/'), safe=_SENT)}"
     answer = RedirectResponse(f"{path}{'?' if query else ''}{query}", 303)
     set_cookie(request, answer, START, request.query_params[TOKEN])
     return answer
