@@ -13,11 +13,12 @@ import click
 from pyworkers.api import JobRecord, JobSet
 from pyworkers.cli.listing import BulkAction, Jobs, Place
 from pyworkers.cli.output import auditing
-from pyworkers.cli.output.auditing import note
+from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.portions import portions
 
 T = TypeVar("T")
 
@@ -60,10 +61,6 @@ class BulkResult:
         self.refused += 1
         self.reason = reason
 
-    def finish(self, done: int) -> None:
-        """Record the number of jobs that the action has moved or removed."""
-        self.done = done
-
 
 @dataclass(frozen=True, slots=True)
 class Deed:
@@ -82,10 +79,15 @@ class Deed:
             pass
         return tally
 
-    def do(self) -> BulkResult:
-        """Perform the action."""
+    def do(self, title: str) -> BulkResult:
+        """Perform the action; the audit has the number of jobs also if it is cut off."""
         tally = BulkResult()
-        tally.finish(self.action.run(self.jobs, self._chosen(tally, self.action.verb.capitalize())))
+        chosen = self._chosen(tally, self.action.verb.capitalize())
+        with noting(self.redis, f"jobs.{self.action.verb}", f"{title}: {self.selection}") as noted:
+            for portion in portions(chosen, self.action.at_once):
+                noted.end(auditing.cut_off(tally.done))
+                tally.done += self.action.run(self.jobs, portion)
+            noted.end(auditing.done(tally.done))
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
@@ -129,9 +131,7 @@ def act(deed: Deed, mode: BulkOptions, title: str) -> None:
         else:
             tell(action, selection, seen, mode)
             return
-    done = deed.look() if mode.dry_run else deed.do()
-    if not mode.dry_run:
-        note(deed.redis, f"jobs.{action.verb}", f"{title}: {selection}", auditing.done(done.done))
+    done = deed.look() if mode.dry_run else deed.do(title)
     tell(action, selection, done, mode)
     undone = done.selected > done.done or done.found < selection.jids
     if selection.only_named and not mode.dry_run and undone:

@@ -27,7 +27,7 @@ from pyworkers.cli.listing import (
     row,
 )
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import done, note
+from pyworkers.cli.output.auditing import cut_off, done, noting
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import show
 from pyworkers.cli.output.times import Times, utc_option
@@ -227,9 +227,12 @@ def _clear(place: Place) -> click.Command:
             check_terminal()
             size = jobs.size
             ask(f"Delete all jobs in {_title(place)} ({count(size) if size else 'none now'})?")
-        number = jobs.size if dry_run else jobs.clear()
+        number = jobs.size
         if not dry_run:
-            note(source.redis(), "jobs.clear", f"{_title(place)}: all jobs", done(number))
+            with noting(source.redis(), "jobs.clear", f"{_title(place)}: all jobs") as noted:
+                noted.end(cut_off(0))
+                number = jobs.clear()
+                noted.end(done(number))
         if as_json:
             print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run)
         else:

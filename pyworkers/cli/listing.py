@@ -6,6 +6,7 @@ Pure, except that a place opens its jobs in Redis.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,8 @@ class BulkAction:
     sentence: str
     run: Callable[[Jobs, Iterable[JobRecord]], int]
     to_queue: bool = False
+    at_once: int = 200
+    """The jobs of one call of ``run``: what an error or Ctrl-C in it can leave uncounted."""
 
 
 def rescheduling(at: float) -> BulkAction:
@@ -53,7 +56,7 @@ def rescheduling(at: float) -> BulkAction:
     def run(jobs: Jobs, chosen: Iterable[JobRecord]) -> int:
         return jobs.reschedule_jobs(chosen, at) if isinstance(jobs, JobSet) else 0
 
-    return BulkAction("reschedule", "rescheduled", "Give jobs another time.", run)
+    return BulkAction("reschedule", "rescheduled", "Give jobs another time.", run, at_once=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ _KILL = BulkAction(
 _FIRST = BulkAction(
     "run-first", "moved ahead", "Run jobs before all others of their queue.",
     lambda jobs, chosen: jobs.run_first(chosen) if isinstance(jobs, Queue) else 0,
+    at_once=sys.maxsize,  # their order is that of one call
 )  # fmt: skip
 _DELETE = BulkAction(
     "delete", "deleted", "Delete jobs.", lambda jobs, chosen: jobs.delete_jobs(chosen)

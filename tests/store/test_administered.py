@@ -13,6 +13,7 @@ import redis
 from pyworkers.api import (
     AuditLog,
     Cancelled,
+    JobSet,
     ProcessSet,
     Queue,
     WorkSet,
@@ -242,3 +243,36 @@ def test_a_command_that_is_interrupted_has_in_the_audit_what_it_has_done(
     assert [(action.target, action.result) for action in AuditLog(where).page().actions] == [
         ("first", "done")
     ]
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, RedisUnavailableError])
+@pytest.mark.parametrize(
+    ("command", "method", "results"),
+    [
+        (("delete", "--all"), "delete_jobs", ["at least 200", "perhaps done"]),
+        (("reschedule", "--all", "--in", "1h"), "reschedule_jobs", ["at least 1", "perhaps done"]),
+        (("clear",), "clear", ["perhaps done"]),
+    ],
+)
+def test_an_action_on_many_jobs_that_is_cut_off_is_in_the_audit(
+    where: RedisConfig,
+    keys: Keys,
+    db: redis.Redis,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: type[BaseException],
+    command: tuple[str, ...],
+    method: str,
+    results: list[str],
+) -> None:
+    db.zadd(keys.schedule, {raw_job(f"j{number}"): 4e9 for number in range(201)})
+    whole, calls = getattr(JobSet, method), iter(results)
+
+    def interrupted(*given: Any) -> int:
+        if next(calls) == "perhaps done":
+            raise reason("stopped")
+        return int(whole(*given))
+
+    monkeypatch.setattr(JobSet, method, interrupted)
+    assert cli("scheduled", *command, "--yes").exit_code != 0
+    assert [action.result for action in AuditLog(where).page().actions] == results[:1]

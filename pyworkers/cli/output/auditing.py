@@ -53,6 +53,11 @@ def done(changed: bool | int) -> str:
     return "done" if changed is True else str(changed) if changed else "nothing changed"
 
 
+def cut_off(changed: int) -> str:
+    """The result of a change that an error or Ctrl-C cuts off, with what is known to be changed."""
+    return f"at least {changed}" if changed else "perhaps done"
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
