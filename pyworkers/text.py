@@ -5,6 +5,11 @@ Pure; used by the logs and the commands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
+
+_LONGEST_S = 10**15
+
 
 def printable(text: str) -> str:
     """The text with every invisible character escaped: newlines, changes of direction …"""
@@ -32,3 +37,15 @@ def _escape(char: str) -> str:
         return f"\\x{ord(char) - 0xDC00:x}"
     escaped = char.encode("unicode_escape", errors="surrogatepass").decode()
     return escaped if escaped != char else repr(char)
+
+
+def length_of(seconds: float, units: Sequence[tuple[str, int]]) -> list[str]:
+    """A length of time without a loss, in parts: ``["25h", "0.5s"]``; the units begin with the largest."""
+    rest, parts = Decimal(repr(float(seconds))), []
+    # Decimal divides no number of more than 28 digits.
+    for unit, size in units if rest < _LONGEST_S else units[-1:]:
+        number = rest // size if size > 1 else rest
+        if number:
+            parts.append(f"{number.normalize():f}{unit}")
+        rest -= number * size
+    return parts or [f"0{units[-1][0]}"]

@@ -15,7 +15,7 @@ import click
 
 from pyworkers.api import JobRecord
 from pyworkers.cli.params import parse_duration, reads
-from pyworkers.cli.text import duration
+from pyworkers.cli.text import exact_duration
 
 P = ParamSpec("P")
 
@@ -46,8 +46,8 @@ class Selection:
             ("class", self.job_class),
             ("queue", self.queue),
             ("error contains", self.error),
-            ("older than", None if self.older_s is None else duration(self.older_s)),
-            ("newer than", None if self.newer_s is None else duration(self.newer_s)),
+            ("older than", None if self.older_s is None else exact_duration(self.older_s)),
+            ("newer than", None if self.newer_s is None else exact_duration(self.newer_s)),
             ("ids", ", ".join(sorted(self.jids)) or None),
         ]
         return ", ".join(f"{words} {value}" for words, value in parts if value is not None) or "all jobs"

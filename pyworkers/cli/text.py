@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import unicodedata
 
-from pyworkers.text import printable, printable_lines
+from pyworkers.text import length_of, printable, printable_lines
+
+_UNITS_S = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 __all__ = ["duration", "fit", "printable", "printable_json", "printable_lines", "width"]
 
@@ -49,6 +51,13 @@ def duration(seconds: float) -> str:
             rest = whole % size // part
             return f"{whole // size}{unit}" + (f"{rest}{smaller}" if rest else "")
     return f"{whole}s"
+
+
+def exact_duration(seconds: float) -> str:
+    """A time span without a loss: ``1d1h0.5s``, as an option takes it; below a second in whole ms."""
+    if seconds < 1 and seconds * 1000 % 1 == 0:
+        return duration(seconds)
+    return "".join(length_of(seconds, _UNITS_S))
 
 
 def _cells(char: str) -> int:

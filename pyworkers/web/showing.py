@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
+from pyworkers.text import length_of
+
 CUT = 200
 """The characters of a text that a page shows; the rest is on the page of the whole."""
 # Control characters, marks that change the direction of the text after them, separators, surrogates.
@@ -85,6 +87,14 @@ def duration(seconds: float) -> str:
         if seconds >= _FROM_S.get(unit, size):
             return f"{int(seconds // size):,} {unit}"
     return "0 s"
+
+
+def exact_duration(seconds: float) -> str:
+    """A length of time without a loss: ``25 h 0.5 s``; one that is infinite as ``inf s``."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    units = [(f" {unit}", size) for unit, size in _UNITS_S if seconds >= _FROM_S.get(unit, size)]
+    return " ".join(length_of(seconds, units or [(" s", 1)]))
 
 
 def number(value: float | None) -> str:

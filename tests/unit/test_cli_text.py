@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.cli.text import duration, fit, width
+from pyworkers.cli.params import parse_duration
+from pyworkers.cli.text import duration, exact_duration, fit, width
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,13 @@ def test_a_text_fits_into_its_cells(text: str, cells: int, fitted: str) -> None:
 )
 def test_time_spans(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "250ms"), (0.0, "0ms"), (2.5, "2.5s"), (0.0001, "0.0001s"), (5400, "1h30m"),
+     (90_000.1, "1d1h0.1s"), (1e300, f"{10**300}s")],
+)  # fmt: skip
+def test_a_time_span_of_a_condition_is_exact(seconds: float, text: str) -> None:
+    assert exact_duration(seconds) == text
+    assert parse_duration(text) == seconds

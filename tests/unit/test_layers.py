@@ -75,7 +75,7 @@ ALLOWED = {
     },
     "serving": {"protocol", "config", "store", "enqueueing", "app", "errors", "programs"},
     "api": {"protocol", "config", "store", "errors", "http", "lazy"},
-    "web": {"protocol", "config", "api", "logs", "errors", "http", "version"},
+    "web": {"protocol", "config", "api", "logs", "errors", "http", "text", "version"},
     "cli": {
         "protocol", "config", "store", "client", "api", "server", "web", "embedded", "errors", "streams",
         "text", "version",

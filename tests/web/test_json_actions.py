@@ -193,7 +193,7 @@ def test_an_order_keeps_its_ages_and_the_audit_names_them(
     assert [job["jid"] for job in program.get("/dead")["jobs"]] == ["new"]
     [action] = AuditLog(one_redis_url, namespace=keys.namespace).page().actions
     assert action.action == "jobs.delete"
-    assert action.target == "dead: died within the last 25 h, died more than 1 hour ago"
+    assert action.target == "dead: died within the last 25 h 0.5 s, died more than 1 hour ago"
 
 
 def test_a_change_without_a_token_says_what_is_missing(dashboard: Visitor) -> None:

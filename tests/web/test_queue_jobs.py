@@ -90,6 +90,10 @@ def test_every_filter_in_effect_is_a_field(dashboard: Visitor, keys: Keys, db: r
     [form] = [form for form in page.forms if "jid" in form.hidden]
     assert (form.hidden["error"], form.hidden["queue"]) == ("TimeoutError", "other")
     assert '<option value="120" selected>the last 2 min</option>' in page.html
+    page = dashboard.get("queues/mail?younger=90000.5&older=0.0000001")
+    assert '<option value="90000.5" selected>the last 25 h 0.5 s</option>' in page.html
+    assert '<option value="0.0000001" selected>0.0000001 s ago</option>' in page.html
+    page = dashboard.get("queues/mail?error=TimeoutError&queue=other&younger=120&older=30")
     assert '<option value="30" selected>30 s ago</option>' in page.html
 
 

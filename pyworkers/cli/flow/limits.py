@@ -15,7 +15,7 @@ from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.text import duration, printable
+from pyworkers.cli.text import exact_duration, printable
 
 _COLUMNS = (
     Column("limit", cut=1),
@@ -135,7 +135,7 @@ def _holder_row(holder: LimitHolder, now: float, times: Times) -> tuple[str, ...
 
 
 def _row(limit: LimitStats) -> tuple[str, ...]:
-    what = f"{limit.most} in {duration(limit.per_s)}" if limit.per_s else f"{limit.most} at once"
+    what = f"{limit.most} in {exact_duration(limit.per_s)}" if limit.per_s else f"{limit.most} at once"
     return printable(limit.key), what, str(limit.used), str(limit.waiting)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Self
 
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.web import names
 from pyworkers.web.numbers import number_in
-from pyworkers.web.showing import duration, visible
+from pyworkers.web.showing import exact_duration, visible
 
 _TEXTS = {
     "class": "job_class",
@@ -24,12 +25,15 @@ _TEXTS = {
 _AGES = {"older": "older_s", "younger": "younger_s"}
 AGES = ((300, "5 minutes"), (3600, "1 hour"), (86_400, "1 day"), (604_800, "7 days"))
 """The ages to choose from, in seconds."""
+_AGE_WORDS: dict[float, str] = dict(AGES)
 MOST_CHARACTERS = 500
 """The longest text of a condition."""
 MOST_SELECTED = 500
 """The jobs that one change may name."""
 _QUEUE = "queue:"
 _MOST_DIGITS = 11
+# What ``_spelled`` writes, without a sign or an exponent.
+_AGE = re.compile(r"[0-9]{1,400}(\.[0-9]{1,400})?", re.ASCII)
 _ESCAPED = re.compile(r"\\u[0-9a-f]{4}")
 
 
@@ -49,8 +53,8 @@ class Asked:
         texts = {
             field: typed(query.get(name, "").strip()[:MOST_CHARACTERS]) for name, field in _TEXTS.items()
         }
-        ages = {field: number_in(query.get(name, ""), _MOST_DIGITS) for name, field in _AGES.items()}
-        known = {field: float(age_s) for field, age_s in ages.items() if age_s is not None}
+        ages = {field: query.get(name, "") for name, field in _AGES.items()}
+        known = {field: float(age_s) for field, age_s in ages.items() if _AGE.fullmatch(age_s)}
         first = number_in(query.get("first", ""), _MOST_DIGITS) or 1
         return cls(Filter.of({**texts, **known}), first, query.get("from", ""))
 
@@ -64,23 +68,26 @@ def query_of(wanted: Filter) -> dict[str, str]:
     spelled = {**_TEXTS, **_AGES}
     values = {name: getattr(wanted, field) for name, field in spelled.items()}
     return {
-        name: f"{value:.15g}" if isinstance(value, float) else visible(value)
+        name: _spelled(value) if isinstance(value, float) else visible(value)
         for name, value in values.items()
         if value not in ("", None)
     }
 
 
+def _spelled(age_s: float) -> str:
+    """Seconds without an exponent, which ``Asked.of`` reads as the same number."""
+    return f"{Decimal(repr(float(age_s))).normalize():f}"
+
+
 def age_of(age_s: float) -> str:
-    """An age in words: ``1 hour``."""
-    return dict(AGES).get(int(age_s)) or duration(age_s)
+    """An age in words: ``1 hour``. It is exact, because an action on all that match reads it."""
+    return _AGE_WORDS.get(age_s) or exact_duration(age_s)
 
 
-def ages_of(age_s: float | None) -> list[tuple[int, str]]:
-    """The ages to choose from, and the one that is chosen now, in order."""
-    known = dict(AGES)
-    if age_s is not None:
-        known[int(age_s)] = age_of(age_s)
-    return sorted(known.items())
+def ages_of(age_s: float | None) -> list[tuple[str, str, bool]]:
+    """The ages to choose from, and the one that is chosen now, in order: value, words, is it chosen."""
+    known = _AGE_WORDS if age_s is None else {**_AGE_WORDS, age_s: age_of(age_s)}
+    return [(_spelled(age), known[age], age == age_s) for age in sorted(known)]
 
 
 def encoded(place: Place) -> str:
