@@ -18,6 +18,7 @@ import signal
 import sys
 import uuid
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, cast
@@ -104,10 +105,20 @@ def _installed(name: str) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the seed of a run that failed: pytest-randomly prints it in the header, which ``-q`` hides."""
+    """Say what was skipped and why, and the seed of a run that failed: ``-q`` hides the header with it."""
+    if reasons := Counter(map(_reason, terminalreporter.stats.get("skipped", []))):
+        counted = [f"{count} for “{reason}”" for reason, count in reasons.most_common()]
+        terminalreporter.write_line(f"Skipped {reasons.total()} tests: {', '.join(counted)}")
     seed = config.getoption("randomly_seed", None)
     if seed is not None and (terminalreporter.stats.keys() & {"failed", "error"}):
         terminalreporter.write_line(f"The same order again: ARGS='--randomly-seed={seed}'")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Why a test was skipped; with xdist the place is a list."""
+    place = report.longrepr
+    text = place[2] if isinstance(place, tuple | list) else str(place)
+    return text.removeprefix("Skipped: ").splitlines()[0]
 
 
 def _binary(name: str) -> str:
