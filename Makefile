@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= -m pytest
-# Most tests wait, so more processes than cores are sensible. ARGS='-n0 tests/unit' runs in one, as for a debugger.
-PARALLEL := -n 4 --dist worksteal
+# A test waits two thirds of its time, so three processes for each of two cores. ARGS='-n0 tests/unit' runs in one, as for a debugger.
+PARALLEL := -n 6 --dist worksteal
 # The suite starts some thousand interpreters. Without files of bytecode each compiles all modules: a quarter more CPU.
 unexport PYTHONDONTWRITEBYTECODE
 # What depends on the server.
