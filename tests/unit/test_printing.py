@@ -19,8 +19,8 @@ class Written(Lines):
         super().__init__(os.dup(2), "<test>")
         self.writes: list[bytes] = []
 
-    def _send(self, data: bytes) -> None:
-        self.writes.append(data)
+    def _send(self, line: bytes | bytearray) -> None:
+        self.writes.append(bytes(line))
 
 
 @pytest.fixture
@@ -92,10 +92,16 @@ def test_a_line_of_a_thread_that_runs_is_ended_with_the_only_job(lines: Written,
     assert lines.writes == ([b"one \n", b"two\n"] if of_all else [b"one two\n"])
 
 
-def test_a_long_line_is_not_kept_for_ever(lines: Written) -> None:
-    for _ in range(10):
+def test_a_long_line_is_one_write_up_to_a_bound(lines: Written) -> None:
+    for part in (b"LINE ", b"y" * 200_000, b" END", b"\n"):
+        lines.write(part)
+    assert lines.writes == [b"LINE " + b"y" * 200_000 + b" END\n"]
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever(lines: Written) -> None:
+    for _ in range(270):
         lines.write(b"x" * 1000)
-    assert lines.writes == [b"x" * 9000]
+    assert lines.writes == [b"x" * 263_000]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is Linux's /dev/full")

@@ -15,9 +15,11 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-# An open line that is longer is written in parts: a program may print no newline at all. As many bytes wait
-# for a full pipe, as in the buffer of Python.
-_LONGEST = 8192
+# An open line that is longer is written in parts: a program may print no newline at all. Its memory is used
+# while it is open.
+_LONGEST_LINE = 256 * 1024
+# As many bytes wait for a full pipe, as in the buffer of Python.
+_LATE = 8192
 
 
 class _Thread(threading.local):
@@ -36,7 +38,7 @@ class Lines(io.BufferedIOBase):
         self.name = name
         self._fd = fd
         # By the number of the thread.
-        self._open: dict[int, tuple[object, bytes]] = {}
+        self._open: dict[int, tuple[object, bytearray]] = {}
         self._thread = _Thread()
         self._room = select.poll()
         self._room.register(fd, select.POLLOUT)
@@ -65,14 +67,16 @@ class Lines(io.BufferedIOBase):
         text, thread = bytes(data), threading.get_ident()
         end = text.rfind(b"\n") + 1
         token = self._thread.token
-        owner, begun = self._open.pop(thread, (token, b""))
+        owner, begun = self._open.pop(thread, (token, bytearray()))
         if owner is not token:
             # The thread that began it has ended.
             self._send(begun + b"\n")
-            begun = b""
-        whole, rest = (begun + text[:end], text[end:]) if end else (b"", begun + text)
-        if len(rest) > _LONGEST:
-            whole, rest = whole + rest, b""
+            begun = bytearray()
+        # Added in place: a line may come in many small parts.
+        begun += text[:end] if end else text
+        whole, rest = (begun, bytearray(text[end:])) if end else (bytearray(), begun)
+        if len(rest) > _LONGEST_LINE:
+            whole, rest = whole + rest, bytearray()
         if rest:
             self._open[thread] = token, rest
         if whole:
@@ -84,7 +88,8 @@ class Lines(io.BufferedIOBase):
         if self.closed:
             raise ValueError("flush of closed file")
         if self._late or (self._open and not self._holds):
-            _, line = (None, b"") if self._holds else self._open.pop(threading.get_ident(), (None, b""))
+            none = (None, b"")
+            _, line = none if self._holds else self._open.pop(threading.get_ident(), none)
             self._send(line)
 
     def finish(self, *, of_all: bool = False) -> None:
@@ -104,10 +109,10 @@ class Lines(io.BufferedIOBase):
         """True if a thread has begun a line."""
         return bool(self._open)
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, line: bytes | bytearray) -> None:
         with self._lock:
-            data = self._late + data
-            waits = len(data) <= _LONGEST and not self._room.poll(0)
+            data = self._late + line
+            waits = len(data) <= _LATE and not self._room.poll(0)
             self._late = data if waits else b""
         if not waits:
             self._write(data)
