@@ -46,7 +46,10 @@ def test_another_programs_server_matters_where_jobs_have_effects(
     beat(db, keys, "ruby:2:b", "rails")
     beat(db, keys, "web:1:a", "q", flow=flow.VERSION, **OURS)
     assert run_work(uninformed(keys)).foreign == []
+    # A batch alone does not say in which queues its members are.
     db.zadd(keys.batches, {"b": time.time() + 60})
+    assert run_work(uninformed(keys)).foreign == []
+    db.lpush(keys.queue("q"), raw_job("a", batch="b"))
     assert foreign(run_work, keys) == {"ruby:1:a": {"q": ["batches"]}}
     db.sadd(keys.locks, "unique:Add|rails|12", "unique:odd", b"unique:\xff|\xfe|1")
     assert foreign(run_work, keys) == {"ruby:1:a": {"q": ["batches"]}, "ruby:2:b": {"rails": ["unique"]}}
@@ -63,6 +66,8 @@ def foreign(run_work: Run, keys: Keys) -> dict[str, Any]:
         ('{"other": ["tracked"], "low": 5}', [], {}),
         ("no json", ["no json", '{"track":null}'], {}),
         ("", [raw_job("a", track=5), raw_job("b", batch="x")], {"q": ["batches", "tracked"]}),
+        ("", [*[raw_job(str(n)) for n in range(20)], raw_job("a", batch="x")], {"q": ["batches"]}),
+        ("", [*[raw_job(str(n)) for n in range(20)], raw_job("a", track=5)], {"q": ["tracked"]}),
         ("", [raw_job("a", unique_key="k"), *[raw_job(str(n)) for n in range(9)]], {"q": ["unique"]}),
     ],
 )
@@ -79,7 +84,7 @@ def test_declarations_and_waiting_jobs_show_what_another_program_breaks(
 def test_check_names_both_with_the_mend(cli: Cli, run_work: Run, keys: Keys, db: redis.Redis) -> None:
     beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS)
     beat(db, keys, "ruby:2:b", "q")
-    db.zadd(keys.batches, {"b": time.time() + 60})
+    db.lpush(keys.queue("q"), raw_job("a", batch="b"))
     lines = cli("check").stdout.splitlines()
     older = lines.index(
         "old_server: web:1:a runs pyworkers 0.1.0, which releases no locks and counts no batches"

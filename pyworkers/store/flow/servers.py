@@ -1,8 +1,7 @@
 """Servers: finds servers on this Redis that leave out what this version does for jobs.
 
 Read by the master and by ``pyworkers check``; changes nothing. Servers of pyworkers declare in
-their heartbeat what the jobs of their queues ask for (features.py); otherwise locks, batches and waiting
-jobs show it.
+their heartbeat what the jobs of their queues ask for (features.py); otherwise locks and waiting jobs show it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from pyworkers.store.calls import Mode, Steps, command, decoded, every, one
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
-from pyworkers.store.transport.replies import integer, maybe_blob
+from pyworkers.store.transport.replies import maybe_blob
 from pyworkers.store.values import decoded_json
 
 _SOME = 100
-# The jobs that are popped next of a queue that another program serves, too.
+# The jobs of a queue that are read: the next ones and, where other programs serve it, the newest.
 _SAMPLE = 10
 _LARGE = 16 * 1024
 _FEATURES = frozenset(features.BROKEN)
@@ -90,27 +89,24 @@ def _shared(view: ProcessView, found: Uses) -> dict[str, list[str]]:
 
 
 def _declared(keys: Keys, ours: Sequence[ProcessView]) -> Steps[defaultdict[str, set[str]]]:
-    """What live servers of pyworkers declare. Batches have no queue: they count for each that is served."""
+    """What live servers of pyworkers declare."""
     reads = [command("HGET", keys.process(view.identity), "features", read=maybe_blob) for view in ours]
     stored = yield from every(reads, Mode.LENIENT)
-    batches = yield from one("EXISTS", keys.batches, read=integer)
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for view, text in zip(ours, stored, strict=True):
+    for text in stored:
         declared = decoded_json(text, dict) if isinstance(text, bytes) else None
         for queue, names in (declared or {}).items():
             if isinstance(names, list):
                 found[queue].update(name for name in names if isinstance(name, str) and name in _FEATURES)
-        for queue in view.queues if batches else ():
-            found[queue].add(features.BATCHES)
     return found
 
 
 def _add_waiting(keys: Keys, found: defaultdict[str, set[str]], queues: set[str]) -> Steps[None]:
-    """Add what some waiting jobs ask for."""
-    names = sorted(queues)
-    reads = [command("LRANGE", keys.queue(name), -_SAMPLE, -1) for name in names]
+    """Add what some waiting jobs ask for. The key of a batch does not name the queues of its members."""
+    ends = [(name, *end) for name in sorted(queues) for end in ((-_SAMPLE, -1), (0, _SAMPLE - 1))]
+    reads = [command("LRANGE", keys.queue(name), first, last) for name, first, last in ends]
     replies = yield from every(reads, Mode.LENIENT)
-    for queue, raws in zip(names, replies, strict=True):
+    for (queue, *_), raws in zip(ends, replies, strict=True):
         for job in _jobs(raws):
             found[queue] |= features.of_envelope(job)
 
