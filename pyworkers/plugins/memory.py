@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyworkers.enqueueing import clock
@@ -206,6 +206,10 @@ class MemoryBatches:
         if batch is None or batch.members.pop(effect.member, None) is None:
             return
         batch.touch()
+        if effect.state == "replaced":
+            # The next steps of a chain wait for it.
+            out = "deleted" if batch.fields.get("kind") == "chain" else _OUT
+            effect = replace(effect, state=out)
         batch.count(effect)
         if effect.state not in ("done", "failed") and not batch.leaves_out(effect.state):
             yield from self._mourn(effect.batch, effect.member, effect.state)

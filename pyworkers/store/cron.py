@@ -96,7 +96,7 @@ def _left_s(reply: Any) -> float:
 
 def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Call[None] | None:
     """Apply the effects of the ends of replaced jobs; None if they have none."""
-    names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.DELETED, now)))
+    names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.REPLACED, now)))
     return script("removal/apply", names, args, lambda _: None) if args else None
 
 

@@ -54,7 +54,7 @@ class Fake:
         self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
         self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
         for job in replaced:
-            ended = effects_of_stored(job.raw, Ending.DELETED, self.now(), job.queue)
+            ended = effects_of_stored(job.raw, Ending.REPLACED, self.now(), job.queue)
             self._kept.apply(ended)
             self.push(self._kept.batches.apply(ended), job.worker)
         return admitted

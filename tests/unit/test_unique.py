@@ -304,6 +304,15 @@ def test_a_scheduled_job_is_replaced_and_a_waiting_one_stays(queue: Fake) -> Non
     assert debounced.enqueue_in(60, 1) == debounced.enqueue(1) == third
 
 
+def test_a_member_that_is_replaced_is_counted_out(queue: Fake) -> None:
+    with worker.batch() as batch:
+        debounced.enqueue_in(60, 1)
+        debounced.enqueue_in(60, 2)
+    debounced.enqueue_in(60, 1)
+    status = batch.status()
+    assert (status.state, status.total, status.pending, status.gone) == ("running", 1, 1, 0)
+
+
 def test_a_retry_keeps_the_lock_and_death_releases_it(queue: Fake) -> None:
     retried, killed = fails.enqueue("retry"), fails.enqueue("kill")
     with pytest.raises(Retry):

@@ -228,9 +228,9 @@ class CountMember(_OfABatch):
     """Count a member of a batch, by the kind of its end.
 
     It is ``done``, ``failed`` (waits for a retry), ``dead``, ``dropped`` (after its last failure),
-    ``cancelled``, ``deleted`` or ``expired``. Fires the callbacks that are due, in the batches around it,
-    too. ``place`` is that of ``result``, JSON, among the results; -1 for none. Nothing happens for an
-    unknown batch, or for a member that is done.
+    ``cancelled``, ``deleted``, ``expired`` or ``replaced``, which is counted out. Fires the callbacks that
+    are due, in the batches around it, too. ``place`` is that of ``result``, JSON, among the results; -1 for
+    none. Nothing happens for an unknown batch, or for a member that is done.
     """
 
     batch: str

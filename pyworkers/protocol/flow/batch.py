@@ -44,6 +44,7 @@ _STATES = {
     Ending.CANCELLED: "cancelled",
     Ending.EXPIRED: "expired",
     Ending.DELETED: "deleted",
+    Ending.REPLACED: "replaced",
 }
 
 

@@ -32,6 +32,8 @@ class Ending(StrEnum):
     EXPIRED = "expired"
     DELETED = "deleted"
     """It was removed from its queue or set."""
+    REPLACED = "replaced"
+    """It has not run, and a newer job with its lock takes its place."""
     PUT_OFF = "put off"
     """It returns to ``schedule`` and counts no attempt."""
     GIVEN_BACK = "given back"

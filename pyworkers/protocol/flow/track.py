@@ -37,6 +37,7 @@ _STATES = {
     Ending.CANCELLED: JobState.CANCELLED,
     Ending.EXPIRED: JobState.EXPIRED,
     Ending.DELETED: JobState.CANCELLED,
+    Ending.REPLACED: JobState.CANCELLED,
     Ending.PUT_OFF: JobState.SCHEDULED,
     Ending.GIVEN_BACK: JobState.WAITING,
 }

@@ -98,7 +98,7 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
         # Random: many producers may wait for the same queue.
         yield min(pause_s * random.uniform(0.5, 1.0), left_s)
         pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
-    if replaced and (left := ends(replaced, Ending.DELETED, time.time())):
+    if replaced and (left := ends(replaced, Ending.REPLACED, time.time())):
         # The jobs are pushed: what Redis refuses here is left to the sweep.
         yield from _called("removal/apply", *written(keys, ((1, effect) for _, effect in left)))
     return others

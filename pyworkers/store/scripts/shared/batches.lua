@@ -376,9 +376,10 @@ function batch.stop(queues, id, member, kind, for_good, told)
 end
 
 -- Count members: they are 'done', or a single one is 'failed' or 'dead', or one of batch.KINDS, or has a result
--- with its place, from 0; for a batch that is dead, `result` is true if it will never be done. Each change counts
--- once: the member leaves a set. Nothing happens for an unknown batch or member: it has expired, was evicted or
--- deleted, or the member is done.
+-- with its place, from 0; for a batch that is dead, `result` is true if it will never be done. One that is
+-- 'replaced' is counted out; from a chain, whose next steps wait for it, it is 'deleted'. Each change counts once:
+-- the member leaves a set. Nothing happens for an unknown batch or member: it has expired, was evicted or deleted,
+-- or the member is done.
 function batch.count(queues, id, members, state, place, result, told)
   local key = batch.key(queues, id)
   local open = batch.touch(key)
@@ -388,6 +389,10 @@ function batch.count(queues, id, members, state, place, result, told)
   end
   local member = members[1]
   local ignored = batch.LEFT_OUT[state] and redis.call('HGET', key, 'if_missing') == 'ignore'
+  if state == 'replaced' then
+    ignored = redis.call('HGET', key, 'kind') ~= 'chain'
+    state = 'deleted'
+  end
   if state == 'failed' or state == 'dead' then
     batch.put(key, ':' .. state, member)
   elseif state == 'done' then
