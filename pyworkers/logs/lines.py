@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor
 
-from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
 from pyworkers.logs.tracebacks import Colored, colored, plain
 from pyworkers.observing.readable import qualname_of
+from pyworkers.observing.requests import is_request
 from pyworkers.protocol.message import job_fields
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.text import printable, shorten
@@ -70,9 +70,9 @@ def _safe(steps: Sequence[Processor]) -> Processor:
             for step in steps:
                 made = step(logger, method, made)
             return made
-        except (JobTimeout, JobCancelled, Interrupted):
-            raise  # the job that logs is asked to end
         except BaseException as error:
+            if is_request(error):
+                raise
             about = {"level": method, "event": safe_repr(event), "log_error": qualname_of(type(error))}
             return _encode(about)
 
@@ -168,9 +168,9 @@ def safe_repr(value: object) -> str:
     """The repr of a value; its type if that fails."""
     try:
         return repr(value)
-    except (JobTimeout, JobCancelled, Interrupted):
-        raise
-    except BaseException:
+    except BaseException as error:
+        if is_request(error):
+            raise
         return f"<unprintable {qualname_of(type(value))}>"
 
 

@@ -11,16 +11,14 @@ import shutil
 from importlib.util import find_spec
 from typing import Any
 
-from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
 from pyworkers.observing.readable import pieces_of
+from pyworkers.observing.requests import is_request
 from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 from pyworkers.text import printable, shorten
 
 # Characters of a traceback; a longer one is plain, and loses its middle.
 _MOST_COLORED = 2 * MAX_ERROR_MESSAGE
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
-# A job that logs may be asked to end meanwhile.
-_REQUESTS = (JobTimeout, JobCancelled, Interrupted)
 # Left of it is the indentation.
 _NARROWER = 4
 
@@ -42,9 +40,9 @@ def colored(exc_info: Any) -> str:
         return plain(exc_info)
     try:
         return Colored("\n".join(map(_safe, _rendered(exc_info).splitlines())))
-    except _REQUESTS:
-        raise
-    except Exception:  # a broken __repr__, or another release of rich
+    except BaseException as error:  # a broken __repr__, or another release of rich
+        if is_request(error):
+            raise
         return plain(exc_info)
 
 

@@ -1,4 +1,4 @@
-"""Observing: calls what observes jobs, such as a tracer, and what it raises changes nothing.
+"""Observing: calls what observes jobs, such as a tracer, and what it raises changes nothing (``requests``).
 
 Used by the integrations, in programs that enqueue and in worker processes. The first exception of an observer
 in a process is logged. It logs by the standard library, because programs that enqueue have their own log.
@@ -11,14 +11,11 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from pyworkers.errors import JobCancelled, JobTimeout
 from pyworkers.observing.readable import readable
+from pyworkers.observing.requests import is_request
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# Requests to the job that runs meanwhile; Interrupted and CancelledError are no Exceptions.
-_REQUESTS = (JobTimeout, JobCancelled, CancelledError)
 
 _log = logging.getLogger(__name__)
 
@@ -34,9 +31,11 @@ class Observer:
         """Call one step of the observer; None if it raises."""
         try:
             return step(*args, **kwargs)
-        except _REQUESTS:
+        except CancelledError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_request(error):
+                raise
             self._say(readable(error))
             return None
 
@@ -47,5 +46,6 @@ class Observer:
         about = {"observer": self._name, "hint": "the jobs run without it; logged once in a process"}
         try:
             _log.error("observer.failed", extra=about, exc_info=(type(error), error, error.__traceback__))
-        except Exception:  # a handler of the application's
-            return
+        except BaseException as failed:  # a handler of the application's
+            if is_request(failed):
+                raise

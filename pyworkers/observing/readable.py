@@ -9,13 +9,11 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from pyworkers.errors import Interrupted, JobCancelled, JobTimeout
+from pyworkers.observing.requests import is_request
 
 _READ = ("__class__", "__traceback__", "__cause__", "__context__", "__suppress_context__", "args")
 _QUALNAME, _NAMESPACE = type.__dict__["__qualname__"], type.__dict__["__dict__"]
 _TRACEBACK = BaseException.__dict__["__traceback__"]
-# A job that looks at an exception may be asked to end meanwhile.
-_REQUESTS = (JobTimeout, JobCancelled, Interrupted)
 _TEXT = "(the exception cannot be read: an attribute of it, or of its class, raises)"
 
 
@@ -73,9 +71,9 @@ def text_of(error: BaseException) -> str:
     """The text of an exception, also of one whose ``__str__`` raises."""
     try:
         return str(error)
-    except _REQUESTS:
-        raise
-    except BaseException:
+    except BaseException as failed:
+        if is_request(failed):
+            raise
         return "(its text cannot be shown: __str__ failed)"
 
 
@@ -85,9 +83,9 @@ def pieces_of(exc_info: Any) -> list[str]:
         found = traceback.TracebackException(*exc_info, compact=True)
         _drop_far_offsets(found)
         return list(found.format())
-    except _REQUESTS:
-        raise
     except BaseException as error:  # an attribute of the exception, or of a cause, raises when it is read
+        if is_request(error):
+            raise
         kind, _, trace = exc_info
         text = f"{qualname_of(kind)}: (its traceback cannot be shown: {qualname_of(type(error))})\n"
         return ["Traceback (most recent call last):\n", *traceback.format_tb(trace), text]

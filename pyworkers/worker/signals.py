@@ -9,7 +9,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterable
-from types import FrameType
+
+from pyworkers.observing.requests import ignore
 
 # Those that a terminal or a supervisor sends to all processes: the master ends workers. And those of timers,
 # because one that a job has set may expire after the job.
@@ -26,13 +27,13 @@ def ignore_signals() -> None:
     ``multiprocessing`` ends processes by SIGTERM, and then waits for their end.
     """
     for number in _IGNORED:
-        signal.signal(number, _ignore)
+        signal.signal(number, ignore)
     blocked = _Blocked()
 
     def set_defaults() -> None:
         for number in _IGNORED:
             # A job may have set a handler, which is meant for its forks, too.
-            if signal.getsignal(number) is _ignore:
+            if signal.getsignal(number) is ignore:
                 default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
                 signal.signal(number, default)
         blocked.end()
@@ -51,7 +52,3 @@ class _Blocked(threading.local):
 
     def end(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    pass

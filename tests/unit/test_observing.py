@@ -6,15 +6,21 @@ import io
 import json
 import logging
 import random
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import structlog
 
 from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze
+from pyworkers.logs.lines import safe_repr
 from pyworkers.observing.guard import Observer
+from pyworkers.observing.readable import text_of
+from pyworkers.observing.requests import ignore
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.worker.bridge import Bridge
@@ -144,6 +150,34 @@ def test_a_request_to_end_passes_an_observer(request_: BaseException) -> None:
 
     with pytest.raises(type(request_)):
         Observer("tracer").see(step)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_that_no_signal_can_mean_is_kept_from_the_job(
+    kind: type[BaseException], number: signal.Signals, monkeypatch: pytest.MonkeyPatch, logged: io.StringIO
+) -> None:
+    def end(*_: object) -> Any:
+        raise kind("of an observer")
+
+    value = type("Ending", (), {"__repr__": end})()
+    error = type("Error", (ValueError,), {"__str__": end})()
+    looks = (
+        lambda: Observer("tracer").see(end),
+        lambda: safe_repr(value),
+        lambda: text_of(error),
+        lambda: structlog.get_logger().info("event", value=value),
+    )
+    # In a worker, which ignores these signals, and in a program in which one has a handler that may raise.
+    for handler in (ignore, end):
+        monkeypatch.setattr(
+            "pyworkers.observing.requests.signal.getsignal",
+            lambda asked, handler=handler: handler if asked == number else signal.SIG_DFL,
+        )
+        for look in looks:
+            with nullcontext() if handler is ignore else pytest.raises(kind):
+                look()
+    assert '"event": "event"' in logged.getvalue()
 
 
 def test_a_handler_of_the_log_that_raises_is_nothing_to_the_job() -> None:
