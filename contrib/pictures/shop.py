@@ -17,6 +17,7 @@ from typing import Any
 import redis
 
 from pyworkers.api import CronSet, Stats
+from pyworkers.protocol import flow
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import histogram_moments, moments
@@ -179,7 +180,7 @@ def _servers(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
                 db.hset(keys.job(jid), mapping={"state": "running", "queue": queue, "progress": progress})
         about = {"hostname": host, "pid": int(pid), "started_at": now - 86_400 * (place + 1), "tag": "shop"}
         about |= {"concurrency": size, "queues": list(queues), "labels": [], "identity": identity}
-        about |= {"version": __version__, "flow": 1, "embedded": False}
+        about |= {"version": __version__, "flow": flow.VERSION, "embedded": False}
         weights = dict.fromkeys(queues, 1)
         group = {"queues": weights, "strict": False, "mode": "process", "processes": size}
         group |= {"concurrency": size, "busy": len(works)}
@@ -269,7 +270,8 @@ def _ran(db: redis.Redis, keys: Keys, now: float) -> None:
     """The last runs of the cron entries, and what people did."""
     for name, queue, period_s in (("nightly report", "reports", 86_400), ("sweep baskets", "mail", 600)):
         for back in range(1, 6):
-            slot = int(now // period_s - back) * period_s
+            # The last slot is at least a minute old: its run has an end.
+            slot = int((now - 60) // period_s + 1 - back) * period_s
             run = {"state": "done", "queue": queue, "started_at": repr(slot + 1.2)}
             run["finished_at"] = repr(slot + 48.9)
             if back == 3:
