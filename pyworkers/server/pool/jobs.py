@@ -206,7 +206,10 @@ class Jobs:
         """Have a job run in a worker of its own."""
         if self._closing:
             # It would only be killed again.
-            self._endings.left(job)
+            if isinstance(job, Errand):
+                job.dropped()
+            else:
+                self._endings.left(job)
             return
         self.set_apart(job)
         self._suspected()

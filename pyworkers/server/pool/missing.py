@@ -1,6 +1,6 @@
 """Missing: the jobs that a worker took without a claim, and the workers that take none although there is one.
 
-Runs in the master's event loop, at the looks of the hand-out, never for each job. It settles nothing.
+Runs in the master's event loop, at the looks of the table of jobs, never for each job. It settles nothing.
 """
 
 from __future__ import annotations
