@@ -443,10 +443,16 @@ def test_a_job_that_is_retried_by_hand_meanwhile_stays_as_it_is(
     assert lock_of(db, keys, jid)
 
 
+@pytest.mark.parametrize("clock", [1.0, 1e11], ids=["behind", "ahead"])
 def test_a_wait_for_a_job_that_is_nowhere_ends(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+    sweeper: Sweeper,
+    where: RedisConfig,
+    keys: Keys,
+    db: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: float,
 ) -> None:
-    """Another program has run it, or deleted it."""
+    """Another program has run it, or deleted it; whatever the clock of the program says that waits."""
     worker = Worker(where.url, namespace=where.namespace)
 
     @worker.job(queue="q", track=60)
@@ -456,9 +462,11 @@ def test_a_wait_for_a_job_that_is_nowhere_ends(
         job.enqueue()
     gone, stays, ended = job.enqueue(), job.enqueue(), job.enqueue()
     foreign = "f" * 24
-    for jid in (gone, stays, ended, batch.id):
-        with pytest.raises(ResultTimeout):
-            worker.result(jid, timeout=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: clock)
+        for jid in (gone, stays, ended, batch.id):
+            with pytest.raises(ResultTimeout):
+                worker.result(jid, timeout=0)
     assert db.zcard(keys.awaited) == 4
     db.zadd(keys.awaited, {foreign: time.time(), "asked long ago": time.time() - 3600})
     db.hset(keys.job(ended), "state", "done")

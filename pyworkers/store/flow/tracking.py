@@ -49,6 +49,7 @@ _PAUSE_S = 0.2
 # The fields of Sidekiq's hash for a long job.
 _ITERATION = ("ex", "c", "rt")
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
+_TIME = _pack(("TIME",))
 
 
 class Seen(NamedTuple):
@@ -158,7 +159,7 @@ def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
                 lost, answer = None, _announced(reply)
                 if answer is None:
                     # The rights of a reader are not enough: then its wait is not noted.
-                    wires.exchange(_noting(keys, jid), 2)
+                    wires.exchange(_noting(keys, jid, *wires.exchange(_TIME, 1)), 2)
                     noted = True
         except RedisUnavailableError as error:
             lost = error
@@ -183,7 +184,7 @@ async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float)
                 [reply] = await wires.exchange(_waiting(keys, jid, block_s), 1)
                 lost, answer = None, _announced(reply)
                 if answer is None:
-                    await wires.exchange(_noting(keys, jid), 2)
+                    await wires.exchange(_noting(keys, jid, *await wires.exchange(_TIME, 1)), 2)
                     noted = True
         except RedisUnavailableError as error:
             lost = error
@@ -285,10 +286,13 @@ def _waiting(keys: Keys, jid: str, block_s: float) -> bytes:
     return _pack(("XREAD", "COUNT", "1", "BLOCK", str(block_ms), "STREAMS", key, "0"))
 
 
-def _noting(keys: Keys, jid: str) -> bytes:
-    return _pack(("ZADD", keys.awaited, str(time.time()), jid)) + _pack(
-        ("EXPIRE", keys.awaited, str(_NOTES_LIFE_S))
-    )
+def _noting(keys: Keys, jid: str, clock: Any) -> bytes:
+    """The commands that note a wait, at Redis' time: the sweep forgets old notes by that clock.
+
+    ``clock`` is the reply to TIME, for which a user of Redis may have no right.
+    """
+    now = str(time.time()) if isinstance(clock, redis.RedisError) else clock[0]
+    return _pack(("ZADD", keys.awaited, now, jid)) + _pack(("EXPIRE", keys.awaited, str(_NOTES_LIFE_S)))
 
 
 def _seen(replies: Sequence[Any]) -> Seen:
