@@ -56,6 +56,10 @@ class BulkResult:
         if jid:
             self.found.add(jid)
 
+    def add_done(self, number: int) -> None:
+        """Count jobs that the action has changed."""
+        self.done += number
+
     def refuse(self, reason: str) -> None:
         """Count a selected job that cannot be moved."""
         self.refused += 1
@@ -86,7 +90,7 @@ class Deed:
         with noting(self.redis, f"jobs.{self.action.verb}", f"{title}: {self.selection}") as noted:
             for portion in portions(chosen, self.action.at_once):
                 noted.end(auditing.cut_off(tally.done))
-                tally.done += self.action.run(self.jobs, portion)
+                tally.add_done(self.action.run(self.jobs, portion))
             noted.end(auditing.done(tally.done))
         return tally
 
