@@ -213,7 +213,9 @@ def _entrance(request: Request) -> Response:
 
 
 def _without_token(request: Request) -> bytes:
-    fields = parse_qsl(request.url.query, keep_blank_values=True, errors="surrogateescape")
+    # Not of ``request.url``: an old Starlette takes a ``?`` of the decoded path for the start of the query.
+    sent = request.scope["query_string"].decode("ascii", "surrogateescape")
+    fields = parse_qsl(sent, keep_blank_values=True, errors="surrogateescape")
     return urlencode([field for field in fields if field[0] != TOKEN], errors="surrogateescape").encode()
 
 
