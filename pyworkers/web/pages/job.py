@@ -52,11 +52,11 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     begin = None if looked is None else Further(looked, query.get("from", ""))
     view = await site.read(read_job(site.keys, jid, seen or hint, begin))
     most = 0 if query.get("whole") else _MOST_CHARACTERS
-    own = _own(request)
+    seen_at = _seen_at(request, view)
     kept = _kept(view)
     known = view.job or kept
     texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
-    beside = address(request, "api", "jobs", _segment(request), place=own.get("in"), at=own.get("at"))
+    beside = address(request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at"))
     return await render(
         request,
         "job.html",
@@ -68,7 +68,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         texts=texts,
         most=most,
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
-        whole=address(request, "jobs", _segment(request), whole=1, **own),
+        whole=address(request, "jobs", _segment(request), whole=1, **seen_at),
         result=_result(view, site.settings.mask),
         place_title="" if view.place is None else title_of(view.place),
         place_href="" if view.place is None else address(request, *segments_of(view.place)),
@@ -115,8 +115,13 @@ def _asked(request: Request) -> tuple[str, Hint | None]:
     return "" if segment == NO_ID and hint is not None else segment, hint
 
 
-def _own(request: Request) -> dict[str, str]:
-    """The part of the query that says where the job was seen."""
+def _seen_at(request: Request, view: JobView) -> dict[str, str]:
+    """The part of a query that says where the job was seen.
+
+    A link with it needs no search, which could end before the job is found.
+    """
+    if view.place is not None and view.row is not None:
+        return {"in": encoded(view.place), "at": view.row.at}
     return {name: request.query_params[name] for name in ("in", "at") if name in request.query_params}
 
 
