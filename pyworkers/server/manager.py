@@ -27,7 +27,7 @@ from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.gates import Asks, Suspects
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Losses
 from pyworkers.server.pool.worker import Crew
@@ -95,7 +95,7 @@ class Manager:
         settle = self._in_place or self._outbox.settle
         self._endings = Endings(settle, self._outbox.hand_back, losses, shared.listeners.interrupted)
         crew = Crew()
-        self.jobs = Jobs(
+        self.jobs = JobTable(
             crew,
             Scheduling(crew, shared.reserved),
             self._endings,

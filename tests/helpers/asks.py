@@ -9,16 +9,16 @@ from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.gates import Asks
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 
 
 class FakeAsks(Asks):
     """Keeps jobs that ask until the test answers."""
 
     def __init__(self) -> None:
-        self.kept: dict[Delivery, Jobs] = {}
+        self.kept: dict[Delivery, JobTable] = {}
 
-    def add(self, job: Delivery, ask: Ask, jobs: Jobs) -> None:
+    def add(self, job: Delivery, ask: Ask, jobs: JobTable) -> None:
         job.hold(self.frees(ask), self.starts(ask))
         self.kept[job] = jobs
 

@@ -21,7 +21,7 @@ from pyworkers.ipc.frames import Frame, Kind, pack_short
 from pyworkers.ipc.jobsocket import LARGE
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.pool import OutcomePipe
 from pyworkers.server.pool.worker import Limits, State, Worker
 from tests.helpers.processes import close_garbage, descriptors, process_alive, state
@@ -240,7 +240,7 @@ async def test_a_cancelled_job_that_is_not_claimed_yet_is_asked_once_it_is(
         stopped, _ = await fired.wait()
         calls: Counter[str] = Counter()
         for name in ("take_back", "_request"):
-            count_calls(monkeypatch, calls, Jobs, name)
+            count_calls(monkeypatch, calls, JobTable, name)
         [job] = crew.jobs.jobs()
         job.cancel("j")
         crew.jobs._cancel([job])

@@ -19,7 +19,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
@@ -66,7 +66,9 @@ class Table:
         )
         callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
         scheduling = Scheduling(crew, ReservedCpu((), float))
-        self.jobs = Jobs(crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks)
+        self.jobs = JobTable(
+            crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks
+        )
 
     def _settle(self, job: Delivery, report: Report) -> None:
         self.settled.append((job.queue, job.raw, report))

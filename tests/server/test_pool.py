@@ -29,7 +29,7 @@ from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
@@ -84,7 +84,7 @@ class Crew:
     """A pool with one fork server after the other, and what it told its owner."""
 
     pool: Pool
-    jobs: Jobs
+    jobs: JobTable
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
@@ -134,7 +134,7 @@ class Crew:
         self.endings = Endings(self._settle, self._hand_back, losses, lambda _: None)
         self.workers = Workers()
         self.asks = FakeAsks()
-        self.jobs = Jobs(
+        self.jobs = JobTable(
             self.workers,
             Scheduling(self.workers, ReservedCpu((), float)),
             self.endings,

@@ -15,7 +15,7 @@ from pyworkers.protocol.suspects import field_of
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.gates import Suspects
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.store.calls import Operation
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -25,7 +25,7 @@ IDENTITY = "host:1:aaa"
 T = TypeVar("T")
 
 
-class FakeJobs(Jobs):
+class FakeJobs(JobTable):
     """A table of jobs without workers."""
 
     def __init__(self) -> None:

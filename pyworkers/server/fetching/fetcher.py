@@ -33,7 +33,7 @@ from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.outbox import Cuts, Outbox, Portion
 from pyworkers.server.fetching.source import Adoption, Source, Waits
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.fetching.watched import Watched, exchange_watched, watch
@@ -57,7 +57,7 @@ class Fetcher:
         link: Link,
         sources: Sequence[Source],
         outbox: Outbox,
-        jobs: Jobs,
+        jobs: JobTable,
         listeners: Listeners,
         rng: random.Random,
     ) -> None:

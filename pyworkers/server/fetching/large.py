@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.fetching.outbox import Outbox, Portion
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 
 _NOTHING: Mapping[int, Extract] = {}
 # The order of so many jobs is kept at most; a group has fewer large ones in work.
@@ -26,7 +26,7 @@ _EXCHANGE_BYTES = 2 << 20
 class LargeJobs:
     """The large jobs of a group that are not settled."""
 
-    def __init__(self, jobs: Jobs, outbox: Outbox) -> None:
+    def __init__(self, jobs: JobTable, outbox: Outbox) -> None:
         self._jobs = jobs
         self._outbox = outbox
         self._order: dict[int, tuple[int, bytes]] = {}

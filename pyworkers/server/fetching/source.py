@@ -22,7 +22,7 @@ from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.health import Health
 from pyworkers.server.pool.cpus import HeadStart
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.fetching.waiter import PATIENCE_S, Waiter
@@ -221,7 +221,7 @@ log = logs.get_logger()
 class Adoption:
     """Runs the strays of all queues of a group."""
 
-    def __init__(self, link: Commands, sources: Sequence[Source], jobs: Jobs, outbox: Outbox) -> None:
+    def __init__(self, link: Commands, sources: Sequence[Source], jobs: JobTable, outbox: Outbox) -> None:
         self._link = link
         self._sources = sources
         self._jobs = jobs
@@ -282,7 +282,7 @@ class Waits:
         link: Link,
         sources: Sequence[Source],
         outbox: Outbox,
-        jobs: Jobs,
+        jobs: JobTable,
         large: LargeJobs,
     ) -> None:
         self.defect: BaseException | None = None

@@ -33,7 +33,7 @@ from pyworkers.store import suspects
 from pyworkers.store.store import Store
 
 if TYPE_CHECKING:
-    from pyworkers.server.pool.jobs import Jobs
+    from pyworkers.server.pool.jobs import JobTable
 import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ class _Turn(NamedTuple):
     """A job with the table that it is in."""
 
     job: Delivery
-    jobs: Jobs
+    jobs: JobTable
 
 
 class Suspects(Part):
@@ -74,13 +74,13 @@ class Suspects(Part):
         self._on_suspect = on_suspect
         self._store = store
         self._identity = identity
-        self._unread: dict[Delivery, Jobs] = {}
-        self._waiting: dict[Delivery, Jobs] = {}
+        self._unread: dict[Delivery, JobTable] = {}
+        self._waiting: dict[Delivery, JobTable] = {}
         self._running: _Turn | None = None
 
     # For the tables
 
-    def add(self, job: Delivery, jobs: Jobs) -> None:
+    def add(self, job: Delivery, jobs: JobTable) -> None:
         """Keep a marked job back until its entry is read."""
         self._unread[job] = jobs
         self.nudge()
@@ -161,7 +161,7 @@ class _Open:
     """A job without a final reply. ``due``: the time (of the loop's clock) to ask."""
 
     asked: Asked
-    jobs: Jobs
+    jobs: JobTable
     due: float = 0.0
 
 
@@ -183,7 +183,7 @@ class Asks(Part):
 
     # For the tables
 
-    def add(self, job: Delivery, ask: Ask, jobs: Jobs) -> None:
+    def add(self, job: Delivery, ask: Ask, jobs: JobTable) -> None:
         """Ask for a job, until it is answered or dropped. From now on, its end frees its slots."""
         identity = self._identity()
         job.hold(limits.frees(identity, ask), limits.starts(identity, ask))

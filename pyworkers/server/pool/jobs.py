@@ -1,4 +1,4 @@
-"""Jobs: the table of the jobs of one group that have no end yet, by their states (delivery.py).
+"""JobTable: the table of the jobs of one group that have no end yet, by their states (delivery.py).
 
 Runs in the master's event loop. It hands jobs out, and decides what becomes of one that has ended, is
 cancelled, or is lost with its worker. It never decodes a job that ended normally.
@@ -49,7 +49,7 @@ _CLAIMED_S, _LATEST_S = 0.01, 0.5
 _AHEAD_S, _IDLE_S = 0.05, 1.0
 
 
-class Jobs:
+class JobTable:
     """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``crew``."""
 
     def __init__(

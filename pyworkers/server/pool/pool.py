@@ -23,7 +23,7 @@ from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import Jobs
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.worker import DEFAULTS, Crew, End, Limits, Seat, Standing, State, Worker
 from pyworkers.server.running import Running, names
 
@@ -42,7 +42,7 @@ class Pool:
         group: str,
         spawner: Spawner,
         crew: Crew,
-        jobs: Jobs,
+        jobs: JobTable,
         failing: Callable[[bool], None],
         limits: Limits = DEFAULTS,
     ) -> None:
