@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from datetime import timedelta
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,26 @@ ALL: list[tuple[Effect, bytes]] = [
     (DeleteKey("x"), b"\4\0\0\0\x01x"),
     (DeleteField("x", "f"), b"\5\0\0\0\x01x\0\0\0\x01f"),
 ]
+NUMBERS = [
+    "Unlock",
+    "FreeSlot",
+    "CountOut",
+    "StoreValue",
+    "DeleteKey",
+    "DeleteField",
+    "Push",
+    "CountMember",
+    "AddMember",
+    "StoreFields",
+    "Announce",
+    "PassSlot",
+    "HoldHead",
+    "PauseQueue",
+    "StoreIteration",
+    "DeleteIteration",
+    "NoteStart",
+    "NoteRun",
+]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 some = st.lists(
     st.builds(Unlock, texts, texts)
@@ -44,6 +65,10 @@ some = st.lists(
 def test_an_effect_is_its_number_and_its_fields_with_their_lengths(effect: Effect, packed: bytes) -> None:
     assert effects.pack([effect]) == packed
     assert effects.unpack(packed * 2) == (effect, effect)
+
+
+def test_each_effect_has_its_own_number_which_stays() -> None:
+    assert {kind.NUMBER: kind.__name__ for kind in get_args(Effect)} == dict(enumerate(NUMBERS))
 
 
 @given(some, st.binary(max_size=20), st.booleans())

@@ -1,6 +1,7 @@
 """Kinds: each effect that an outcome may carry, as a value.
 
-Pure. A class has the name and the fields of the function that applies it (store/scripts/shared/effects.lua).
+Pure. A class has the name and the fields of the function that applies it (store/scripts/shared/effects.lua),
+and the number that stands for it in the frames between our processes (lists.py).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class OneKey:
 class Unlock(OneKey):
     """Delete a STRING if its value is ``token``: a lock that the job still holds."""
 
+    NUMBER: ClassVar[int] = 0
     key: str
     token: str
 
@@ -48,6 +50,7 @@ class Unlock(OneKey):
 class FreeSlot(OneKey):
     """Remove ``member`` from a ZSET or a SET of slots."""
 
+    NUMBER: ClassVar[int] = 1
     key: str
     member: str
 
@@ -59,6 +62,7 @@ class PassSlot(OneKey):
     ``key`` is that of the limit, with the value of its ``by``.
     """
 
+    NUMBER: ClassVar[int] = 11
     key: str
     member: str
 
@@ -74,6 +78,7 @@ class NoteStart(OneKey):
     ``member`` stands among the starts since then. The key expires after ``ttl_s`` seconds.
     """
 
+    NUMBER: ClassVar[int] = 16
     key: str
     member: str
     ttl_s: int
@@ -92,6 +97,7 @@ class CountOut(OneKey):
     last one enqueues the callback.
     """
 
+    NUMBER: ClassVar[int] = 2
     key: str
     field: str
     queue: str
@@ -111,6 +117,7 @@ class CountOut(OneKey):
 class StoreValue(OneKey):
     """Set a STRING to ``value`` for ``ttl_s`` seconds; a key of another type is not changed."""
 
+    NUMBER: ClassVar[int] = 3
     key: str
     value: bytes
     ttl_s: int
@@ -120,6 +127,7 @@ class StoreValue(OneKey):
 class StoreFields(OneKey):
     """Set fields of a HASH, whose TTL is then ``ttl_s`` seconds. ``fields``: a JSON object with texts."""
 
+    NUMBER: ClassVar[int] = 9
     key: str
     fields: bytes
     ttl_s: int
@@ -139,6 +147,7 @@ class Announce(OneKey):
     For readers that wait until it is there, and for later ones (XREAD from 0).
     """
 
+    NUMBER: ClassVar[int] = 10
     key: str
     value: bytes
     ttl_s: int
@@ -158,6 +167,7 @@ class _OfAnIteration(OneKey):
 class StoreIteration(_OfAnIteration):
     """As StoreFields, for the state of an iteration."""
 
+    NUMBER: ClassVar[int] = 14
     key: str
     fields: bytes
     ttl_s: int
@@ -167,6 +177,7 @@ class StoreIteration(_OfAnIteration):
 class DeleteIteration(_OfAnIteration):
     """Delete the state of an iteration."""
 
+    NUMBER: ClassVar[int] = 15
     key: str
 
 
@@ -174,6 +185,7 @@ class DeleteIteration(_OfAnIteration):
 class DeleteKey(OneKey):
     """Delete a key of any type."""
 
+    NUMBER: ClassVar[int] = 4
     key: str
 
 
@@ -181,6 +193,7 @@ class DeleteKey(OneKey):
 class DeleteField(OneKey):
     """Delete a field of a HASH."""
 
+    NUMBER: ClassVar[int] = 5
     key: str
     field: str
 
@@ -201,6 +214,7 @@ class _OfAQueue:
 class Push(_OfAQueue):
     """Push the job ``payload`` to ``queue``, which is added to the set of all queues."""
 
+    NUMBER: ClassVar[int] = 6
     queue: str
     payload: bytes
     repeatable: ClassVar[bool] = False
@@ -233,6 +247,7 @@ class CountMember(_OfABatch):
     none. Nothing happens for an unknown batch, or for a member that is done.
     """
 
+    NUMBER: ClassVar[int] = 7
     batch: str
     member: str
     state: str
@@ -244,6 +259,7 @@ class CountMember(_OfABatch):
 class AddMember(_OfABatch):
     """Add a member that has not run yet to a batch."""
 
+    NUMBER: ClassVar[int] = 8
     batch: str
     member: str
 
@@ -252,6 +268,7 @@ class AddMember(_OfABatch):
 class HoldHead(OneKey):
     """Have an ordered queue wait ``delay_ms`` while the job with this SHA-1 is at its head."""
 
+    NUMBER: ClassVar[int] = 12
     key: str
     delay_ms: int
     head: str
@@ -261,6 +278,7 @@ class HoldHead(OneKey):
 class PauseQueue(_OfAQueue):
     """Pause a queue."""
 
+    NUMBER: ClassVar[int] = 13
     queue: str
     repeatable: ClassVar[bool] = True
 
@@ -277,6 +295,7 @@ class NoteRun(OneKey):
     not changed, and is no error: an entry fires without it, too.
     """
 
+    NUMBER: ClassVar[int] = 17
     key: str
     run: str
     facts: bytes

@@ -21,12 +21,11 @@ _LENGTH = struct.Struct("!I")
 _LONGEST_NAME = 4096
 
 # By the number in a frame. The names of the classes are those in the script.
-_KINDS: dict[int, type[Effect]] = dict(enumerate(get_args(Effect)))
-_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_KINDS: dict[int, type[Effect]] = {kind.NUMBER: kind for kind in get_args(Effect)}
 _READ: dict[Any, Callable[[bytes], Any]] = {"str": bytes.decode, "int": int, "bytes": bytes}
-_FIELDS = {kind: [_READ[field.type] for field in fields(kind)] for kind in _NUMBERS}
+_FIELDS = {kind: [_READ[field.type] for field in fields(kind)] for kind in _KINDS.values()}
 # dataclasses.astuple copies each value, which takes 20 times as long.
-_GETTERS = {kind: [attrgetter(field.name) for field in fields(kind)] for kind in _NUMBERS}
+_GETTERS = {kind: [attrgetter(field.name) for field in fields(kind)] for kind in _KINDS.values()}
 
 
 def name_of(effect: Effect) -> str:
@@ -93,7 +92,7 @@ def pack(effects: Iterable[Effect]) -> bytes:
     """The effects as bytes: for each its number, then each field with its length."""
     parts: list[bytes] = []
     for effect in effects:
-        parts.append(bytes([_NUMBERS[type(effect)]]))
+        parts.append(bytes([effect.NUMBER]))
         for value in map(_bytes, _values(effect)):
             parts += (_LENGTH.pack(len(value)), value)
     return b"".join(parts)
