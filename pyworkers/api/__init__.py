@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyworkers.api.record import JobRecord
     from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
     from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
-    from pyworkers.api.stats import Day, QueueStats, Stats
+    from pyworkers.api.stats import Day, QueueHead, QueueStats, Stats
     from pyworkers.protocol.flow.runs import CronRun
     from pyworkers.protocol.limits import LimitStats
     from pyworkers.store.cancel import Cancelled
@@ -85,6 +85,7 @@ __all__ = [
     "ProcessSet",
     "ProcessView",
     "Queue",
+    "QueueHead",
     "QueueStats",
     "QueuedJob",
     "RetrySet",
@@ -156,7 +157,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.api.record": ("JobRecord",),
             "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_works"),
             "pyworkers.api.sets": ("DeadSet", "JobSet", "RetrySet", "ScheduledSet", "SortedEntry"),
-            "pyworkers.api.stats": ("Day", "QueueStats", "Stats"),
+            "pyworkers.api.stats": ("Day", "QueueHead", "QueueStats", "Stats"),
             "pyworkers.protocol.flow.runs": ("CronRun",),
             "pyworkers.protocol.limits": ("LimitStats",),
             "pyworkers.store.cancel": ("Cancelled",),

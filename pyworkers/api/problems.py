@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from pyworkers.api.record import valid
-from pyworkers.api.stats import Stats, read_stats
+from pyworkers.api.stats import QueueHead, QueueStats, Stats, read_stats
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
@@ -19,6 +20,10 @@ from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_ser
 
 # Only the first of each kind: a thousand queues may be paused together.
 _MOST = 20
+# The first retries, and the misfits of a deployment, take less.
+_SHORT_S = 60.0
+# A producer chooses the id of a job.
+_LONGEST = 200
 _FIX = "run pyworkers check, which prints the commands"
 
 
@@ -67,7 +72,7 @@ class Problem:
 def problems_in(stats: Stats) -> list[Problem]:
     """The problems that counts show: at most twenty of each kind, the errors first."""
     found: list[Problem] = []
-    for kind in (_lost, _unserved, _silent, _failing, _paused, _quiet):
+    for kind in (_lost, _unserved, _silent, _failing, held, _paused, _quiet):
         some = list(kind(stats))
         found += some[:_MOST]
         if len(some) > _MOST:
@@ -120,6 +125,43 @@ def _failing(stats: Stats) -> Iterator[Problem]:
             message = f"cannot start workers, and runs no job of these groups: {server.failing}"
             fix = "look at its log: worker.boot_failed and reload.failed have the traceback"
             yield Problem(Severity.ERROR, "failing", message, fix, server=server.identity)
+
+
+def held(stats: Stats) -> Iterator[Problem]:
+    """The ordered queues whose jobs wait for the one at the head, for more than a minute."""
+    for queue in stats.queues:
+        if (head := queue.head) is None:
+            continue
+        since = stats.now if head.since is None else head.since
+        if max(stats.now - since, head.retry_at - stats.now) > _SHORT_S:
+            message, fix = _holding(head, stats.now), _release(queue, head)
+            yield Problem(Severity.WARNING, "held", message, fix, queue=queue.name)
+
+
+def _holding(head: QueueHead, now: float) -> str:
+    job = f"the job {_cut(head.jid)} ({_cut(head.job_class)})" if head.jid else "the job"
+    again = f"runs again in {_span(head.retry_at - now)}"
+    if head.since is None:
+        return f"waits for {job} at its head, which {again}"
+    why = "does not fit the active server" if head.misfit else f"fails ({_cut(head.error_class)})"
+    return f"has waited for {_span(now - head.since)} for {job} at its head, which {why} and {again}"
+
+
+def _release(queue: QueueStats, head: QueueHead) -> str:
+    name, jid = shlex.quote(queue.name), shlex.quote(head.jid)
+    if not head.jid or head.jid != _cut(head.jid):
+        return f"pyworkers jobs {valid(name)} shows it"
+    if head.misfit:
+        return f"start a server with its class and parameters, or end it: pyworkers cancel {jid}"
+    return f"run it now: pyworkers resume {valid(name)}; or end it: pyworkers cancel {jid}"
+
+
+def _cut(text: str) -> str:
+    return valid(text[:_LONGEST])
+
+
+def _span(seconds: float) -> str:
+    return f"{max(0, int(seconds))} s" if seconds < 120 else f"{int(seconds // 60)} min"
 
 
 def _paused(stats: Stats) -> Iterator[Problem]:

@@ -10,11 +10,13 @@ from typing import Any
 
 from pyworkers.api import processes
 from pyworkers.api.groups import GroupStats, groups_of
-from pyworkers.api.record import valid
+from pyworkers.api.record import JobRecord, valid
 from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
+from pyworkers.store.flow.ordered import HeldHead
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
 from pyworkers.store.stats import QueueView, counters, one_queue, overview, set_counters
@@ -22,6 +24,35 @@ from pyworkers.store.stats import QueueView, counters, one_queue, overview, set_
 # Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _NOW = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")
 _MOST_DAYS = 5 * 365
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """A failed job at the head of an ordered queue: the others wait until it is done or dead.
+
+    ``jid``, ``job_class`` and ``error_class`` are empty for a job above 64 KiB, which is not read.
+    """
+
+    jid: str
+    job_class: str
+    error_class: str
+    misfit: bool
+    """True if it does not fit the active server: its class or a parameter is of another release."""
+    since: float | None
+    """Its first failure in epoch seconds; None if it is unknown, or if the job waits for another reason."""
+    retry_at: float
+    """When it runs again, in epoch seconds."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The job for JSON."""
+        return {
+            "jid": valid(self.jid),
+            "class": valid(self.job_class),
+            "error_class": valid(self.error_class),
+            "misfit": self.misfit,
+            "since": self.since,
+            "retry_at": self.retry_at,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +81,8 @@ class QueueStats:
     """
     failed_per_min: float | None = None
     """Those of them that failed."""
+    head: QueueHead | None = None
+    """The failed job at the head of an ordered queue, for which the others wait; else None."""
 
     def latency_s(self, now: float) -> float:
         """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
@@ -68,6 +101,7 @@ class QueueStats:
             "paused": self.paused,
             "served": self.served,
             **({"active": valid(self.active)} if self.active else {}),
+            **({"head": self.head.as_dict()} if self.head else {}),
         }
 
 
@@ -236,6 +270,21 @@ def _queue(view: QueueView) -> QueueStats:
         view.active,
         view.rate_per_min,
         view.failed_per_min,
+        None if view.head is None else _head(view.head),
+    )
+
+
+def _head(held: HeldHead) -> QueueHead:
+    job = JobRecord(held.raw)
+    misfit_at = timestamps.read(job.data.get("misfit_at"))
+    failed_at = timestamps.read(job.data.get("failed_at"))
+    return QueueHead(
+        job.jid,
+        job.job_class,
+        job.error_class,
+        misfit_at is not None,
+        failed_at if misfit_at is None else misfit_at,
+        held.until,
     )
 
 

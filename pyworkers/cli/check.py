@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -35,6 +36,9 @@ from pyworkers.store.preflight import (
     judge_servers,
 )
 
+if TYPE_CHECKING:
+    from pyworkers.api import Stats
+
 _GROUPS = (
     Column("    group", cut=2),
     Column("mode"),
@@ -53,8 +57,8 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
 
     Reads the Redis server's version, role, eviction policy, persistence, clock and permissions; imports the
     application; compares its queues with those in Redis, its jobs with those of the servers that share a
-    queue, and the Redis that it enqueues to in this environment with the server's. Prints the fix for each
-    finding.
+    queue, and the Redis that it enqueues to in this environment with the server's. Names the ordered queues
+    that a failed job holds for more than a minute. Prints the fix for each finding.
 
     \b
     Example: pyworkers check --config conf/workers.toml
@@ -85,11 +89,13 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
 
 
 def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding], list[Declared], Uses]:
-    """The findings about the application, its classes, and the features of its jobs."""
+    """The findings about queues and the application, its classes, and the features of its jobs."""
+    from pyworkers.api import Stats
+
     if config.app is None:
         if not as_json:
             click.echo("no application configured: only Redis is checked")
-        return [], [], {}
+        return _held(Stats.fetch(source.redis())), [], {}
     loaded = rehearse(config)
     work = plan(loaded.manifest, config, Only(), cores())
     if not as_json:
@@ -97,16 +103,20 @@ def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding
         show(_GROUPS, map(_group_row, work.groups.values()))
     found = judge_app(config.app, loaded.import_ms, loaded.threads, loaded.opened)
     found += judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
-    from pyworkers.api import Stats
-
-    queues = Stats.fetch(source.redis()).queues
-    waiting = {queue.name: queue.size for queue in queues}
-    served = {queue.name for queue in queues if queue.served}
+    stats = Stats.fetch(source.redis())
+    waiting = {queue.name: queue.size for queue in stats.queues}
+    served = {queue.name for queue in stats.queues if queue.served}
     unserved, unused = judge_queues(work.queues, waiting, served)
     for name in () if as_json else unused:
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
     declared = [Declared(config.app, frozenset(work.queues), work.classes)]
-    return found + unserved, declared, work.features
+    return found + unserved + _held(stats), declared, work.features
+
+
+def _held(stats: Stats) -> list[Finding]:
+    from pyworkers.api.problems import held
+
+    return [Finding(one.code, f"the queue {one.queue!r} {one.message}", one.fix) for one in held(stats)]
 
 
 def _group_row(group: Group) -> tuple[str, ...]:

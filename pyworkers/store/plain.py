@@ -29,6 +29,7 @@ _READS: dict[str, tuple[str, tuple[str, ...]]] = {
     "length": ("LLEN", ()),
     "active": ("HGET", ("identity",)),
     "since": ("LINDEX", ("-1",)),
+    "head": ("LINDEX", ("-1",)),
 }
 
 

@@ -15,7 +15,7 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
 from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
-from pyworkers.store.flow.ordered import still_active
+from pyworkers.store.flow.ordered import HeldHead, held_heads, still_active
 from pyworkers.store.measures import runs
 from pyworkers.store.measures.look import look, since
 from pyworkers.store.processes.reading import Processes
@@ -47,6 +47,8 @@ class QueueView:
     rate_per_min: float | None = None
     """The runs in the last full minute and this one; None if no server that serves the queue counts them."""
     failed_per_min: float | None = None
+    head: HeldHead | None = None
+    """The failed job at the head of an ordered queue, while it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,7 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
     replies = yield from look(reads)
     holders = {name: decoded(holder) for name, holder in zip(names, replies[2::3], strict=True) if holder}
     active = yield from still_active(keys, holders, facts.leased)
+    heads = yield from held_heads(keys, active)
     owners: dict[str, dict[str, int]] = {name: {} for name in names}
     for claim, jobs in held.items():
         owners[claim.queue][claim.owner] = jobs
@@ -283,6 +286,7 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
             active.get(name, ""),
             facts.rate(name, "p"),
             facts.rate(name, "f"),
+            heads.get(name),
         )
         for (name, by), size, stored in zip(owners.items(), replies[::3], replies[1::3], strict=True)
     ]

@@ -96,7 +96,7 @@ def test_looks(both: Run, filled: list[str], keys: Keys, db: redis.Redis) -> Non
     reads = [
         (key, kind)
         for key in [*filled, keys.ordered("q"), "nothing"]
-        for kind in ("length", "since", "active")
+        for kind in ("length", "since", "active", "head")
     ]
     found = both(lambda: look(reads))
     assert found[:2] == [400, b"0.25"] and b"a:1:b" in found

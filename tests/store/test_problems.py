@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
+from hashlib import sha1
+from typing import Any
 
+import pytest
 import redis
 
 from pyworkers.api import Problem
 from pyworkers.api.problems import problems_in, read_unsafe
 from pyworkers.api.stats import read_stats
 from pyworkers.protocol.keys import Keys
-from tests.helpers.records import raw_job, register
-from tests.store.conftest import Run
+from tests.helpers.records import hold_order, raw_job, register
+from tests.store.conftest import Cli, Run
 
 
 def test_the_problems_of_queues_and_servers(run_work: Run, keys: Keys, db: redis.Redis) -> None:
@@ -31,6 +35,45 @@ def test_the_problems_of_queues_and_servers(run_work: Run, keys: Keys, db: redis
         ("warning", "paused", "\udcff"),
         ("warning", "quiet", "web:4:d"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "left_s", "message", "fix"),
+    [
+        ({"misfit_at": 30}, 600, "does not fit the active server", "start a server"),
+        ({"failed_at": 30, "error_class": "KeyError"}, 600, "fails (KeyError)", "pyworkers cancel 1"),
+        (
+            {"failed_at": 90, "error_class": "KeyError"},
+            5,
+            "has waited for 90 s for the job 1 (Add)",
+            "resume q;",
+        ),
+        ({"failed_at": 30}, 5, "", ""),
+        ({}, 600, "waits for the job 1 (Add) at its head, which runs again in 9 min", "resume q;"),
+        ({}, 5, "", ""),
+        ({"jid": "\ud800" * 300}, 600, "\\ud800", "pyworkers jobs q shows it"),
+        ({"large": "x" * 70_000}, 600, "waits for the job at its head", "pyworkers jobs q shows it"),
+    ],
+)
+def test_an_ordered_queue_that_its_head_holds(
+    run_work: Run, keys: Keys, db: redis.Redis, cli: Cli, fields: Any, left_s: int, message: str, fix: str
+) -> None:
+    now = time.time()
+    ages = {name: now - age for name, age in fields.items() if name.endswith("_at")}
+    raw = raw_job(**{"jid": "1", **fields, **ages})
+    until = str(int((now + left_s) * 1000))
+    hold_order(db, keys, "q", "a:1:x", until=until, head=sha1(raw).hexdigest())
+    db.hset(keys.owners, "a:1:x", '["q"]')
+    db.sadd(keys.queues, "q")
+    db.rpush(keys.queue("q"), raw_job("2"), raw)
+    found = all_problems(run_work, keys)
+    assert [one.code for one in found] == (["held"] if message else [])
+    for one in found:
+        assert one.queue == "q" and message in one.message and fix in one.fix
+        json.dumps(one.as_dict(), ensure_ascii=False).encode()
+    assert ("held: the queue 'q'" in cli("check").stdout) == bool(message)
+    db.rpop(keys.queue("q"))
+    assert all_problems(run_work, keys) == []
 
 
 def all_problems(run_work: Run, keys: Keys) -> list[Problem]:

@@ -80,6 +80,7 @@ def work_row(work: Work, now: float, times: Times) -> tuple[str, ...]:
 
 
 def queue_state(queue: QueueStats) -> str:
-    """Why no job of a queue runs: ``paused``, ``unserved``; and the active server of an ordered one."""
+    """Why no job of a queue runs: ``paused``, ``unserved``; of an ordered one its server and failed head."""
     words = [word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds]
-    return ", ".join([*words, f"active: {printable(queue.active)}"] if queue.active else words)
+    words += [f"active: {printable(queue.active)}"] if queue.active else []
+    return ", ".join([*words, f"held by {printable(queue.head.jid) or 'its head'}"] if queue.head else words)

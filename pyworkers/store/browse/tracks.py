@@ -6,7 +6,6 @@ Used by ``api``; never by the server. It only reads, and searches no queue and n
 from __future__ import annotations
 
 from functools import partial
-from hashlib import sha1
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.flow.history import JobHistory, read_history
@@ -16,6 +15,7 @@ from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_a
 from pyworkers.store import plain
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, script
 from pyworkers.store.flow.copies import is_job
+from pyworkers.store.flow.ordered import is_head, until_of
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import WorkView
 from pyworkers.store.stats import one_queue, read_owners
@@ -137,17 +137,11 @@ def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
 
 def _retry_at(keys: Keys, queue: str, until_ms: bytes | None, head: bytes | None) -> Steps[float | None]:
     """As take.lua: the failed job waits while it is at the head; it may have been deleted since."""
-    retry_at = _seconds(until_ms)
+    retry_at = until_of(until_ms)
     if retry_at is None:
         return None
     [raw] = yield from every([command("LINDEX", keys.queue(queue), -1)], Mode.LENIENT)
-    waits = raw and sha1(raw, usedforsecurity=False).hexdigest().encode() == head
-    return retry_at if waits else None
-
-
-def _seconds(until_ms: bytes | None) -> float | None:
-    """A time in epoch seconds; None for one that another program has written."""
-    return int(until_ms) / 1000 if until_ms and until_ms.isdigit() and len(until_ms) < 16 else None
+    return retry_at if raw and is_head(raw, head) else None
 
 
 def _reported(keys: Keys, identities: list[str], jid: str) -> Steps[WorkView | None]:

@@ -1,16 +1,18 @@
 """Ordered: takes the jobs of an ordered queue, one at a time over all servers; each change is one script.
 
-Run by the master; views read with ``still_active``. It moves opaque bytes, and settles nothing:
-the exchange does.
+Run by the master; views read with ``still_active`` and ``held_heads``. It moves opaque bytes, and settles
+nothing: the exchange does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from hashlib import sha1
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, script
+from pyworkers.store.measures.look import look
 from pyworkers.store.transport.replies import nonzero
 
 
@@ -33,6 +35,15 @@ def take(keys: Keys, queue: str, identity: str, known: str) -> Call[TakeReply]:
     names += (keys.tombstone(identity), keys.owners, keys.paused)
     names += (keys.lease(owner), keys.inprogress(queue, owner))
     return script("ordered/take", names, [identity, known, queue], _take_reply)
+
+
+class HeldHead(NamedTuple):
+    """A failed job at the head of an ordered queue, which waits for its time."""
+
+    until: float
+    """When it runs again, in epoch seconds."""
+    raw: bytes
+    """The job; empty if it is large."""
 
 
 def release(keys: Keys, queue: str, identity: str) -> Call[bool]:
@@ -64,6 +75,35 @@ def still_active(
     facts = zip(doubtful, replies[::2], replies[1::2], strict=True)
     died = {queue for (queue, _), lease, jobs in facts if not lease and not jobs}
     return {queue: identity for queue, identity in holders.items() if queue not in died}
+
+
+def held_heads(keys: Keys, queues: Collection[str]) -> Steps[dict[str, HeldHead]]:
+    """The failed jobs at the heads of these ordered queues. Nothing is read if there is no ordered queue."""
+    waits = yield from every(
+        [command("HMGET", keys.ordered(queue), "until", "head") for queue in queues], Mode.LENIENT
+    )
+    noted = {
+        queue: (until, pair[1])
+        for queue, pair in zip(queues, waits, strict=True)
+        if pair and (until := until_of(pair[0])) is not None
+    }
+    heads = yield from look([(keys.queue(queue), "head") for queue in noted])
+    # The job that the hash names may have been deleted since. A large one is taken for it.
+    return {
+        queue: HeldHead(until, raw)
+        for (queue, (until, head)), raw in zip(noted.items(), heads, strict=True)
+        if raw is not None and (not raw or is_head(raw, head))
+    }
+
+
+def until_of(stored: bytes | None) -> float | None:
+    """When the head of an ordered queue runs again, in epoch seconds; None for what another program wrote."""
+    return int(stored) / 1000 if stored and stored.isdigit() and len(stored) < 16 else None
+
+
+def is_head(raw: bytes, head: bytes | None) -> bool:
+    """True for the job that the hash of an ordered queue names."""
+    return sha1(raw, usedforsecurity=False).hexdigest().encode() == head
 
 
 def _take_reply(reply: Any) -> TakeReply:

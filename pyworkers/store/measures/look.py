@@ -19,7 +19,12 @@ from pyworkers.store.transport.replies import ReplyReader, integer, maybe_blob
 
 # A script of so many reads takes Redis less than a millisecond, if no job has megabytes.
 _PER_CALL = 500
-_SHAPES: dict[str, ReplyReader] = {"length": integer, "active": maybe_blob, "since": maybe_blob}
+_SHAPES: dict[str, ReplyReader] = {
+    "length": integer,
+    "active": maybe_blob,
+    "since": maybe_blob,
+    "head": maybe_blob,
+}
 
 
 def look(reads: Sequence[tuple[str, str]]) -> Steps[list[Any]]:

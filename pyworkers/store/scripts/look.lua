@@ -4,11 +4,14 @@
 -- KEYS the keys to read
 -- ARGV how to read each: 'first' (lowest member and score), 'members', 'notes' (number, latest with its score),
 --      'text', 'length', 'active' (server of an ordered queue), 'since' (when the next job of a queue was
---      enqueued, as the job has it (JSON); an empty text if that is not among the last bytes of the job)
+--      enqueued, as the job has it (JSON); an empty text if that is not among the last bytes of the job), 'head'
+--      (the next job of a queue; an empty text if it is large)
 -- Returns the replies in the order of KEYS; an error stands for a key that cannot be read.
 
 -- Every producer writes the time after the arguments. A job may have megabytes; a pattern reads each byte.
 local tail = 4096
+-- A viewer reads a head each second.
+local largest = 65536
 
 local reads = {
   first = function(key)
@@ -32,6 +35,10 @@ local reads = {
   end,
   length = function(key)
     return redis.pcall('LLEN', key)
+  end,
+  head = function(key)
+    local raw = redis.pcall('LINDEX', key, -1)
+    return type(raw) == 'string' and #raw > largest and '' or raw
   end,
   since = function(key)
     local raw = redis.pcall('LINDEX', key, -1)

@@ -90,7 +90,18 @@ QUEUE = record(
         "paused": FLAG,
         "served": FLAG,
     },
-    {"active": TEXT},
+    {
+        "active": TEXT,
+        "head": record(
+            "QueueHead",
+            {
+                **dict.fromkeys(("jid", "class", "error_class"), TEXT),
+                "misfit": FLAG,
+                "since": MAYBE_NUMBER,
+                "retry_at": NUMBER,
+            },
+        ),
+    },
 )
 SERVER = record(
     "Server",

@@ -95,7 +95,8 @@ def state_of(request: Request, queue: QueueStats) -> Markup:
         name = shown(queue.active)
         if linkable(queue.active):
             name = Markup('<a href="{}">{}</a>').format(address(request, "servers", queue.active), name)
-        return Markup("in order, on {}").format(name)
+        held = Markup(', <span class="warn">held by its head</span>') if queue.head else ""
+        return Markup("in order, on {}{}").format(name, held)
     return Markup("runs")
 
 
