@@ -29,8 +29,8 @@ from pyworkers.worker.execution import Execution, Line, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
-from pyworkers.worker.links.limits import overdue
 from pyworkers.worker.recycle import Recycler
+from pyworkers.worker.steps.timelimit import overdue
 
 # Jobs that are taken in one turn of the loop: they start in the next, so the first waits until the last is
 # taken; and other processes get a share. More would save the CPU time of turns: 4 to 7% of a no-op at 32.

@@ -27,16 +27,16 @@ from pyworkers.protocol.retry import BACKTRACE, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import STOPS
-from pyworkers.worker.links.carrying import bind
-from pyworkers.worker.links.effects import Starts, with_effects, with_flow
-from pyworkers.worker.links.expiry import has_expired
-from pyworkers.worker.links.failures import FailureHooks
-from pyworkers.worker.links.limits import Limits
-from pyworkers.worker.links.logging import log_end
-from pyworkers.worker.links.misfits import Fitting
-from pyworkers.worker.links.retry import Retrying, outcome_of_failure
-from pyworkers.worker.links.returning import Dropped, log_end_in_links, marked
-from pyworkers.worker.links.running import AfterRequest, answer_to
+from pyworkers.worker.steps.carrying import bind
+from pyworkers.worker.steps.effects import Starts, with_effects, with_flow
+from pyworkers.worker.steps.expiry import has_expired
+from pyworkers.worker.steps.hooks import FailureHooks
+from pyworkers.worker.steps.logging import log_end
+from pyworkers.worker.steps.misfits import Fitting
+from pyworkers.worker.steps.retry import Retrying, outcome_of_failure
+from pyworkers.worker.steps.returning import Dropped, log_end_in_links, marked
+from pyworkers.worker.steps.running import AfterRequest, answer_to
+from pyworkers.worker.steps.timelimit import Limits
 
 _ENTERPRISE = (
     "the last argument is encrypted by Sidekiq Enterprise (`encrypt`), which pyworkers cannot open: "
@@ -232,7 +232,7 @@ def _policy(handler: Handler | None, setting: Setting) -> Policy:
 
 
 class CarryingChain(Chain):
-    """The links of a handler whose jobs carry values under ``names`` (links/carrying.py)."""
+    """The links of a handler whose jobs carry values under ``names`` (steps/carrying.py)."""
 
     def __init__(
         self,

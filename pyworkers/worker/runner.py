@@ -22,9 +22,9 @@ from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
-from pyworkers.worker.links.limits import Alarm, Announce
-from pyworkers.worker.links.running import AfterRequest
 from pyworkers.worker.recycle import Recycler
+from pyworkers.worker.steps.running import AfterRequest
+from pyworkers.worker.steps.timelimit import Alarm, Announce
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _JOB = PacketKind.JOB

@@ -30,8 +30,8 @@ from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.interrupts import listen
 from pyworkers.worker.leftovers import end_programs
-from pyworkers.worker.links.limits import overdue
 from pyworkers.worker.recycle import Recycler
+from pyworkers.worker.steps.timelimit import overdue
 
 log = logs.get_logger()
 

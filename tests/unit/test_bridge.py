@@ -27,7 +27,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import interrupted
-from pyworkers.worker.links.limits import Alarm, Limits
+from pyworkers.worker.steps.timelimit import Alarm, Limits
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 

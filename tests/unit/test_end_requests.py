@@ -18,7 +18,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.interrupts import cancelled, interrupted
-from pyworkers.worker.links.limits import Alarm, Limits
+from pyworkers.worker.steps.timelimit import Alarm, Limits
 
 # Two signals for the two requests, because a worker has a page for them, and a test has none.
 CANCEL_REQUEST, INTERRUPT_REQUEST = signal.SIGUSR1, signal.SIGUSR2

@@ -25,7 +25,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.chains import Chains, Surroundings
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.limits import Alarm
+from pyworkers.worker.steps.timelimit import Alarm
 
 Reports = list[tuple[str, BaseException | None, Fate]]
 

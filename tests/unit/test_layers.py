@@ -91,7 +91,7 @@ INNER = {
     "server/upgrade": {"generations", "waiting"},
     "server/fetching": {"health", "plan", "pool", "running", "waiting"},
     "worker/ends": {"interrupts"},
-    "worker/links": {"execution", "interrupts"},
+    "worker/steps": {"execution", "interrupts"},
     "worker/notes": set(),
 }
 # These two put the parts of the package, and of the server, together.

@@ -25,8 +25,8 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.failures import exhausted_hooks, run_exhausted
-from pyworkers.worker.links.limits import Alarm, Limits
+from pyworkers.worker.steps.hooks import exhausted_hooks, run_exhausted
+from pyworkers.worker.steps.timelimit import Alarm, Limits
 
 NOW = 1_795_225_197.5
 

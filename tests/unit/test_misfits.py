@@ -21,7 +21,7 @@ from pyworkers.protocol.retry import MISFIT_S, Failure, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution, Line
-from pyworkers.worker.links.expiry import has_expired
+from pyworkers.worker.steps.expiry import has_expired
 
 NOW = 1_795_225_197.5
 FAILURE = Failure("UnknownJobError", "no handler")

@@ -22,7 +22,7 @@ from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.misfits import Fitting
+from pyworkers.worker.steps.misfits import Fitting
 
 log = logs.get_logger()
 

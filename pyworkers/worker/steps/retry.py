@@ -36,8 +36,8 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import BURIED, CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.links.failures import FailureHooks
-from pyworkers.worker.links.misfits import Fitting
+from pyworkers.worker.steps.hooks import FailureHooks
+from pyworkers.worker.steps.misfits import Fitting
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 

@@ -11,8 +11,8 @@ from pyworkers import logs
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.worker.execution import Execution, current_execution
-from pyworkers.worker.links.effects import Starts
-from pyworkers.worker.links.logging import log_end
+from pyworkers.worker.steps.effects import Starts
+from pyworkers.worker.steps.logging import log_end
 
 log = logs.get_logger()
 
