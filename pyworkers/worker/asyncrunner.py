@@ -24,12 +24,12 @@ from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import AnyChain, Chains, Surroundings, report_of
-from pyworkers.worker.ends.connection import Connection
+from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Execution, Line, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
-from pyworkers.worker.interrupts import listen
-from pyworkers.worker.leftovers import end_programs
+from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
+from pyworkers.worker.signals import listen
 from pyworkers.worker.steps.timelimit import overdue
 
 # Jobs that are taken in one turn of the loop: they start in the next, so the first waits until the last is

@@ -26,16 +26,15 @@ from pyworkers.protocol.outcome import DONE, EXPIRED, Fate, Outcome
 from pyworkers.protocol.retry import BACKTRACE, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.interrupts import STOPS
+from pyworkers.worker.signals import STOPS
 from pyworkers.worker.steps.carrying import bind
 from pyworkers.worker.steps.effects import Starts, with_effects, with_flow
 from pyworkers.worker.steps.expiry import has_expired
 from pyworkers.worker.steps.hooks import FailureHooks
 from pyworkers.worker.steps.logging import log_end
 from pyworkers.worker.steps.misfits import Fitting
-from pyworkers.worker.steps.retry import Retrying, outcome_of_failure
+from pyworkers.worker.steps.retry import AfterRequest, Retrying, answer_to, outcome_of_failure
 from pyworkers.worker.steps.returning import Dropped, log_end_in_links, marked
-from pyworkers.worker.steps.running import AfterRequest, answer_to
 from pyworkers.worker.steps.timelimit import Limits
 
 _ENTERPRISE = (

@@ -24,11 +24,11 @@ from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.asking import Asking, Starting
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting, chain_maker
+from pyworkers.worker.cron import LIMIT_S, make_jobs
 from pyworkers.worker.execution import Execution, FencedExecution, Line
-from pyworkers.worker.slots import LIMIT_S, make_jobs
 from pyworkers.worker.steps.carrying import bind
 from pyworkers.worker.steps.hooks import FailureHooks
-from pyworkers.worker.steps.running import AfterRequest
+from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.timelimit import Announce, Limits, MakeTimer
 
 log = logs.get_logger()

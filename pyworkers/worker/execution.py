@@ -22,8 +22,7 @@ from pyworkers.protocol.flow.track import FIELD as TRACK
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress
-from pyworkers.worker.notes.checkpoints import CheckpointNotes
-from pyworkers.worker.notes.progress import ProgressNotes
+from pyworkers.worker.progress import CheckpointNotes, ProgressNotes
 
 if TYPE_CHECKING:
     from pyworkers.plugins.batches import Batch

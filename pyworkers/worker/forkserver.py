@@ -49,14 +49,12 @@ from pyworkers.middleware import name_of
 from pyworkers.programs.interpreter import prepare
 from pyworkers.programs.shared import check_unpatched, descriptors, left_open
 from pyworkers.streams import accept_all_text
-from pyworkers.worker import process, trackers
-from pyworkers.worker.ends import printing
-from pyworkers.worker.ends.connection import Ends
+from pyworkers.worker import output, process, trackers
+from pyworkers.worker.connection import Ends
 from pyworkers.worker.hygiene import exit_now, flush_output
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
-from pyworkers.worker.lifeline import die_with
+from pyworkers.worker.process import die_with, set_title
 from pyworkers.worker.runner import SerialRunner
-from pyworkers.worker.title import set_title
 from pyworkers.worker.warmup import keep_code, warm_up
 
 # In place of a descriptor for which this process had no room.
@@ -339,7 +337,7 @@ def main(channel: int, lifeline: int) -> None:
     accept_all_text()
     set_title("fork server")
     trackers.spare()
-    printing.set_up()
+    output.set_up()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR2):
         # Not SIG_IGN: programs that the application starts would inherit it.
         signal.signal(number, lambda *_: None)

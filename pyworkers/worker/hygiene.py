@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from pyworkers.worker.ends import printing
+from pyworkers.worker import output
 
 _STDERR = 2
 _stdout = select.poll()
@@ -188,7 +188,7 @@ def flush_output(*, of_all: bool = False) -> bool:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-        printing.finish(of_all=of_all)
+        output.finish(of_all=of_all)
     except ValueError:
         return False
     except (OSError, AttributeError):  # no process reads the pipe, or the server was started without a stream

@@ -6,25 +6,26 @@ acknowledges a job: it reports the outcome in a frame, and the master settles it
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import random
+import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from pyworkers import logs, programs
 from pyworkers.app import Worker
 from pyworkers.ipc.control import BOOT_FAILED, Settings
+from pyworkers.worker import output
 from pyworkers.worker.asyncrunner import AsyncProcess
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.ends import printing
-from pyworkers.worker.ends.connection import Connection, Ends
+from pyworkers.worker.connection import Connection, Ends
 from pyworkers.worker.hygiene import exit_now, show_stacks
-from pyworkers.worker.lifeline import die_with
 from pyworkers.worker.runner import SerialProcess
 from pyworkers.worker.signals import ignore_signals
 from pyworkers.worker.threadrunner import ThreadProcess
-from pyworkers.worker.title import set_title
 
 # As long as the longest delay between two attempts to start workers (server/pool/pool.py).
 _REASON_AGAIN_S = 30.0
@@ -79,7 +80,7 @@ def main(app: Worker, group: str, ends: Ends, settings: Settings, reasons: Reaso
     set_title(f"worker {group}")
     ignore_signals()
     show_stacks()
-    printing.hold()
+    output.hold()
     programs.mark()
     random.seed()
     status = 0
@@ -118,3 +119,38 @@ def run_hooks(
             log.exception("hook.failed", hook=kind)
             status = 1
     return status
+
+
+def die_with(lifeline: int) -> None:
+    """Have the kernel kill this process and its group when the write end of the pipe is closed.
+
+    Only the master holds that end, and writes nothing: so no process outlives the master.
+    A death signal (PR_SET_PDEATHSIG) is bound to the fork server, which may be replaced while its workers
+    run on. A thread that watches the pipe would not run during a C call that holds the GIL, and must not
+    exist before a fork. The kernel's I/O signal is bound to the pipe itself and reaches the whole group.
+    Where that signal cannot be chosen (macOS), SIGIO ends idle workers, and busy ones between bytecodes.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    else:
+        signal.signal(signal.SIGIO, lambda *_: os.killpg(0, signal.SIGKILL))
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC | os.O_NONBLOCK)
+    # The master may have died before the flag was set: then this read finds the end of the pipe.
+    with suppress(BlockingIOError):
+        os.read(lifeline, 1)
+        os.killpg(0, signal.SIGKILL)
+
+
+def set_title(title: str) -> None:
+    """Set the name that ``top``, ``ps -o comm`` and ``pstree`` show, of which Linux keeps 15 bytes.
+
+    A forked process has the command line of its parent. Does nothing on other systems.
+    """
+    with suppress(OSError):
+        comm = os.open("/proc/self/comm", os.O_WRONLY)
+        try:
+            os.write(comm, title.encode())
+        finally:
+            os.close(comm)

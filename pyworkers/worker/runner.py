@@ -17,13 +17,13 @@ from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chains import Chains, Surroundings, report_of
-from pyworkers.worker.ends.connection import Connection
+from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.hygiene import Snapshot, exit_now
-from pyworkers.worker.interrupts import listen
-from pyworkers.worker.leftovers import end_programs
+from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
-from pyworkers.worker.steps.running import AfterRequest
+from pyworkers.worker.signals import listen
+from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.timelimit import Alarm, Announce
 
 # A module constant, because reading an attribute of an enum takes three times as long.

@@ -1,6 +1,7 @@
-"""Signals: which signals a worker process ignores, and that the processes which its jobs fork do not.
+"""Signals: those that a worker process ignores, and the one by which the master asks it to look at its page.
 
-Runs in the worker process, before its hooks. The signals of the master are in ``interrupts``.
+Runs in the worker process. The page may have requests, which are raised in a job: it has two seconds to clean
+up; then the master kills the worker.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from pyworkers.errors import Interrupted, JobCancelled
+from pyworkers.ipc.page import ATTENTION
 from pyworkers.observing.requests import ignore
 
+STOPS = "the server stops: the job is given back"
 # Those that a terminal or a supervisor sends to all processes: the master ends workers. And those of timers,
 # because one that a job has set may expire after the job.
 _IGNORED = (
@@ -52,3 +56,18 @@ class _Blocked(threading.local):
 
     def end(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+
+def cancelled() -> JobCancelled:
+    """The exception that is raised in a cancelled job."""
+    return JobCancelled("the job was cancelled")
+
+
+def interrupted() -> Interrupted:
+    """The exception that is raised in a job because the server stops."""
+    return Interrupted(STOPS)
+
+
+def listen(look: Callable[[], None]) -> None:
+    """Call ``look`` for each signal of the master, in the main thread."""
+    signal.signal(ATTENTION, lambda *_: look())

@@ -26,7 +26,7 @@ from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
 from pyworkers.store import scripts
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.ends.connection import Connection, Ends
+from pyworkers.worker.connection import Connection, Ends
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.runner import SerialRunner
 

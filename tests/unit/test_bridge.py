@@ -26,7 +26,7 @@ from pyworkers.worker.asyncrunner import LoopTimer
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.interrupts import interrupted
+from pyworkers.worker.signals import interrupted
 from pyworkers.worker.steps.timelimit import Alarm, Limits
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)

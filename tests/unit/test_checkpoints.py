@@ -23,7 +23,7 @@ from pyworkers.testing import fake
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution, Line, current_execution
-from pyworkers.worker.notes.checkpoints import MAX_BYTES, CheckpointNotes, encoded
+from pyworkers.worker.progress import MAX_BYTES, CheckpointNotes, encoded
 
 
 class Clock:

@@ -17,7 +17,7 @@ from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.interrupts import cancelled, interrupted
+from pyworkers.worker.signals import cancelled, interrupted
 from pyworkers.worker.steps.timelimit import Alarm, Limits
 
 # Two signals for the two requests, because a worker has a page for them, and a test has none.

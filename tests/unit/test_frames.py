@@ -22,7 +22,7 @@ from pyworkers.ipc.frames import (
     pack_short,
     unpack_note,
 )
-from pyworkers.worker.ends.framewriter import FrameWriter
+from pyworkers.worker.connection import FrameWriter
 
 KINDS = [kind for kind in Kind if kind not in (Kind.PART, Kind.NOTE_PART)]
 LONGEST = MAX_FRAME - HEADER_SIZE

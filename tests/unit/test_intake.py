@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 from pyworkers.ipc.jobsocket import LARGE, Packet, PacketKind, Unread, pair
-from pyworkers.worker.ends.intake import Intake, Rank
+from pyworkers.worker.connection import Intake, Rank
 from tests.helpers.processes import leaving_no_descriptor, state
 from tests.helpers.support import wait_for
 

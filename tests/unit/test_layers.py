@@ -90,9 +90,7 @@ INNER = {
     "server/generations": {"waiting"},
     "server/upgrade": {"generations", "waiting"},
     "server/fetching": {"health", "plan", "pool", "running", "waiting"},
-    "worker/ends": {"interrupts"},
-    "worker/steps": {"execution", "interrupts"},
-    "worker/notes": set(),
+    "worker/steps": {"execution", "signals"},
 }
 # These two put the parts of the package, and of the server, together.
 MOST_ARROWS = {"pyworkers": 19, "pyworkers.server": 22}

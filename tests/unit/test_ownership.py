@@ -17,7 +17,7 @@ FOREIGN = {
         "client.auto_close_connection_pool", "client.response_callbacks", "node.response_callbacks",
     },
     "store/transport/wire.py": {"connection._reader", "connection._writer"},
-    "worker/ends/printing.py": {"text.mode"},
+    "worker/output.py": {"text.mode"},
     "worker/trackers.py": {"process.returncode", "spec.loader", "starter.spawnv_passfds"},
     "web/application.py": {"application.state.reader"},
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},

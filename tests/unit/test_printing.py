@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.worker.ends.printing import Lines
+from pyworkers.worker.output import Lines
 
 
 class Written(Lines):

@@ -34,7 +34,7 @@ from pyworkers.protocol.status import (
     read_status,
 )
 from pyworkers.testing import fake, inline
-from pyworkers.worker.notes.progress import ProgressNotes
+from pyworkers.worker.progress import ProgressNotes
 
 NOW = 1_795_225_197.5
 

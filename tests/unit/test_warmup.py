@@ -20,7 +20,7 @@ import dis
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.protocol.message import Message
 from pyworkers.worker.chains import Chains
-from pyworkers.worker.ends.connection import Connection
+from pyworkers.worker.connection import Connection
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.warmup import warm_up
 

@@ -29,7 +29,7 @@ _PROC = Path("/proc")
 
 
 class Scheduling:
-    """Has the workers wait in turn while many jobs end, and otherwise in rank (worker/ends/intake.py).
+    """Has the workers wait in turn while many jobs end, and otherwise in rank (worker/connection.py).
 
     Chooses SCHED_BATCH (sched(7)) while many short jobs end: a worker that wakes up waits for its turn.
     Otherwise each of a dozen jobs that the master hands out at once interrupts the master, or Redis: a job

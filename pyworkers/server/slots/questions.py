@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.flow.slots import Made, SlotAnswer, SlotRequest
 
-# A worker limits itself to 8 s (worker/slots.py), and is killed 2 s later; this is for one that is suspended.
+# A worker limits itself to 8 s (worker/cron.py), and is killed 2 s later; this is for one that is suspended.
 _ANSWER_S = 12.0
 CLAIM_S = 15.0
 """How long a server has a slot for itself: longer than it waits, shorter than most intervals."""

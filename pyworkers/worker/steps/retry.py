@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,11 +36,17 @@ from pyworkers.protocol.fates import Fates
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import BURIED, CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
-from pyworkers.worker.execution import Execution
+from pyworkers.worker.execution import Execution, caused
+from pyworkers.worker.signals import STOPS
 from pyworkers.worker.steps.hooks import FailureHooks
 from pyworkers.worker.steps.misfits import Fitting
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
+# Exceptions that an interrupted job may raise; any other exception is replaced by Interrupted.
+_CHOICES = (Interrupted, Discard, Kill, Snooze)
+
+AfterRequest = Callable[[Execution], None]
+"""Called when a job that was asked to end has ended."""
 
 log = logs.get_logger()
 
@@ -79,6 +86,18 @@ def outcome_of_failure(
         outcome = BURIED
     about.hooks.call(execution.message, error, outcome)
     return outcome
+
+
+def answer_to(request: BaseException | None, error: BaseException) -> BaseException:
+    """The error of a job that was asked to end, by the request and the error that it raised.
+
+    An interrupted job that fails is given back to its queue, unless it raises Discard, Kill or Snooze.
+    """
+    if isinstance(request, Interrupted) and not isinstance(error, _CHOICES):
+        return caused(Interrupted(STOPS), error)
+    if request is not None and isinstance(error, CancelledError):
+        return caused(request, error)
+    return error
 
 
 def _decided(execution: Execution, error: BaseException, about: Retrying, *, called: bool) -> Outcome:

@@ -1,4 +1,4 @@
-"""Slots: makes the jobs of cron slots, by the application's client middleware, types and keys.
+"""Cron: makes the jobs of cron slots, by the application's client middleware, types and keys.
 
 Runs in the worker process, between jobs or beside them. It pushes nothing: the master does, once a slot.
 """

@@ -1,7 +1,8 @@
-"""CheckpointNotes: writes how far a long job is, so that another run of it continues there.
+"""Progress: writes how far a running job is, before its end: the progress of a tracked one, and checkpoints.
 
-Runs in the worker process, in the threads of the job. The state is Sidekiq's of an iterable job, from 7.3
-(its job/iterable.rb): the HASH ``it-JID`` with ``c`` (the value as JSON), ``ex`` (runs) and ``rt`` (seconds).
+Runs in the worker process, in the threads of the job. A checkpoint is the state from which another run of
+the job continues: Sidekiq's of an iterable job, from 7.3 (its job/iterable.rb), the HASH ``it-JID`` with
+``c`` (the value as JSON), ``ex`` (runs) and ``rt`` (seconds).
 """
 
 from __future__ import annotations
@@ -14,14 +15,42 @@ import simplejson
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.effects import DeleteIteration, Effect, StoreIteration
 from pyworkers.protocol.envelope import check_value, encode
+from pyworkers.protocol.flow.track import progressed
 from pyworkers.protocol.message import as_count
+from pyworkers.protocol.status import Progress
 
+# At most four notes a second.
+_PROGRESS_APART_S = 0.25
 # A value is written at most once a second.
-_APART_S = 1.0
+_CHECKPOINT_APART_S = 1.0
 # Sidekiq's STATE_TTL.
 _TTL_S = 30 * 86_400
 MAX_BYTES = 512 * 1024
 """The largest value, as JSON: the server keeps the last one of each running job in memory."""
+
+
+class ProgressNotes:
+    """The progress of one run, written at most four times a second; ``note`` sends an effect."""
+
+    def __init__(self, jid: str, note: Callable[[Effect], None], clock: Callable[[], float]) -> None:
+        self._jid = jid
+        self._note = note
+        self._clock = clock
+        self._due_s = 0.0
+        self._last: Progress | None = None
+
+    def report(self, progress: Progress) -> None:
+        """Write the progress, or keep it if one was written just now."""
+        now_s = self._clock()
+        if now_s < self._due_s:
+            self._last = progress
+            return
+        self._due_s, self._last = now_s + _PROGRESS_APART_S, None
+        self._note(progressed(self._jid, progress))
+
+    def rest(self) -> list[Effect]:
+        """The effects of the last progress, if it was kept: they belong to the end of the job."""
+        return [] if self._last is None else [progressed(self._jid, self._last)]
 
 
 class CheckpointNotes:
@@ -61,7 +90,7 @@ class CheckpointNotes:
         now_s = self._clock()
         if now_s >= self._due_s:
             self._note(self._effect())
-            self._due_s, self._unwritten, self._saved = now_s + _APART_S, False, True
+            self._due_s, self._unwritten, self._saved = now_s + _CHECKPOINT_APART_S, False, True
 
     def rest(self, final: bool) -> list[Effect]:
         """The effects for the end of the run, after which there is no other one if it is ``final``."""

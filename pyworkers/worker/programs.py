@@ -1,4 +1,4 @@
-"""Leftovers: kills the programs that outlive a job which was asked to end.
+"""Programs: kills the programs that outlive a job which was asked to end.
 
 Runs in the worker process, after a time limit, a cancellation or an interruption, and never otherwise. It
 kills programs that started since the job began; older ones belong to the worker or to earlier jobs, and run

@@ -1,4 +1,4 @@
-"""Printing: stdout and stderr of user code, which write whole lines, each by one write.
+"""Output: stdout and stderr of user code, which write whole lines, each by one write.
 
 Set up in the fork server, before the application is imported; workers inherit it. All processes of a server
 share these files, and Python writes the parts of one ``print`` apart, or ends a full buffer inside a line.
