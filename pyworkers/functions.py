@@ -141,15 +141,18 @@ def _called(function: Callable[..., object], args: Sequence[Any]) -> object:
 
 def accepts(function: Any, args: Sequence[Any]) -> bool:
     """False if a call of the function with the arguments of a message is a TypeError."""
-    signature = signature_of(function)
-    if signature is None:
-        return True
-    names = args[-1] if args and args[-1].__class__ is Keywords else {}
     try:
-        signature.bind(*(args[:-1] if names else args), **names)
+        check_accepts(function, args)
     except TypeError:
         return False
     return True
+
+
+def check_accepts(function: Any, args: Sequence[Any]) -> None:
+    """Raise TypeError if a call of the function with the arguments of a message does."""
+    if (signature := signature_of(function)) is not None:
+        names = args[-1] if args and args[-1].__class__ is Keywords else {}
+        signature.bind(*(args[:-1] if names else args), **names)
 
 
 def with_typed_result(
@@ -189,16 +192,15 @@ def _typed_args(message: Message, types: Arguments | MessageArguments) -> Any:
     return types.from_json(message.args, secret=message.data.get("encrypted") is True)
 
 
-def reads(message: Message, types: Arguments | MessageArguments) -> bool:
-    """False if the arguments of a message are not of the annotated types."""
+def check_reads(message: Message, types: Arguments | MessageArguments) -> None:
+    """Raise BadArgumentError if the arguments of a message are not of the annotated types."""
     try:
         _typed_args(message, types)
     except BadArgumentError:
-        return False
+        raise
     except Exception:
         # Of the application's own type. The job raises it again, and that is no misfit.
-        return True
-    return True
+        return
 
 
 CALLS, READS = _called.__code__, _typed_args.__code__

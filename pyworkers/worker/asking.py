@@ -16,21 +16,33 @@ from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.sealing import FIELD
 from pyworkers.worker.chain import Chain
 from pyworkers.worker.execution import Execution
+from pyworkers.worker.steps.misfits import Fitting
 
 
 class Asking:
-    """Has the methods of a Chain. ``granted`` is the chain of the jobs that may start."""
+    """Has the methods of a Chain. ``granted`` is the chain of the jobs that may start.
 
-    def __init__(self, granted: Chain, limits: Sequence[Limit], encryption: Encryption, rng: Rng) -> None:
+    With ``fitting``, a job that does not fit this server asks for nothing: it uses up no start of a rate.
+    """
+
+    def __init__(
+        self,
+        granted: Chain,
+        limits: Sequence[Limit],
+        encryption: Encryption,
+        rng: Rng,
+        fitting: Fitting | None = None,
+    ) -> None:
         self.granted = granted
         self.name = granted.name
         self._limits = limits
         self._encryption = encryption
         self._reads_args = any(limit.by is not None for limit in limits)
         self._rng = rng
+        self._fitting = fitting
 
     def run(self, execution: Execution) -> Outcome:
-        """The ask of a job; it fails if a function of its limits does."""
+        """The ask of a job; it fails if a function of its limits does, or if it does not fit this server."""
         try:
             return self._ask(execution)
         except BaseException as error:
@@ -44,8 +56,11 @@ class Asking:
             return await self.granted.refuse_async(execution, error)
 
     def _ask(self, execution: Execution) -> Outcome:
-        if self._reads_args and execution.message.data.get(FIELD) is True:
+        sealed = execution.message.data.get(FIELD) is True
+        if self._reads_args and sealed:
             execution.replace_message(self._encryption.opened(execution.message))
+        if self._fitting is not None and (self._reads_args or not sealed):
+            self._fitting.check(execution.message)
         return Outcome(
             Fate.ASK, payload=ask_for(execution.message, self._limits, envelope.new_jid(self._rng)).pack()
         )

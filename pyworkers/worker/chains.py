@@ -28,6 +28,7 @@ from pyworkers.worker.cron import LIMIT_S, make_jobs
 from pyworkers.worker.execution import Execution, FencedExecution, Line
 from pyworkers.worker.steps.carrying import bind
 from pyworkers.worker.steps.hooks import FailureHooks
+from pyworkers.worker.steps.misfits import Fitting
 from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.timelimit import Announce, Limits, MakeTimer
 
@@ -150,7 +151,9 @@ class Chains:
         if not handler.limits:
             return chain
         self.have_limits = True
-        return Asking(chain, handler.limits, self._app.encryption, self._rng)
+        # A link may give the job other arguments.
+        fitting = None if self._app.links or handler.middleware else Fitting(handler)
+        return Asking(chain, handler.limits, self._app.encryption, self._rng, fitting)
 
     def build(self, queue: str, handler: Handler | None) -> Chain:
         """The chain of a handler for jobs of a queue, or of jobs without one."""

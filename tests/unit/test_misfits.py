@@ -13,6 +13,8 @@ import pytest
 
 from pyworkers import Worker
 from pyworkers.errors import BadArgumentError, UnknownJobError
+from pyworkers.ipc.control import Settings
+from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import retry
 from pyworkers.protocol.effects import Effect, Unlock
 from pyworkers.protocol.message import Message
@@ -20,8 +22,10 @@ from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.protocol.retry import MISFIT_S, Failure, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chains import Chains, Surroundings
 from pyworkers.worker.execution import Execution, Line
 from pyworkers.worker.steps.expiry import has_expired
+from pyworkers.worker.steps.timelimit import Alarm
 
 NOW = 1_795_225_197.5
 FAILURE = Failure("UnknownJobError", "no handler")
@@ -198,6 +202,36 @@ def test_only_a_job_that_fits_starts(
     # It keeps its lock and its state, for the server that it fits; and a start is noted once.
     assert sum(isinstance(effect, Unlock) for effect in notes.effects) == (starts or link == "adds")
     assert bool(notes.effects) is (starts or link == "adds")
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "link", "sealed", "fate"),
+    [
+        (takes_one, [1], False, False, Fate.ASK),
+        (takes_one, [], False, False, Fate.RETRY),
+        (atakes_one, [1, 2], False, False, Fate.RETRY),
+        (takes_a_date, ["tomorrow"], False, False, Fate.RETRY),
+        # What the job will be called with is not known yet.
+        (takes_one, [], True, False, Fate.ASK),
+        (takes_a_date, ["sealed"], False, True, Fate.ASK),
+    ],
+)
+def test_a_misfit_asks_for_no_limit(
+    function: Callable[..., Any], args: list[Any], link: bool, sealed: bool, fate: Fate
+) -> None:
+    worker = Worker()
+    worker.job(name="job", limits=[worker.limit("rate", rate=1, per=1.0)])(function)
+    if link:
+        worker.middleware(lambda message, call_next: call_next(message.replace(args=[1])))
+    bridge = Bridge()
+    around = Surroundings(bridge, lambda *_: None, Alarm, lambda _: None)
+    job = message(args=args, retry=False, encrypted=sealed)
+    packet = Packet(1, PacketKind.JOB, b"default", job.raw)
+    found = Chains(worker, Settings(), random.Random(1), around).prepare(packet)
+    assert found is not None
+    outcome = found[0].run(found[1])
+    bridge.close()
+    assert (outcome.fate, outcome.misfit) == (fate, fate is Fate.RETRY)
 
 
 @pytest.mark.parametrize("day", ["2026-11-28", "tomorrow"])

@@ -12,7 +12,7 @@ import traceback
 from types import CodeType, FrameType
 
 from pyworkers.errors import BadArgumentError, EncryptionKeyError, UnknownJobError
-from pyworkers.functions import CALLS, READS, accepts, reads
+from pyworkers.functions import CALLS, READS, accepts, check_accepts, check_reads
 from pyworkers.handler import Handler
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.sealing import FIELD
@@ -30,9 +30,18 @@ class Fitting:
 
     def takes(self, message: Message) -> bool:
         """False if a call of the job's function with these arguments would be refused."""
-        if not self._known or (self._function is not None and not accepts(self._function, message.args)):
+        try:
+            self.check(message)
+        except (TypeError, BadArgumentError):
             return False
-        return self._types is None or reads(message, self._types)
+        return self._known
+
+    def check(self, message: Message) -> None:
+        """Raise TypeError or BadArgumentError if a call with these arguments would be refused."""
+        if self._function is not None:
+            check_accepts(self._function, message.args)
+        if self._types is not None:
+            check_reads(message, self._types)
 
     def refuses(self, message: Message, error: BaseException, *, called: bool = True) -> bool:
         """True if the job does not fit. ``called``: False if the error is from before its links."""
