@@ -120,9 +120,19 @@ def every(commands: Sequence[Command], mode: Mode = Mode.PIPELINE) -> Call[list[
     return Call(commands, _all, mode)
 
 
-def script(name: str, keys: Sequence[str | bytes], args: Sequence[Any], read: Callable[[Any], T]) -> Call[T]:
-    """The call of the script ``name``.lua."""
+def script(
+    name: str,
+    keys: Sequence[str | bytes],
+    args: Sequence[Any],
+    read: Callable[[Any], T],
+    prefix: str | None = None,
+) -> Call[T]:
+    """The call of the script ``name``.lua. If it makes names of keys, ``prefix`` is that of all keys."""
     loaded = scripts.load(name)
+    if loaded.prefixed:
+        if prefix is None:
+            raise ValueError(f"{name}.lua makes names of keys: pass their prefix")
+        args = [*args, prefix]
     parts = [len(keys), *map(_encoded, keys), *map(_encoded, args)]
     sent = Command(("EVALSHA", loaded.sha, *parts), read, ("EVAL", loaded.text, *parts))
     return Call([sent], _only)

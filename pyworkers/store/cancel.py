@@ -153,7 +153,7 @@ def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
     effects = removal.ends([raw], Ending.CANCELLED, time.time())
     more_names, more_args = removal.written(keys, effects)
     args = [kind, jid.encode(), raw, STATS_TTL_S, *more_args]
-    return script("removal/revoke", [*names, *more_names], args, integer)
+    return script("removal/revoke", [*names, *more_names], args, integer, keys.namespace)
 
 
 def _nothing(_reply: object) -> None:

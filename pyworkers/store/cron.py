@@ -71,7 +71,7 @@ def fire(keys: Keys, firing: Firing) -> Call[Fired | None]:
     names = [keys.cron_slot(name, slot), keys.cron_last, keys.cron_entries, keys.cron_paused]
     more_names, more = terms.call_of(keys, jobs)
     args = [life_s, name, slot, definition, *more]
-    return script("cron/fire", [*names, *more_names], args, partial(_fired, jobs))
+    return script("cron/fire", [*names, *more_names], args, partial(_fired, jobs), keys.namespace)
 
 
 def _fired(jobs: Sequence[PushedJob], reply: Any) -> Fired | None:
@@ -97,7 +97,7 @@ def _left_s(reply: Any) -> float:
 def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Call[None] | None:
     """Apply the effects of the ends of replaced jobs; None if they have none."""
     names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.REPLACED, now)))
-    return script("removal/apply", names, args, lambda _: None) if args else None
+    return script("removal/apply", names, args, lambda _: None, keys.namespace) if args else None
 
 
 def last_slots(keys: Keys) -> Call[dict[str, int]]:

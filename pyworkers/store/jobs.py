@@ -95,6 +95,7 @@ class InProgress:
         self._names = [keys.retry, keys.schedule, keys.dead, keys.tombstone(identity), keys.owners]
         for queue in queues:
             self._names += (keys.queue(queue), keys.inprogress(queue, identity))
+        self._prefix = keys.namespace
         self._script = scripts.load("exchange")
         self._begin = ["EVALSHA", self._script.sha, len(self._names), *self._names]
         self._codes = {queue: place * _CODES_PER_QUEUE for place, queue in enumerate(queues, 1)}
@@ -161,6 +162,7 @@ class InProgress:
             names = [*self._names, *(key for _, effect in effects for key in effect.keys(self.keys))]
             begin = ["EVALSHA", self._script.sha, len(names), *names]
             args += about
+        args.append(self._prefix)
         read = partial(self._exchanged, settlements, wanted, order, effects)
         return await self._called(connection, begin, args, read)
 

@@ -137,7 +137,7 @@ def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, how: W
         ending = _ENDINGS.get(how, Ending.DELETED)
         more_names, more_args = removal.written(keys, removal.ends(ended, ending, now, queue))
         number, *again = yield from script(
-            "removal/withdraw", [*names, *more_names], [*args, *more_args], tuple
+            "removal/withdraw", [*names, *more_names], [*args, *more_args], tuple, keys.namespace
         )
         if number < 0:
             raise StoreError(f"{keys.dead} is a key of another type; the jobs stay in their queue")

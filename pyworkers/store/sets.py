@@ -169,7 +169,7 @@ def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]
     more_names, more_args = written(keys, killed)
     names += more_names
     args += more_args
-    moved, broken = yield from script("removal/move", names, args, tuple)
+    moved, broken = yield from script("removal/move", names, args, tuple, keys.namespace)
     if broken:
         key = broken[0].decode(errors="backslashreplace")
         raise StoreError(f"{key} is a key of another type; {len(broken)} jobs stay where they are")

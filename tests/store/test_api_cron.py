@@ -375,7 +375,7 @@ def test_runs_of_another_program_are_left_out(bench: Bench, value: str | bytes) 
     # The facts that follow replace it.
     ended = runs.effects(Ended(Ending.DONE, {"cron": {"name": "poll", "slot": 5}}, "j", "q", "Poll", 9.0))
     names, args = written(bench.keys, [(1, effect) for effect in ended])
-    bench.entries._admin.run(script("removal/apply", names, args, lambda _: None))
+    bench.entries._admin.run(script("removal/apply", names, args, lambda _: None, bench.keys.namespace))
     (job,) = bench.entries
     assert [(run.slot, run.jid, run.state, run.finished_at) for run in job.runs] == [(5, "j", "done", 9.0)]
 

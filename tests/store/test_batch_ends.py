@@ -107,7 +107,7 @@ class App:
             result = json.dumps(job["args"][:1]).encode() if ending is Ending.DONE else None
             effects = effects_of(Ended(ending, job, job["jid"], "q", "step", 1.0, result=result))
         names, args = written(self.admin.keys, [(1, effect) for effect in effects])
-        self.admin.run(script("removal/apply", names, args, lambda _: None))
+        self.admin.run(script("removal/apply", names, args, lambda _: None, self.admin.keys.namespace))
 
     def run(self, end: str) -> list[Any]:
         """End all jobs, until none is left. Returns the arguments of the jobs called "next"."""

@@ -81,7 +81,7 @@ class App:
 
     def count(self, batch: Batch, jid: str, state: str) -> None:
         names, args = written(self.keys, [(1, CountMember(batch.id, jid, state))])
-        self.admin.run(script("removal/apply", names, args, lambda _: None))
+        self.admin.run(script("removal/apply", names, args, lambda _: None, self.keys.namespace))
 
     def exchange(self, settled: list[tuple[bytes, Outcome]], wanted: int = 0) -> Exchanged:
         """Settle and take jobs of the queue ``q``, in one exchange of one server."""
@@ -478,7 +478,7 @@ def test_results_go_to_their_places_alone(app: App, kept: str) -> None:
         names, values = written(
             app.keys, [(1, CountMember(data["batch"], data["jid"], "done", number, b'["\xc3\xa9"]'))]
         )
-        app.admin.run(script("removal/apply", names, values, lambda _: None))
+        app.admin.run(script("removal/apply", names, values, lambda _: None, app.keys.namespace))
     results = [["é"], ["é"]]
     [found] = app.waiting("after")
     assert found["args"] == ([LOOKALIKE, {"ü": [results]}, results] if kept == "new" else [results])
@@ -490,7 +490,7 @@ def test_results_that_are_too_large_for_what_follows_end_the_group(app: App) -> 
     [data] = app.waiting("q")
     large = b'"' + b"x" * 100_000 + b'"'
     names, args = written(app.keys, [(1, CountMember(data["batch"], data["jid"], "done", 0, large))])
-    app.admin.run(script("removal/apply", names, args, lambda _: None))
+    app.admin.run(script("removal/apply", names, args, lambda _: None, app.keys.namespace))
     assert (run.status().state, run.status().reason, app.waiting("after")) == ("dead", "too large", [])
 
 
@@ -510,7 +510,7 @@ def test_a_batch_that_a_client_has_put_into_itself_is_told_once(app: App, facts:
         app.redis.hset(app.keys.batch("y"), "total", 1)
     app.redis.sadd(f"{app.keys.batch('x')}:members", "m")
     names, args = written(app.keys, [(1, CountMember("x", "m", "dead"))])
-    app.admin.run(script("removal/apply", names, args, lambda _: None))
+    app.admin.run(script("removal/apply", names, args, lambda _: None, app.keys.namespace))
     assert app.redis.sismember(f"{app.keys.batch('x')}:dead", "m")
 
 
@@ -529,6 +529,6 @@ def test_the_size_that_a_client_gave_a_group_bounds_no_loop(app: App, missing: s
     app.redis.sadd(f"{key}:members", "m")
     names, args = written(app.keys, [(1, CountMember("x", "m", "done", 0, b"7"))])
     began = time.monotonic()
-    app.admin.run(script("removal/apply", names, args, lambda _: None))
+    app.admin.run(script("removal/apply", names, args, lambda _: None, app.keys.namespace))
     assert app.redis.hget(key, "done") == b"1"
     assert time.monotonic() - began < 1

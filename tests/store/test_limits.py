@@ -291,6 +291,7 @@ async def test_a_job_that_was_called_in_the_same_microsecond_keeps_its_call(benc
             "once",
             1,
             "0.0",
+            bench.keys.namespace,
         ]
         [verdict, _] = as_list(await bench.redis.eval(text, len(keys), *keys, *args))
         assert verdict == b"limited"

@@ -44,7 +44,7 @@ def test_a_batch_with_its_members_and_its_callbacks(
             member.enqueue()
     for jid, state in zip(jids, ("done", "failed", "dead"), strict=True):
         names, args = written(Keys(namespace), [(1, CountMember(batch.id, jid, state))])
-        batches._admin.run(script("removal/apply", names, args, lambda _: None))
+        batches._admin.run(script("removal/apply", names, args, lambda _: None, namespace))
     page = dashboard.get("batches")
     assert "Sum <b>up</b>" in page.text and "1 of 4" in page.text
     assert urljoin(dashboard.root, f"batches/{batch.id}") in page.links

@@ -173,7 +173,7 @@ def test_members_of_a_batch_are_shown_by_state_and_it_is_deleted(
         waiting, failed, dead = (member.enqueue() for _ in range(3))
     for jid, state in ((failed, "failed"), (dead, "dead")):
         names, args = written(keys, [(1, CountMember(batch.id, jid, state))])
-        batches._admin.run(script("removal/apply", names, args, lambda _: None))
+        batches._admin.run(script("removal/apply", names, args, lambda _: None, keys.namespace))
     page = show("batches")
     page.press(batch.id)
     # What is dead is shown first.

@@ -25,7 +25,7 @@ from pyworkers.store.flow.terms import REFUSALS
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.replies import nonzero
 
 PORTION = 1000
 """Members that one script adds."""
@@ -88,7 +88,7 @@ def _push_under_terms(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
             terms.push(wires, keys, part)
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
-                list(_call_all(wires, "unlist", [(1, keys.queues, plan.id)]))
+                list(_call_all(wires, "unlist", [(1, keys.queues, plan.id, keys.namespace)]))
             elif not number:
                 _send(wires, plan, [_added(keys, plan, "add", release=plan.token)])
             raise
@@ -116,8 +116,8 @@ def _added(
     for queue, parts in _by_queue(jobs).items():
         if queue:
             names.append(keys.queue(queue))
-        pushes += (len(names) if queue else 2, len(parts), *parts)
-    return (len(names), *names, *args, *fields, *then, *members, *pushes)
+        pushes += (queue, len(names) if queue else 2, len(parts), *parts)
+    return (len(names), *names, *args, *fields, *then, *members, *pushes, keys.namespace)
 
 
 def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
@@ -178,9 +178,9 @@ def result(keys: Keys, batch: str) -> Call[dict[bytes, bytes]]:
 
 def conclude(keys: Keys, batch: str) -> Call[bool]:
     """Fire the callbacks that are due, should Redis have refused them before. False for an unknown batch."""
-    return script("batches/conclude", [keys.queues], [batch], lambda reply: integer(reply) == 1)
+    return script("batches/conclude", [keys.queues], [batch], nonzero, keys.namespace)
 
 
 def delete(keys: Keys, batch: str) -> Call[bool]:
     """Delete a batch and those inside it, not their jobs. False for an unknown one."""
-    return script("batches/unlist", [keys.queues], [batch], lambda reply: integer(reply) == 1)
+    return script("batches/unlist", [keys.queues], [batch], nonzero, keys.namespace)

@@ -127,7 +127,7 @@ def _ask(keys: Keys, identity: str, asked: Asked) -> Call[AskReply]:
     for key, most, window_s in ask.wants:
         names += (keys.limit(key), keys.limit_waiting(key))
         args += (key, most, repr(window_s))
-    return script("limits/ask", names, args, _ask_reply)
+    return script("limits/ask", names, args, _ask_reply, keys.namespace)
 
 
 def _ask_reply(reply: Any) -> AskReply:
@@ -148,7 +148,7 @@ def _sweep(keys: Keys, page: Sequence[str], *, reset: bool = False) -> Call[int]
     for key in page:
         names += (keys.limit(key), keys.limit_waiting(key))
     begin = [int(reset), keys.lease(""), keys.tombstone("")]
-    return script("limits/sweep", names, [*begin, *page], _freed)
+    return script("limits/sweep", names, [*begin, *page], _freed, keys.namespace)
 
 
 def _freed(reply: Any) -> int:

@@ -100,7 +100,7 @@ def release(keys: Keys, key: str, member: str) -> Call[bool]:
     The job that holds it continues.
     """
     names = [keys.limit(key), keys.limit_waiting(key), keys.schedule, keys.queues]
-    return script("limits/free", names, [member], nonzero)
+    return script("limits/free", names, [member], nonzero, keys.namespace)
 
 
 def _uses(keys: Keys, stored: Mapping[bytes, bytes]) -> Steps[list[LimitStats]]:

@@ -46,7 +46,8 @@ def remove(keys: Keys, zset: str, members: Sequence[bytes], now: float) -> Call[
     names, args = written(keys, ends(members, Ending.DELETED, now))
     if not args:
         return one("ZREM", zset, *members, read=integer)
-    return script("removal/remove", [zset, *names], [1 + len(members), *members, *args], integer)
+    args = [1 + len(members), *members, *args]
+    return script("removal/remove", [zset, *names], args, integer, keys.namespace)
 
 
 def clear(keys: Keys, key: str, now: float, queue: str = "") -> Steps[int]:
@@ -60,7 +61,7 @@ def clear(keys: Keys, key: str, now: float, queue: str = "") -> Steps[int]:
                 keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue))
             )
             if args:
-                yield from script("removal/apply", names, args, _nothing)
+                yield from script("removal/apply", names, args, _nothing, keys.namespace)
     yield from one("UNLINK", cleared, read=integer)
     return jobs
 

@@ -95,7 +95,7 @@ class _Sweep:
         keys = self._keys
         yield from self._settle_dead()
         yield from self._note("locks", [keys.locks])
-        yield from self._note("awaited", [keys.awaited, keys.queues], _ASK_LIFE_S)
+        yield from self._note("awaited", [keys.awaited], _ASK_LIFE_S)
         ids = [decoded(name) for name in (yield from one("ZRANGE", keys.batches, 0, -1, read=blobs))]
         yield from self._note_members(ids)
         if not (yield from self._find_in_batches(ids)):
@@ -117,7 +117,7 @@ class _Sweep:
         keys = self._keys
         cursor = b"0"
         while True:
-            cursor, *found = yield from self._call("buried", [keys.dead, keys.queues], [cursor, *MARKS])
+            cursor, *found = yield from self._call("buried", [keys.dead], [cursor, *MARKS])
             for some in portions(list(zip(found[::2], found[1::2], strict=True)), _PER_CALL):
                 yield from self._settle(some)
             if cursor == b"0":
@@ -165,7 +165,7 @@ class _Sweep:
         """Strike off the jobs that wait in batches. Returns the number of those that are missing."""
         missing = yield from one("HLEN", self._keys.sweep("missing"), read=integer)
         for some in portions(ids, _PER_CALL) if missing else ():
-            missing = yield from self._call("waiting", [self._keys.queues], some)
+            missing = yield from self._call("waiting", [], some)
         self._missing = missing
         return missing
 
@@ -254,7 +254,7 @@ class _Sweep:
     def _call(self, name: str, names: Sequence[str], args: Sequence[Any]) -> Steps[Any]:
         keys = [self._keys.sweep("turn"), self._keys.sweep("missing"), *names]
         args = [self._token, int(LIFE_S * 1000), *args]
-        reply = yield from script(f"sweep/{name}", keys, args, _READERS[name])
+        reply = yield from script(f"sweep/{name}", keys, args, _READERS[name], self._keys.namespace)
         if reply is None:
             raise _LostTurnError
         return reply

@@ -87,7 +87,7 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
     due = deadlines.now_s() + max(job.terms.wait_s for job in jobs if job.terms)
     pause_s = _FIRST_PAUSE_S
     while True:
-        reply = yield from _called("push", *arguments)
+        reply = yield from _called(keys, "push", *arguments)
         try:
             others, replaced = read(reply, jobs)
             break
@@ -100,13 +100,13 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
         pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
     if replaced and (left := ends(replaced, Ending.REPLACED, time.time())):
         # The jobs are pushed: what Redis refuses here is left to the sweep.
-        yield from _called("removal/apply", *written(keys, ((1, effect) for _, effect in left)))
+        yield from _called(keys, "removal/apply", *written(keys, ((1, effect) for _, effect in left)))
     return others
 
 
-def _called(name: str, keys: Sequence[str], args: Sequence[Any]) -> Generator[bytes, Any, Any]:
-    """Call a script; the reply, or the error."""
-    script, parts = scripts.load(name), (len(keys), *keys, *args)
+def _called(keys: Keys, name: str, names: Sequence[str], args: Sequence[Any]) -> Generator[bytes, Any, Any]:
+    """Call a script that makes names of keys; the reply, or the error."""
+    script, parts = scripts.load(name), (len(names), *names, *args, keys.namespace)
     reply = yield (call := hiredis.pack_command(("EVALSHA", script.sha, *parts)))
     if _is_refusal(reply):
         reply = yield call

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
-
-from redis import Redis as BlockingRedis
-from redis.exceptions import NoScriptError
 
 
 class Commands(Protocol):
@@ -22,17 +18,14 @@ class Commands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script, called by its digest, or by its text if the server lost it (restart, SCRIPT FLUSH)."""
+    """One script, called by its digest, or by its text if the server lost it (restart, SCRIPT FLUSH).
+
+    ``prefixed``: it makes names of keys; its last argument is the prefix of all keys, ``Keys.namespace``.
+    """
 
     text: str
     sha: str
-
-    def call(self, redis: BlockingRedis, keys: Sequence[str | bytes], args: Sequence[Any]) -> Any:
-        """Run it over a blocking client. Raises redis-py's errors."""
-        try:
-            return redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
-        except NoScriptError:
-            return redis.execute_command("EVAL", self.text, len(keys), *keys, *args)
+    prefixed: bool
 
 
 @cache
@@ -44,12 +37,14 @@ def load(name: str) -> Script:
     push = ("push",) if "push_jobs(" in text else ()
     effects = ("effects",) if push or "apply_effects(" in text else ()
     batches = ("batches",) if effects or "batch." in text else ()
-    waiting = ("waiting",) if effects or "clock(" in text else ()
+    waiting = ("waiting",) if effects or "call_next(" in text else ()
     sweep = ("sweep",) if "sweeping(" in text else ()
     tokens = ("tokens",) if "token_of(" in text else ()
     shared = ("prelude", *batches, *waiting, *effects, *push, *sweep, *tokens)
     text = "".join(_text(f"shared/{part}") for part in shared) + text
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    if prefixed := "PREFIX" in text:
+        text = _text("shared/prefix") + text
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), prefixed)
 
 
 def keep() -> None:

@@ -192,9 +192,9 @@ end
 -- them for lack of memory.
 local failed, uncounted = {}, {}
 if #counts > 0 then
-  local batch, queues = batches(), string.sub(KEYS[1], 1, -6) .. 'queues' -- beside `retry`
+  local batch = batches()
   for _, group in ipairs(counts) do
-    local done, why = pcall(batch.count, queues, group[1], group[3], 'done', '-1', '')
+    local done, why = pcall(batch.count, group[1], group[3], 'done', '-1', '')
     if not done then
       uncounted[#uncounted + 1] = group[2]
       uncounted[#uncounted + 1] = reason_of(why)

@@ -5,8 +5,8 @@
 -- Returns 1, or 0 for an unknown batch.
 
 local batch = batches()
-if redis.call('HEXISTS', batch.key(KEYS[1], ARGV[1]), 'open') == 0 then
+if redis.call('HEXISTS', batch.key(ARGV[1]), 'open') == 0 then
   return 0
 end
-batch.conclude(KEYS[1], ARGV[1])
+batch.conclude(ARGV[1])
 return 1

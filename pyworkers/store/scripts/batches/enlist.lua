@@ -4,14 +4,14 @@
 -- ARGV 1 id  2 'create', 'open' or 'add'  3 token of the hold to put, or ''  4 token of the hold to release, or ''
 --      5 number of fields  6 number of jobs that follow  7 number of members
 --      then the fields and their values, the jobs that follow ('QUEUE PAYLOAD'), the ids of the members
---      then for each queue with jobs: place of its key, number of arguments, then its jobs; for the schedule, at
---      and job in turn
+--      then for each queue with jobs: its name, place of its key, number of arguments, then its jobs; for the
+--      schedule, whose name is '', at and job in turn
 -- Returns 'ok', or 'unknown' if the batch, or the one around it, does not exist, 'ended' if all of it was done.
 -- Nothing was done then.
 
 local batch = batches()
 local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
-local key = batch.key(queues, id)
+local key = batch.key(id)
 local fields, follow, members = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local first_field, first_follow = 8, 8 + 2 * fields
 local first_member = first_follow + follow
@@ -33,7 +33,7 @@ if mode == 'create' then
       parent = string.sub(ARGV[i + 1], string.find(ARGV[i + 1], ' ', 1, true) + 1)
     end
   end
-  if parent and not batch.touch(batch.key(queues, parent)) then
+  if parent and not batch.touch(batch.key(parent)) then
     return 'unknown'
   end
 elseif not batch.touch(key) then
@@ -55,14 +55,14 @@ if mode == 'create' then
   -- The score is the time at which the batch expires, unless it changes later.
   redis.call('ZADD', KEYS[3], string.sub(now, 1, -8) + batch.LIFE, id)
   for _, other in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 10)) do
-    if redis.call('EXISTS', batch.key(queues, other)) == 1 then
+    if redis.call('EXISTS', batch.key(other)) == 1 then
       redis.call('ZADD', KEYS[3], string.sub(now, 1, -8) + batch.LIFE, other)
     else
       redis.call('ZREM', KEYS[3], other)
     end
   end
   if parent then
-    batch.add(queues, parent, id)
+    batch.add(parent, id)
   end
 end
 if ARGV[3] ~= '' and redis.call('SADD', key .. ':members', 'hold:' .. ARGV[3]) == 1 then
@@ -70,22 +70,21 @@ if ARGV[3] ~= '' and redis.call('SADD', key .. ':members', 'hold:' .. ARGV[3]) =
   redis.call('EXPIRE', key .. ':members', batch.LIFE)
 end
 if members > 0 then
-  batch.add(queues, id, unpack(ARGV, first_member, first_job - 1))
+  batch.add(id, unpack(ARGV, first_member, first_job - 1))
 end
 local i = first_job
 while i < #ARGV do
-  local place, count = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-  if place == 2 then
-    redis.call('ZADD', KEYS[2], unpack(ARGV, i + 2, i + 1 + count))
+  local name, key, count = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
+  if name == '' then
+    redis.call('ZADD', key, unpack(ARGV, i + 3, i + 2 + count))
   else
-    -- `queues` and the prefix `queue:` have the same length.
-    redis.call('SADD', queues, string.sub(KEYS[place], #queues + 1))
-    redis.call('LPUSH', KEYS[place], unpack(ARGV, i + 2, i + 1 + count))
+    redis.call('SADD', queues, name)
+    redis.call('LPUSH', key, unpack(ARGV, i + 3, i + 2 + count))
   end
-  i = i + 2 + count
+  i = i + 3 + count
 end
 if ARGV[4] ~= '' then
   batch.release(key, ARGV[4])
 end
-batch.conclude(queues, id)
+batch.conclude(id)
 return 'ok'

@@ -5,13 +5,13 @@
 -- Returns 1, or 0 for an unknown batch.
 
 local batch = batches()
-local key = batch.key(KEYS[1], ARGV[1])
+local key = batch.key(ARGV[1])
 if redis.call('HEXISTS', key, 'open') == 0 then
   return 0
 end
 local parent = redis.call('HGET', key, 'parent')
-batch.delete(KEYS[1], ARGV[1])
+batch.delete(ARGV[1])
 if parent then
-  batch.count(KEYS[1], string.sub(parent, string.find(parent, ' ', 1, true) + 1), { ARGV[1] }, 'deleted', '', '')
+  batch.count(string.sub(parent, string.find(parent, ' ', 1, true) + 1), { ARGV[1] }, 'deleted', '', '')
 end
 return 1

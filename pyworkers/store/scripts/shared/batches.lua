@@ -4,8 +4,7 @@
 -- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The HASH …:ended has the members
 -- that are gone and not done, with the kind of their end (batch.KINDS), and the first HASH the number of each kind.
 -- The member `hold:TOKEN` is no job: it keeps the callbacks back while members are added. …:results has what the
--- members of a group returned, …:then the jobs that follow a group. `queues` is always the key of the set of all
--- queues, `id` a batch.
+-- members of a group returned, …:then the jobs that follow a group. `id` is always a batch.
 --
 -- Made at the first use: most scripts that apply effects count no member.
 local function batches()
@@ -19,15 +18,14 @@ batch.KINDS = { 'dropped', 'cancelled', 'deleted', 'expired', 'missing', 'skippe
 -- The kinds that a batch with `if_missing` = 'ignore' leaves out of its total.
 batch.LEFT_OUT = { cancelled = true, deleted = true, expired = true, missing = true }
 
-function batch.key(queues, id)
-  return string.sub(queues, 1, -7) .. 'pyworkers:batch:' .. id
+function batch.key(id)
+  return PREFIX .. 'pyworkers:batch:' .. id
 end
 
 -- Epoch seconds, read once: a script has one time.
 function batch.now()
   if not batch.time then
-    local now = redis.call('TIME')
-    batch.time = now[1] .. '.' .. string.format('%06d', now[2])
+    batch.time = clock()
   end
   return batch.time
 end
@@ -66,8 +64,8 @@ function batch.put(key, part, member)
 end
 
 -- Add members that have not run; nothing happens for an unknown batch.
-function batch.add(queues, id, ...)
-  local key = batch.key(queues, id)
+function batch.add(id, ...)
+  local key = batch.key(id)
   if batch.touch(key) then
     redis.call('HINCRBY', key, 'total', redis.call('SADD', key .. ':members', ...))
     redis.call('EXPIRE', key .. ':members', batch.LIFE)
@@ -190,8 +188,8 @@ function batch.due(payload)
 end
 
 -- Push ready jobs, each a text 'QUEUE PAYLOAD' (batch.py), with the result of what ended before them.
-function batch.push(queues, items, result)
-  local prefix = string.sub(queues, 1, -7) .. 'queue:'
+function batch.push(items, result)
+  local queues, prefix = PREFIX .. 'queues', PREFIX .. 'queue:'
   local jobs = {}
   for n, item in ipairs(items) do
     local queue, places, payload = batch.parts(item)
@@ -209,7 +207,7 @@ function batch.push(queues, items, result)
 end
 
 -- Enqueue what waits for an event, once.
-function batch.fire(queues, key, event, more, result)
+function batch.fire(key, event, more, result)
   local facts = redis.call('HMGET', key, event .. '_at', 'on_' .. event)
   if facts[1] then
     return false
@@ -218,7 +216,7 @@ function batch.fire(queues, key, event, more, result)
   if facts[2] then
     table.insert(items, 1, facts[2])
   end
-  batch.push(queues, items, result or 'null')
+  batch.push(items, result or 'null')
   redis.call('HSET', key, event .. '_at', batch.now())
   return true
 end
@@ -248,10 +246,9 @@ function batch.result(key)
 end
 
 -- Announce the end of a batch to those who wait for its result, as that of a tracked job (track.py).
-function batch.announce(queues, key, answer, life)
-  if redis.call('HEXISTS', key, 'answer') == 1 then
-    local id = string.sub(key, #batch.key(queues, '') + 1)
-    local stream = string.sub(queues, 1, -7) .. 'pyworkers:result:' .. id
+function batch.announce(id, answer, life)
+  if redis.call('HEXISTS', batch.key(id), 'answer') == 1 then
+    local stream = PREFIX .. 'pyworkers:result:' .. id
     redis.call('XADD', stream, 'MAXLEN', 1, '*', 'v', answer)
     redis.call('EXPIRE', stream, life)
   end
@@ -259,7 +256,8 @@ end
 
 -- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run;
 -- and its result, if it is done, or true if it is dead and will never be done.
-function batch.state(queues, key)
+function batch.state(id)
+  local key = batch.key(id)
   if redis.call('SCARD', key .. ':members') > 0 then
     return nil
   end
@@ -273,7 +271,7 @@ function batch.state(queues, key)
     -- Redis has evicted a set of members: it is unknown which of them have run.
     return nil
   end
-  batch.fire(queues, key, 'complete')
+  batch.fire(key, 'complete')
   if dead + gone > 0 then
     return 'dead', gone > 0
   elseif failed > 0 then
@@ -281,24 +279,23 @@ function batch.state(queues, key)
   end
   local result, following = batch.result(key), redis.call('LRANGE', key .. ':then', 0, -1)
   if not result or batch.too_large(following, result) then
-    local id = string.sub(key, #batch.key(queues, '') + 1)
-    batch.mourn(queues, id, id, 'too large')
+    batch.mourn(id, id, 'too large')
     return 'dead', true
   end
-  if batch.fire(queues, key, 'success', following, result) then
+  if batch.fire(key, 'success', following, result) then
     redis.call('DEL', key .. ':then')
     redis.call('HSET', key, 'day', 'ended')
     batch.expire(key, batch.LIFE_ENDED)
-    batch.announce(queues, key, '{"state":"done","result":' .. result .. '}', batch.LIFE_ENDED)
+    batch.announce(id, '{"state":"done","result":' .. result .. '}', batch.LIFE_ENDED)
   end
   return 'done', result
 end
 
 -- Count a batch in the one of which it is a member. `told` are those that have been counted for the same end: a batch
 -- that another program has written may be its own member.
-function batch.tell(queues, id, state, result, told)
+function batch.tell(id, state, result, told)
   told = told or {}
-  local parent = not told[id] and redis.call('HGET', batch.key(queues, id), 'parent')
+  local parent = not told[id] and redis.call('HGET', batch.key(id), 'parent')
   if parent then
     told[id] = true
     local space = string.find(parent, ' ', 1, true)
@@ -306,31 +303,31 @@ function batch.tell(queues, id, state, result, told)
     if place == '' and state == 'done' then
       result = ''
     end
-    return batch.count(queues, string.sub(parent, space + 1), { id }, state, place, result, told)
+    return batch.count(string.sub(parent, space + 1), { id }, state, place, result, told)
   end
 end
 
 -- Fire what is due for a batch, and count it in the batch of which it is a member.
-function batch.conclude(queues, id, told)
-  local state, result = batch.state(queues, batch.key(queues, id))
+function batch.conclude(id, told)
+  local state, result = batch.state(id)
   if state then
-    return batch.tell(queues, id, state, result, told)
+    return batch.tell(id, state, result, told)
   end
 end
 
 -- A member has ended and is not done: fire on_death here and in the batches above. `kind` is that of its end.
-function batch.mourn(queues, id, member, kind)
+function batch.mourn(id, member, kind)
   local known = {}
   while id and not known[id] do
     known[id] = true
-    local key = batch.key(queues, id)
+    local key = batch.key(id)
     if redis.call('HEXISTS', key, 'open') == 0 then
       return
     end
-    if batch.fire(queues, key, 'death') then
+    if batch.fire(key, 'death') then
       redis.call('HSET', key, 'reason', kind, 'reason_jid', member)
       local answer = { state = 'dead', error = 'a member is ' .. kind, reason = kind, jid = member }
-      batch.announce(queues, key, cjson.encode(answer), batch.LIFE)
+      batch.announce(id, cjson.encode(answer), batch.LIFE)
     end
     local parent = redis.call('HGET', key, 'parent')
     id = parent and string.sub(parent, string.find(parent, ' ', 1, true) + 1)
@@ -340,17 +337,17 @@ end
 -- A chain ends early: the steps that have not run are skipped, and the members of those that are batches. A hold
 -- stays if it is not that of such a step. Each batch is visited once: one that another program has written may be
 -- its own member.
-function batch.skip(queues, id)
+function batch.skip(id)
   local ids, known = { id }, { [id] = true }
   local place = 1
   while ids[place] do
-    local key = batch.key(queues, ids[place])
+    local key = batch.key(ids[place])
     for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
       if not batch.is_hold(member) then
         redis.call('SREM', key .. ':members', member)
         batch.go(key, member, 'skipped')
         batch.release(key, member)
-        if not known[member] and redis.call('HEXISTS', batch.key(queues, member), 'open') == 1 then
+        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
           known[member] = true
           ids[#ids + 1] = member
         end
@@ -361,18 +358,18 @@ function batch.skip(queues, id)
 end
 
 -- A member has ended and is not done, `for_good` if it will never be: tell it, and stop the chain.
-function batch.stop(queues, id, member, kind, for_good, told)
-  local key = batch.key(queues, id)
-  batch.mourn(queues, id, member, kind)
+function batch.stop(id, member, kind, for_good, told)
+  local key = batch.key(id)
+  batch.mourn(id, member, kind)
   if redis.call('HGET', key, 'kind') == 'chain' then
     if for_good then
-      batch.skip(queues, id)
+      batch.skip(id)
     elseif redis.call('SCARD', key .. ':members') > 0 then
       -- The steps after it wait until it is retried by hand: the batch around the chain does not.
-      return batch.tell(queues, id, 'dead', false, told)
+      return batch.tell(id, 'dead', false, told)
     end
   end
-  return batch.conclude(queues, id, told)
+  return batch.conclude(id, told)
 end
 
 -- Count members: they are 'done', or a single one is 'failed' or 'dead', or one of batch.KINDS, or has a result
@@ -380,8 +377,8 @@ end
 -- 'replaced' is counted out; from a chain, whose next steps wait for it, it is 'deleted'. Each change counts once:
 -- the member leaves a set. Nothing happens for an unknown batch or member: it has expired, was evicted or deleted,
 -- or the member is done.
-function batch.count(queues, id, members, state, place, result, told)
-  local key = batch.key(queues, id)
+function batch.count(id, members, state, place, result, told)
+  local key = batch.key(id)
   local open = batch.touch(key)
   local left = open and batch.leave(key, members) or 0
   if left == 0 then
@@ -412,21 +409,21 @@ function batch.count(queues, id, members, state, place, result, told)
     end
   end
   if state == 'done' or state == 'failed' or ignored then
-    return batch.conclude(queues, id, told)
+    return batch.conclude(id, told)
   end
-  return batch.stop(queues, id, member, state, state ~= 'dead' or result == true, told)
+  return batch.stop(id, member, state, state ~= 'dead' or result == true, told)
 end
 
 -- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
 -- program has written may be its own member.
-function batch.delete(queues, id)
+function batch.delete(id)
   local ids, known = { id }, { [id] = true }
   local place = 1
   while ids[place] do
-    local key = batch.key(queues, ids[place])
+    local key = batch.key(ids[place])
     for n = 2, 4 do
       for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
-        if not known[member] and redis.call('HEXISTS', batch.key(queues, member), 'open') == 1 then
+        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
           known[member] = true
           ids[#ids + 1] = member
         end
@@ -435,7 +432,7 @@ function batch.delete(queues, id)
     for _, part in ipairs(batch.PARTS) do
       redis.call('UNLINK', key .. part)
     end
-    redis.call('ZREM', string.sub(queues, 1, -7) .. 'pyworkers:batches', ids[place])
+    redis.call('ZREM', PREFIX .. 'pyworkers:batches', ids[place])
     place = place + 1
   end
 end

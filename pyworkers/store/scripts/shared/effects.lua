@@ -106,11 +106,11 @@ local function apply_effects(k, a, applies)
     end },
     CountMember = { 2, 5, function(k, a)
       made = made or batches()
-      made.count(KEYS[k + 1], ARGV[a], { ARGV[a + 1] }, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+      made.count(ARGV[a], { ARGV[a + 1] }, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
     end },
     AddMember = { 2, 2, function(k, a)
       made = made or batches()
-      made.add(KEYS[k + 1], ARGV[a], ARGV[a + 1])
+      made.add(ARGV[a], ARGV[a + 1])
     end },
     HoldHead = { 1, 2, function(k, a)
       local now = redis.call('TIME')
@@ -122,8 +122,8 @@ local function apply_effects(k, a, applies)
     end },
   }
   local failed = {}
-  local place = 0
-  while a < #ARGV do
+  local place, last = 0, #ARGV
+  while a < last do
     local keys, args, apply = unpack(effects[ARGV[a + 1]])
     place = place + 1
     if applies(tonumber(ARGV[a])) then

@@ -30,10 +30,16 @@ local function begin_at(slots, name, moment)
   end
 end
 
+-- The time by Redis' clock in seconds, as text with microseconds.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] .. '.' .. string.format('%06d', time[2])
+end
+
 -- Add a note that a job must not run; it expires after `life` seconds.
 local function note(notes, jid, life)
-  local now = redis.call('TIME')
-  redis.call('ZADD', notes, now[1] .. '.' .. string.format('%06d', now[2]), jid)
-  redis.call('ZREMRANGEBYSCORE', notes, '-inf', now[1] - life)
+  local now = clock()
+  redis.call('ZADD', notes, now, jid)
+  redis.call('ZREMRANGEBYSCORE', notes, '-inf', math.floor(now) - life)
   redis.call('EXPIRE', notes, life)
 end

@@ -81,7 +81,7 @@ local function push_jobs(k, a)
   end
 
   local reply, listed, replaced, locked = { 'pushed' }, {}, {}, {}
-  local own = string.sub(KEYS[k], 1, -7) .. 'pyworkers:'
+  local own = PREFIX .. 'pyworkers:'
   for place, job in ipairs(jobs) do
     reply[place + 1] = job.other or 0
     if not job.other and not job.dropped then

@@ -17,7 +17,7 @@ local function call_next(waiting, schedule, queues, now)
     for _, job in ipairs(queue and redis.call('ZRANGEBYSCORE', schedule, score, score) or {}) do
       -- Another job may be due at the same time.
       if not plain or string.find(job, jid, 1, true) then
-        local list = string.sub(queues, 1, -2) .. ':' .. queue
+        local list = PREFIX .. 'queue:' .. queue
         redis.call('ZADD', waiting, now, member)
         if holds(list, 'list') then
           redis.call('SADD', queues, queue)
@@ -31,11 +31,5 @@ local function call_next(waiting, schedule, queues, now)
     end
     redis.call('ZREM', waiting, member)
   end
-end
-
--- The time by Redis' clock in seconds, as text with microseconds.
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] .. '.' .. string.format('%06d', time[2])
 end
 

@@ -1,7 +1,7 @@
 -- Note one page of the jobs whose end is awaited as missing, until they are found; forget those that have ended, and
 -- those for which no program has asked lately. A batch ends by its members.
 --
--- KEYS 1 turn  2 missing  3 awaited  4 queues
+-- KEYS 1 turn  2 missing  3 awaited
 -- ARGV 1 token  2 life of the turn in ms  3 cursor  4 most jobs to look for  5 number of shares  6 share
 --      7 seconds for which an ask counts
 -- Returns { next cursor, number of jobs }, or nothing without the turn.
@@ -9,7 +9,7 @@
 if not sweeping() then
   return nil
 end
-local prefix = string.sub(KEYS[4], 1, -7) .. 'pyworkers:'
+local prefix = PREFIX .. 'pyworkers:'
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', redis.call('TIME')[1] - ARGV[7])
 local page = redis.call('ZSCAN', KEYS[3], ARGV[3], 'COUNT', 1000)
 local noted = note_for(ARGV[4], ARGV[5], ARGV[6])

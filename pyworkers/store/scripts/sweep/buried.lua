@@ -1,7 +1,7 @@
 -- Find the jobs of one page of `dead` of which something still waits for the end: a lock, a batch, a status, the
 -- run of a cron entry, a checkpoint. Another program has moved them there.
 --
--- KEYS 1 turn  2 missing  3 dead  4 queues
+-- KEYS 1 turn  2 missing  3 dead
 -- ARGV 1 token  2 life of the turn in ms  3 cursor, '0' at first
 --      then the texts of which such a job contains one
 -- Returns { next cursor, then score and job in turn }, or nothing without the turn.
@@ -12,9 +12,7 @@ end
 local MOST_JOBS, MOST_BYTES = 1000, 1048576
 local DEFAULT_TRACK_S = 3600
 local batch = batches()
-local queues = KEYS[4]
-local prefix = string.sub(queues, 1, -7)
-local own = prefix .. 'pyworkers:'
+local own = PREFIX .. 'pyworkers:'
 local now = tonumber(batch.now())
 
 local function marked(raw)
@@ -31,7 +29,7 @@ local waits = {
     return type(name) == 'string' and job.unique_until ~= 'expiry' and redis.pcall('GET', own .. 'unique:' .. name) == jid
   end,
   batch = function(id, jid)
-    local key = type(id) == 'string' and batch.key(queues, id)
+    local key = type(id) == 'string' and batch.key(id)
     return key
       and redis.pcall('HEXISTS', key, 'open') == 1
       and (
@@ -60,7 +58,7 @@ local waits = {
     return known and type(facts) == 'table' and not ENDED[facts.state]
   end,
   checkpoint = function(_, jid)
-    return redis.pcall('EXISTS', prefix .. 'it-' .. jid) == 1
+    return redis.pcall('EXISTS', PREFIX .. 'it-' .. jid) == 1
   end,
 }
 

@@ -7,7 +7,7 @@
 if not sweeping() then
   return nil
 end
-local prefix = string.sub(KEYS[3], 1, -6)
+local prefix = PREFIX .. 'pyworkers:'
 local page = redis.call('SSCAN', KEYS[3], ARGV[3], 'COUNT', 1000)
 local noted = note_for(ARGV[4], ARGV[5], ARGV[6])
 local seen, released = 0, {}

@@ -14,7 +14,6 @@ if not sweeping() then
 end
 local SMALL, PER_PAGE, MOST = 1000, 1000, 2000
 local batch = batches()
-local queues = KEYS[3]
 local noted = note_for(ARGV[3], ARGV[4], ARGV[5])
 local number, seen, cursor, large = 0, 0, '0', {}
 
@@ -31,7 +30,7 @@ end
 local function note_all(key, id, open, members)
   for _, member in ipairs(members) do
     local jid = wanted(key, id, open, member)
-    if jid and redis.call('HEXISTS', batch.key(queues, jid), 'open') == 0 then
+    if jid and redis.call('HEXISTS', batch.key(jid), 'open') == 0 then
       seen = seen + 1
       noted('M', jid, id)
     end
@@ -40,11 +39,11 @@ end
 
 -- False for a batch that is skipped, or gone, in the one around it.
 local function counts(id, parent)
-  return not parent or batch.has(batch.key(queues, string.sub(parent, string.find(parent, ' ', 1, true) + 1)), id)
+  return not parent or batch.has(batch.key(string.sub(parent, string.find(parent, ' ', 1, true) + 1)), id)
 end
 
 local function note_batch(id)
-  local key = batch.key(queues, id)
+  local key = batch.key(id)
   local facts = redis.call('HMGET', key, 'open', 'success_at', 'complete_at', 'parent')
   if not facts[1] or facts[2] then
     return
@@ -52,7 +51,7 @@ local function note_batch(id)
   local open = facts[1] ~= '0'
   if not open and not facts[3] and redis.call('SCARD', key .. ':members') == 0 and counts(id, facts[4]) then
     -- The last member was counted by a server with flow 1, for which members that are gone and not done never add up.
-    batch.conclude(queues, id)
+    batch.conclude(id)
   end
   local from, part = string.match(ARGV[6], '^(%d+) (.*)$')
   if from then

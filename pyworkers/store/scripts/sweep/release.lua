@@ -11,8 +11,6 @@ if not sweeping() then
 end
 local END, MOST_BYTES = 100, 8388608
 local batch = batches()
-local queues = KEYS[3]
-local prefix = string.sub(queues, 1, -7)
 
 local ids, bytes = {}, 0
 local function read(raws)
@@ -36,15 +34,15 @@ for n = 5, 8 do
   read_ends(KEYS[n], 'zset', 'ZRANGE', 'ZCARD')
 end
 local lists = {}
-for _, name in ipairs(redis.call('SMEMBERS', queues)) do
-  lists[prefix .. 'queue:' .. name] = true
+for _, name in ipairs(redis.call('SMEMBERS', KEYS[3])) do
+  lists[PREFIX .. 'queue:' .. name] = true
 end
 local owners = redis.call('HGETALL', KEYS[4])
 for n = 1, #owners, 2 do
   local known, names = pcall(cjson.decode, owners[n + 1])
   for _, name in ipairs(known and type(names) == 'table' and names or {}) do
-    lists[prefix .. 'queue:' .. tostring(name)] = true
-    lists[prefix .. 'queue:' .. tostring(name) .. ':' .. owners[n] .. ':inprogress'] = true
+    lists[PREFIX .. 'queue:' .. tostring(name)] = true
+    lists[PREFIX .. 'queue:' .. tostring(name) .. ':' .. owners[n] .. ':inprogress'] = true
   end
 end
 for n = 9, #KEYS do
@@ -61,17 +59,17 @@ strike(ids)
 -- around itself.
 local function is_ahead(id, known)
   known[id] = true
-  local parent = redis.call('HGET', batch.key(queues, id), 'parent')
+  local parent = redis.call('HGET', batch.key(id), 'parent')
   if not parent then
     return false
   end
   parent = string.sub(parent, string.find(parent, ' ', 1, true) + 1)
-  local around = batch.key(queues, parent)
+  local around = batch.key(parent)
   if redis.call('HGET', around, 'kind') == 'chain' then
     local steps, after = {}, {}
     for n = 2, 4 do
       for _, member in ipairs(redis.call('SMEMBERS', around .. batch.PARTS[n])) do
-        local key = batch.key(queues, member)
+        local key = batch.key(member)
         if not batch.is_hold(member) and redis.call('HEXISTS', key, 'open') == 0 then
           steps[#steps + 1] = member
         end
@@ -91,10 +89,10 @@ end
 
 local function count_out(id, member)
   -- A chain whose step is done meanwhile must not end.
-  if not batch.has(batch.key(queues, id), member) or is_ahead(id, {}) then
+  if not batch.has(batch.key(id), member) or is_ahead(id, {}) then
     return 0
   end
-  batch.count(queues, id, { member }, 'missing', -1, '')
+  batch.count(id, { member }, 'missing', -1, '')
   return 1
 end
 
@@ -103,7 +101,7 @@ local LOST = 'no queue and no set has the job, and no server of pyworkers has en
 
 -- Tell those who wait for the end of a tracked job that it is unknown.
 local function give_up(jid)
-  local own = prefix .. 'pyworkers:'
+  local own = PREFIX .. 'pyworkers:'
   if not is_awaited(own, jid) then
     return 0
   end
@@ -123,7 +121,7 @@ for n = 3, #ARGV do
   if value then
     local name, jid = string.match(value, '^%S+ (.*)$'), string.sub(field, 3)
     if string.sub(field, 1, 1) == 'L' then
-      local lock = prefix .. 'pyworkers:' .. name
+      local lock = PREFIX .. 'pyworkers:' .. name
       if redis.pcall('GET', lock) == jid then
         released[1] = released[1] + redis.call('DEL', lock)
       end
