@@ -20,7 +20,6 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
-from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
@@ -28,6 +27,7 @@ from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Losses
 from pyworkers.server.pool.worker import Crew

@@ -16,9 +16,9 @@ from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.outcome import Fate, Outcome, Report, Reports
 from pyworkers.protocol.suspects import MARK, acquitted
-from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.worker.execution import Line
 from pyworkers.worker.runner import SerialRunner

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.effects import PassSlot, Unlock
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
-from pyworkers.server.fetching.outbox import Cuts, Outbox, Portion
+from pyworkers.server.pool.outbox import Cuts, Outbox, Portion
 from tests.helpers.deliveries import delivery
 
 LOST = RedisUnavailableError("the connection is lost", code="UNREACHABLE")

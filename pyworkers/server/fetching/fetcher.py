@@ -30,10 +30,10 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import QueueLimit
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.large import LargeJobs
-from pyworkers.server.fetching.outbox import Cuts, Outbox, Portion
 from pyworkers.server.fetching.source import Adoption, Source, Waits
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.outbox import Cuts, Outbox, Portion
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.fetching.watched import Watched, exchange_watched, watch

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, Fate
-from pyworkers.server.fetching.outbox import Outbox, Portion
 from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.outbox import Outbox, Portion
 
 _NOTHING: Mapping[int, Extract] = {}
 # The order of so many jobs is kept at most; a group has fewer large ones in work.

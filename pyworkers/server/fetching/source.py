@@ -19,10 +19,10 @@ from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.server.fetching.large import LargeJobs
-from pyworkers.server.fetching.outbox import Outbox
 from pyworkers.server.health import Health
 from pyworkers.server.pool.cpus import HeadStart
 from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.fetching.waiter import PATIENCE_S, Waiter
