@@ -16,7 +16,6 @@ from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
@@ -25,8 +24,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
-from pyworkers.server.pool.gates import Asks, Suspects
-from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Losses
@@ -68,9 +66,7 @@ class Shared:
     config: Config
     healths: Callable[[str], Health]
     """The health of a queue."""
-    cancellations: Cancellations
-    suspects: Suspects
-    asks: Asks
+    gates: Gates
     reserved: ReservedCpu
     listeners: Listeners
     rng: random.Random
@@ -90,24 +86,13 @@ class Manager:
         """The queues of the group that are paused."""
         self._group = group
         self._about: dict[str, object] = names_of(group)
-        self._outbox = Outbox(shared.suspects.settled)
+        self._outbox = Outbox(shared.gates.suspects.settled)
         self._in_place = InPlace(self._outbox.settle, group.skip_dead) if group.ordered else None
         settle = self._in_place or self._outbox.settle
         self._endings = Endings(settle, self._outbox.hand_back, losses, shared.listeners.interrupted)
         crew = Crew()
-        self.jobs = JobTable(
-            crew,
-            Scheduling(crew, shared.reserved),
-            self._endings,
-            shared.cancellations,
-            shared.suspects,
-            shared.asks,
-            self._outbox.changed.set,
-            lambda: self.pool.run_suspects(),
-            lambda: self.pool.drain(),
-            self._outbox.note,
-        )
-        self.pool = Pool(group.name, spawner, crew, self.jobs, self._failing)
+        self.jobs = JobTable(crew, self._endings, shared.gates, self._outbox)
+        self.pool = Pool(group.name, spawner, self.jobs, Scheduling(crew, shared.reserved), self._failing)
         config, changed = shared.config, self._outbox.changed.set
         sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher
@@ -123,19 +108,21 @@ class Manager:
         )
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
-        self._task: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._pooling: asyncio.Task[None] | None = None
         self._hurried = False
         self.given_back = 0
         """The number of jobs that a stop has given back."""
 
-    def start(self, paused: Container[str] = ()) -> asyncio.Task[None]:
-        """Start workers and fetch for them. The task ends only by an error or when it is cancelled."""
+    def start(self, paused: Container[str] = ()) -> list[asyncio.Task[None]]:
+        """Start workers and fetch for them. The tasks end only by an error or when they are cancelled."""
         self.pool.resize(self._group.shares, self._group.mode)
         self.paused = self._of_ours(paused)
         self._fetcher.fetch(self.queues - self.paused)
-        self._task = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.name}")
+        self._pooling = asyncio.create_task(self.pool.run(), name=f"pool {self.name}")
+        self._fetching = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.name}")
         self._enter(self._state(), concurrency=self._group.concurrency)
-        return self._task
+        return [self._pooling, self._fetching]
 
     def use(self, group: Group, spawner: Spawner, losses: Losses) -> None:
         """Move to another generation, worker by worker. The group has the same queues."""
@@ -257,12 +244,12 @@ class Manager:
         self._hurried = True
 
     async def _cancel_fetcher(self) -> None:
-        if self._task is not None:
+        if self._fetching is not None:
             # Without the reply, its outcomes would be sent again, and not be counted.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REPLY_S):
                     await self._fetcher.end()
-            await cancel([self._task])
+            await cancel([self._fetching])
         # A job that the blocking move took now would not be given back.
         await self._fetcher.cut_waits()
 
@@ -290,6 +277,8 @@ class Manager:
             self.pool.kill(_GOODBYE_S)
             await until(lambda: self.pool.empty, now() + _KILLED_S)
         self.pool.end()
+        if self._pooling is not None:
+            await cancel([self._pooling])
 
     def follows(self, keys: Keys) -> dict[str, Follow]:
         """The keys of an ordered queue, each with the function that takes its reply."""

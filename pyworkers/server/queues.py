@@ -71,7 +71,8 @@ class Queues:
             else:
                 manager = self.serving[name] = self._make(group, spawner)
                 manager.pool.set_clock(self._clock_offset_s)
-                self._tasks.watch(manager.start(paused))
+                for task in manager.start(paused):
+                    self._tasks.watch(task)
 
     async def _part_with(self, manager: Manager) -> None:
         try:

@@ -30,6 +30,7 @@ from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus import ReservedCpu
+from pyworkers.server.pool.jobs import Gates
 from pyworkers.server.pool.settling import Losses
 from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
@@ -134,9 +135,7 @@ class Workload:
         shared = Shared(
             self._config,
             self.health.of_queue,
-            self.queues.cancellations,
-            self.services.suspects,
-            self.services.asks,
+            Gates(self.queues.cancellations, self.services.suspects, self.services.asks),
             self._reserved,
             Listeners(
                 self.services.settled,

@@ -175,11 +175,10 @@ async def test_a_job_whose_outcome_is_not_read_yet_is_not_missing(tmp_path: Path
         crew.deliver("a"), crew.deliver("b", **{"class": "Meet"})
         # Without the loop, so that the outcome of the first stays in the pipe.
         wait_for(lambda: worker.claims() == [2], message="it has claimed the second job")
-        jobs = crew.jobs
-        jobs.died("was killed by SIGKILL")
-        jobs._look()
+        crew.jobs.died("was killed by SIGKILL")
+        crew.pool.look()
         time.sleep(0.6)
-        jobs._look()
+        crew.pool.look()
         crew.let_go("b")
         await crew.outcomes(2)
         assert [jid for jid, _, _ in runs(crew)] == ["a", "b"]
@@ -260,7 +259,7 @@ async def test_what_stands_in_the_socket_is_given_back_together_and_in_order(tmp
         # Without the loop, so that no look takes place.
         time.sleep(0.06)
         newer = crew.deliver("newer")
-        crew.jobs._look()
+        crew.pool.look()
         # The last one that is given back is popped first.
         assert crew.given_back == [newer, older]
 
@@ -275,7 +274,7 @@ async def test_the_time_in_the_socket_does_not_begin_again_when_other_jobs_are_t
         raw = crew.deliver("j")
         time.sleep(0.06)
         crew.jobs.take_back(lambda _: False)
-        crew.jobs._look()
+        crew.pool.look()
         assert crew.given_back == [raw]
 
 

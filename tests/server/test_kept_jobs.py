@@ -17,12 +17,12 @@ from pyworkers.protocol.limits import Ask, Want
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
+from tests.helpers.deliveries import FakeOutbox
 from tests.helpers.suspects import FakeSuspects
 
 BARE = b'{"class":"Any","args":[],"jid":"j","queue":"q"}'
@@ -53,7 +53,7 @@ class Table:
 
     def __init__(self) -> None:
         self.settled: list[tuple[str, bytes, Report]] = []
-        self.freed = self.alone = 0
+        self.freed = 0
         self.suspects = FakeSuspects()
         self.asks = FakeAsks()
         self.cancellations = Cancellations()
@@ -64,11 +64,8 @@ class Table:
             Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1)),
             lambda _: None,
         )
-        callbacks = self._free, self._run_alone, lambda: None, lambda *_: None
-        scheduling = Scheduling(crew, ReservedCpu((), float))
-        self.jobs = JobTable(
-            crew, scheduling, endings, self.cancellations, self.suspects, self.asks, *callbacks
-        )
+        gates = Gates(self.cancellations, self.suspects, self.asks)
+        self.jobs = JobTable(crew, endings, gates, FakeOutbox(self._free))
 
     def _settle(self, job: Delivery, report: Report) -> None:
         self.settled.append((job.queue, job.raw, report))
@@ -79,8 +76,10 @@ class Table:
     def _free(self) -> None:
         self.freed += 1
 
-    def _run_alone(self) -> None:
-        self.alone += 1
+    @property
+    def alone(self) -> int:
+        """How often a job began to wait for a worker of its own."""
+        return self.jobs.crew.events.qsize()
 
 
 @pytest.fixture

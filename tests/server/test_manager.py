@@ -25,6 +25,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
+from pyworkers.server.pool.jobs import Gates
 from pyworkers.server.pool.settling import Losses
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
@@ -80,9 +81,7 @@ class Bench(RedisBench):
         shared = Shared(
             Config(redis=self.config),
             ServerHealth(time.monotonic, random.Random()).of_queue,
-            Cancellations(),
-            FakeSuspects(),
-            FakeAsks(),
+            Gates(Cancellations(), FakeSuspects(), FakeAsks()),
             ReservedCpu((), float),
             Listeners(
                 lambda _, report: self.counted.append(report),
@@ -117,7 +116,7 @@ async def test_a_hurried_stop_counts_the_outcomes_of_the_exchange_under_way(
     monkeypatch.setattr(manager_module, "_REPLY_S", PATIENCE_S)
     monkeypatch.setattr(manager_module, "_ANSWER_S", PATIENCE_S)
     async with bench.manager(tmp_path, CODE) as manager:
-        fetching = manager.start()
+        _, fetching = manager.start()
         await bench.redis.lpush(bench.keys.queue("q"), json.dumps(job("j", "Any")))
         await async_wait_for((tmp_path / "began").exists, message="the job runs")
         # From now on, only its outcome is exchanged.

@@ -20,7 +20,7 @@ import pytest
 
 from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
 from pyworkers.ipc.frames import Kind, pack_short
-from pyworkers.protocol.effects import DeleteKey, Effect, StoreValue
+from pyworkers.protocol.effects import DeleteKey, StoreValue
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
 from pyworkers.server import proc
 from pyworkers.server.cancellations import Cancellations
@@ -29,12 +29,14 @@ from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Endings, Losses
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
 from pyworkers.server.pool.worker import Crew as Workers
+from pyworkers.server.waiting import cancel
 from tests.helpers.asks import FakeAsks
+from tests.helpers.deliveries import FakeOutbox
 from tests.helpers.launching import launched_warm
 from tests.helpers.processes import children, close_garbage, descriptors, process_alive, state
 from tests.helpers.support import PATIENCE_S, STALL_S, async_wait_for, wait_for
@@ -90,7 +92,6 @@ class Crew:
         self.folder = folder
         self.limits = limits
         self.settled: list[tuple[bytes, Report]] = []
-        self.notes: list[tuple[bytes, tuple[Effect, ...]]] = []
         self.given_back: list[bytes] = []
         self.failing: list[bool] = []
         self.rooms: list[int] = []
@@ -132,22 +133,18 @@ class Crew:
 
     def _build(self, spawner: Spawner, losses: Losses) -> None:
         self.endings = Endings(self._settle, self._hand_back, losses, lambda _: None)
-        self.workers = Workers()
+        self.workers = Workers(self.limits)
+        self.outbox = FakeOutbox(lambda: self.rooms.append(self.jobs.free))
         self.asks = FakeAsks()
         self.jobs = JobTable(
             self.workers,
-            Scheduling(self.workers, ReservedCpu((), float)),
             self.endings,
-            Cancellations(),
-            FakeSuspects(),
-            self.asks,
-            lambda: self.rooms.append(self.jobs.free),
-            lambda: self.pool.run_suspects(),
-            lambda: self.pool.drain(),
-            lambda job, effects: self.notes.append((job.raw, tuple(effects))),
-            self.limits,
+            Gates(Cancellations(), FakeSuspects(), self.asks),
+            self.outbox,
         )
-        self.pool = Pool("q", spawner, self.workers, self.jobs, self.failing.append, self.limits)
+        scheduling = Scheduling(self.workers, ReservedCpu((), float))
+        self.pool = Pool("q", spawner, self.jobs, scheduling, self.failing.append)
+        self.run = asyncio.create_task(self.pool.run())
 
     def deliver(self, jid: str, **fields: Any) -> bytes:
         raw = json.dumps({"class": "Any", "args": [], "jid": jid, "queue": "q", **fields}).encode()
@@ -190,6 +187,7 @@ class Crew:
             spawner.kill()
             spawner.process.wait()
         self.pool.end()
+        await cancel([self.run])
 
 
 @contextlib.asynccontextmanager
@@ -705,9 +703,10 @@ async def test_notes_arrive_before_the_outcome_of_their_job(tmp_path: Path, mode
     async with a_crew(tmp_path, NOTING, mode=mode) as bench:
         raw = bench.deliver("j1")
         await bench.outcomes(1)
-        assert {job for job, _ in bench.notes} == {raw}
-        assert [bench.notes[0][1], bench.notes[-1][1]] == [(DeleteKey("first"),), (DeleteKey("last"),)]
-        large = {effect for _, noted in bench.notes[1:-1] for effect in noted}
+        assert {job for job, _ in bench.outbox.notes} == {raw}
+        [(_, first), *others, (_, last)] = bench.outbox.notes
+        assert (first, last) == ((DeleteKey("first"),), (DeleteKey("last"),))
+        large = {effect for _, noted in others for effect in noted}
         assert large == {StoreValue(name, name.encode() * 300_000, 60) for name in "abc"}
 
 
@@ -729,7 +728,7 @@ async def test_a_note_after_the_end_of_its_job_is_dropped(tmp_path: Path) -> Non
         # Not before: a job that the worker has not taken in time is handed out again, behind the other one.
         second = bench.deliver("j2")
         await bench.outcomes(2)
-        assert bench.notes == [(first, (DeleteKey("j1"),)), (second, (DeleteKey("j2"),))]
+        assert bench.outbox.notes == [(first, (DeleteKey("j1"),)), (second, (DeleteKey("j2"),))]
 
 
 async def test_a_worker_that_writes_an_invalid_note_is_ended(tmp_path: Path) -> None:
@@ -839,7 +838,7 @@ async def test_workers_whose_pid_is_not_known_yet_can_be_killed(tmp_path: Path) 
         await async_wait_for(lambda: not any(map(process_alive, pids)), message="killed unseen")
         await async_wait_for(lambda: len(spawner.held) == 6, message="their ends are told")
         spawner.let_through()
-        assert crew.pool.empty
+        await async_wait_for(lambda: crew.pool.empty, message="their ends are applied")
 
 
 async def test_a_job_runs_although_the_pid_of_its_worker_was_not_reported(tmp_path: Path) -> None:
@@ -861,7 +860,7 @@ async def test_a_job_runs_although_the_pid_of_its_worker_was_not_reported(tmp_pa
         crew.reaper._workers[pid].exited(signal.SIGKILL)
         [(_, report)] = await crew.outcomes(1)
         assert report.outcome.crashed
-        assert not crew.reaper._workers
+        assert pid not in crew.reaper._workers
         spawner.let_through()
         await crew.free(1)
 
@@ -1030,7 +1029,7 @@ async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(tmp_path:
         crew.deliver("j")
         [pid] = await crew.met("long")
         for _ in range(3):
-            crew.jobs._look()
+            crew.pool.look()
             await asyncio.sleep(0.01)
         assert process_alive(pid)
         assert crew.jobs.busy == 1

@@ -18,7 +18,9 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.protocol.effects import Effect, StoreIteration
@@ -27,14 +29,15 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool import settling
-from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
+from pyworkers.server.pool.events import LookDue, Waiting
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import KILL_GRACE_S, Endings
-from pyworkers.server.pool.worker import DEFAULTS, Crew, Limits, Worker
+from pyworkers.server.pool.worker import Crew, Worker
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
@@ -49,39 +52,40 @@ _CLAIMED_S, _LATEST_S = 0.01, 0.5
 _AHEAD_S, _IDLE_S = 0.05, 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What decides whether a job may start, shared by the tables of one server."""
+
+    cancellations: Cancellations
+    suspects: Suspects
+    asks: Asks
+
+
+class Untaken(NamedTuple):
+    """What a look has found: the jobs that were in the socket, and what workers have claimed since.
+
+    ``surplus``: there were more jobs than workers; those handed out before ``limit`` have waited too long.
+    """
+
+    drained: list[Delivery]
+    claimed: Set[int]
+    surplus: bool
+    limit: float
+
+
 class JobTable:
     """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``crew``."""
 
-    def __init__(
-        self,
-        crew: Crew,
-        scheduling: Scheduling,
-        endings: Endings,
-        cancellations: Cancellations,
-        suspects: Suspects,
-        asks: Asks,
-        freed: Callable[[], None],
-        suspected: Callable[[], None],
-        drain: Callable[[], None],
-        note: Callable[[Delivery, Sequence[Effect]], None],
-        limits: Limits = DEFAULTS,
-    ) -> None:
-        """``freed`` is called when there is room for another job, ``suspected`` when one must run alone,
-        ``drain`` to read the outcomes that workers have written, and ``note`` with a job that runs and its
-        effects.
+    def __init__(self, crew: Crew, endings: Endings, gates: Gates, outbox: Outbox) -> None:
+        """It sets ``changed`` of the outbox if there is room for another job.
 
         Raises OSError.
         """
-        self._crew = crew
-        self._scheduling = scheduling
+        self.crew = crew
         self._endings = endings
-        self._cancellations = cancellations
-        self._suspects = suspects
-        self._asks = asks
-        self._freed = freed
-        self._suspected = suspected
-        self._read_outcomes = drain
-        self._note = note
+        self._cancellations, self._suspects, self._asks = gates.cancellations, gates.suspects, gates.asks
+        self._outbox = outbox
+        self._freed = outbox.changed.set
         self._shared = False
         self._closing = False
         self._numbers = itertools.count(1)
@@ -95,9 +99,11 @@ class JobTable:
         self._leaving: set[int] = set()
         """The jobs of workers that take no others: they use none of the room."""
         self._ahead = LookAhead()
-        self._missing = Missing(limits)
+        self._missing = Missing(crew.limits)
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
+        self._unclaimed_seen = False
+        """True if the last look has found jobs that no worker had claimed."""
 
     # For the fetcher
 
@@ -212,7 +218,7 @@ class JobTable:
                 self._endings.left(job)
             return
         self.set_apart(job)
-        self._suspected()
+        self.crew.events.put_nowait(Waiting())
         # It gets a worker of its own, so the room for which it was fetched is still free.
         self._freed()
 
@@ -331,7 +337,7 @@ class JobTable:
             for effect in effects:
                 if isinstance(effect, StoreIteration):
                     job.saved(effect.key)
-            self._note(job, effects)
+            self._outbox.note(job, effects)
 
     def started(self, number: int) -> None:
         """Note the start of a job that a rate has granted, with its end or soon."""
@@ -342,7 +348,7 @@ class JobTable:
 
     def _note_start(self, job: Delivery) -> None:
         if self._offered.get(job.number) is job:
-            self._note(job, job.noted())
+            self._outbox.note(job, job.noted())
 
     def asked(self, number: int, ask: Ask) -> None:
         """Have Redis decide whether a job may start."""
@@ -462,7 +468,7 @@ class JobTable:
 
     def _request(self, jobs: list[Delivery], interrupt: bool) -> list[Delivery]:
         """Ask the workers of these jobs; returns the jobs that none has claimed yet."""
-        loop, claims = asyncio.get_running_loop(), self._crew.claims()
+        loop, claims = asyncio.get_running_loop(), self.crew.claims()
         unclaimed = []
         for job in self.unfinished([job.number for job in jobs]):
             worker = claims.get(job.number)
@@ -490,7 +496,7 @@ class JobTable:
             self._serving.remove(worker)
             self._room -= worker.slots
             # It may take one more job before it knows: then the look notes it.
-            self._note_leaving(self._crew.claims())
+            self._note_leaving(self.crew.claims())
             self._look_later(soon=True)
 
     def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
@@ -514,7 +520,6 @@ class JobTable:
         if self._timer is not None:
             self._timer.cancel()
         self._hand_out.close()
-        self._scheduling.close()
 
     # The look for jobs that no worker takes
 
@@ -529,50 +534,49 @@ class JobTable:
             self._timer.cancel()
         self._soon = soon
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(_AHEAD_S if soon else _IDLE_S, self._look)
+        self._timer = loop.call_later(_AHEAD_S if soon else _IDLE_S, self._look_due)
 
-    def _look(self) -> None:
+    def _look_due(self) -> None:
         self._timer = None
-        many = self._scheduling.look(self._ahead.short, time.monotonic())
-        if self._look_for_untaken() or many:
-            self._look_later(soon=self._missing.any)
+        self.crew.events.put_nowait(LookDue())
 
-    def _look_for_untaken(self) -> bool:
-        """Deal with the jobs that no worker has claimed; False if there are none."""
-        claims = self._crew.claims()
+    def look(self) -> Untaken | None:
+        """Look for jobs that no worker has claimed: if one waits for too long, all are taken from the socket.
+
+        The pool reads the outcomes then, and returns the jobs by ``looked``.
+        """
+        claims = self.crew.claims()
         self._note_leaving(claims)
         waiting = self._unclaimed(claims)
+        self._unclaimed_seen = bool(waiting)
         if not waiting:
             self._missing.forget()
-            return False
+            return None
         surplus = self._surplus > 0
         limit = time.monotonic() - (_AHEAD_S if surplus else _IDLE_S)
         oldest = min(job.handed_at for job in waiting)
-        if oldest <= max(limit, self._missing.died_at):
-            self._find(surplus, limit)
-        return bool(self._offered)
-
-    def _unclaimed(self, claimed: Container[int]) -> list[Delivery]:
-        """The offered jobs that no worker has claimed, without those that have a worker of their own."""
-        return [job for number, job in self._offered.items() if number not in claimed and not job.alone]
-
-    def _find(self, surplus: bool, limit: float) -> None:
-        """Give back the jobs in the socket if all workers are busy, and find those that are not in it."""
+        if oldest > max(limit, self._missing.died_at):
+            return None
         drained = self._drain()
-        # Only now, because workers may have taken some meanwhile. The outcomes last, because a worker writes
-        # that of a job before it claims the next: a job that is missing after this is taken and not claimed.
-        claimed = self._crew.claims().keys()
-        self._read_outcomes()
-        untaken = [*drained, *self._hand_out.take_unsent()]
-        missing = self._unclaimed(claimed | {job.number for job in untaken})
+        # Only now, because workers may have taken some meanwhile.
+        return Untaken(drained, self.crew.claims().keys(), surplus, limit)
+
+    def looked(self, found: Untaken) -> None:
+        """Give back the jobs in the socket if all workers are busy, and find those that are not in it.
+
+        Call this when the outcomes are read, because a worker writes that of a job before it claims the next:
+        a job that is missing after this is taken and not claimed.
+        """
+        untaken = [*found.drained, *self._hand_out.take_unsent()]
+        missing = self._unclaimed(found.claimed | {job.number for job in untaken})
         for job in self._missing.overdue(missing):
             self._drop(job)
             self._vanished(job, self._missing.reason)
         if missing:
             self._missing.end_stalled(self._serving, ask=True)
         # A marked job waits for its worker here: given back, it would only be held once more.
-        late = [job for job in untaken if not (job.errand or job.marked)] if surplus else []
-        if not any(job.handed_at <= limit for job in late):
+        late = [job for job in untaken if not (job.errand or job.marked)] if found.surplus else []
+        if not any(job.handed_at <= found.limit for job in late):
             late = []
         # All of them, because those given back later would come before these.
         for job in late:
@@ -581,8 +585,22 @@ class JobTable:
         if late:
             self._ahead.reset()
             self._endings.untaken(late)
-        elif drained and not surplus:
+        elif found.drained and not found.surplus:
             self._missing.end_stalled(self._serving)
+
+    def look_again(self, many: bool) -> None:
+        """Look again later, if jobs may wait, or if many end."""
+        if many or (self._unclaimed_seen and self._offered):
+            self._look_later(soon=self._missing.any)
+
+    @property
+    def short(self) -> bool:
+        """True if the jobs take less than a millisecond."""
+        return self._ahead.short
+
+    def _unclaimed(self, claimed: Container[int]) -> list[Delivery]:
+        """The offered jobs that no worker has claimed, without those that have a worker of their own."""
+        return [job for number, job in self._offered.items() if number not in claimed and not job.alone]
 
     def _drain(self) -> list[Delivery]:
         """Take every job that no worker has taken out of the socket, oldest first."""

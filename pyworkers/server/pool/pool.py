@@ -12,7 +12,7 @@ import signal
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pyworkers import logs
@@ -22,16 +22,18 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
+from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.events import Closed, Died, Event, LookDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.worker import DEFAULTS, Crew, End, Limits, Seat, Standing, State, Worker
+from pyworkers.server.pool.worker import Seat, Standing, State, Worker
 from pyworkers.server.running import Running, names
 
 log = logs.get_logger()
 
 
 class Pool:
-    """Workers of one group, in ``crew``; ``resize`` and ``use`` set their sizes and generation.
+    """The workers of one group, for ``jobs``; ``resize`` and ``use`` set their sizes and generation.
 
     A size is the number of jobs that one worker runs at once, in the way of the ``mode`` (worker/process.py).
     ``failing`` is called when starts begin to fail, and when they succeed again.
@@ -41,17 +43,16 @@ class Pool:
         self,
         group: str,
         spawner: Spawner,
-        crew: Crew,
         jobs: JobTable,
+        scheduling: Scheduling,
         failing: Callable[[bool], None],
-        limits: Limits = DEFAULTS,
     ) -> None:
         """Raises OSError."""
         self._group = group
-        self._limits = limits
         self._spawner = spawner
-        self._crew = crew
+        self._crew = jobs.crew
         self._jobs = jobs
+        self._scheduling = scheduling
         self._outcomes = OutcomePipe(group, self._receive, lambda: jobs.rest_s)
         self._respawn = Respawn(self._reconcile, failing, self._starts_failed)
         self._numbers = itertools.count(1)
@@ -64,6 +65,32 @@ class Pool:
         """Why the last start failed."""
         self.restarts = 0
         """The number of workers that ended unexpectedly, and were replaced."""
+
+    # The events of the group
+
+    async def run(self) -> None:
+        """Apply the events of the group, one at a time, until cancelled."""
+        while True:
+            self._apply(await self._crew.events.get())
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case LookDue():
+                self.look()
+            case Waiting():
+                self._run_suspects()
+            case Closed(member) if worker := self._crew.get(member):
+                self._closed(worker)
+            case Died(member, status, rss_kb) if worker := self._crew.get(member):
+                self._died(worker, status, rss_kb)
+
+    def look(self) -> None:
+        """Deal with jobs that no worker takes, and choose how the workers wait."""
+        many = self._scheduling.look(self._jobs.short, time.monotonic())
+        if (untaken := self._jobs.look()) is not None:
+            self._outcomes.drain()
+            self._jobs.looked(untaken)
+        self._jobs.look_again(many)
 
     # For the manager
 
@@ -155,6 +182,7 @@ class Pool:
     def end(self) -> None:
         """Close the descriptors, once no worker is left."""
         self._jobs.close()
+        self._scheduling.close()
         self._outcomes.close()
 
     @property
@@ -199,7 +227,7 @@ class Pool:
                 limit_at = worker.limit_at(number)
                 if limit_at is not None:
                     limit_at += offset
-                for job in self.unfinished([number]):
+                for job in self._jobs.unfinished([number]):
                     if not job.errand:
                         started_at = job.handed_at + offset
                         yield Running(job.queue, worker.pid, number, job.raw, started_at, slot, limit_at)
@@ -222,7 +250,7 @@ class Pool:
             if report.retiring or worker in self._alone:
                 self._replace(worker)
         elif kind is Kind.READY:
-            worker.ready(number)
+            self._ready(worker, worker.ready(number))
         elif kind is Kind.NOTE:
             self._note(worker, number, payload)
         elif kind is Kind.STARTED:
@@ -261,30 +289,26 @@ class Pool:
         except struct.error:
             worker.fail("wrote an invalid time limit")
             return
-        for delivery in self.unfinished([number]):
+        for delivery in self._jobs.unfinished([number]):
             worker.limited(delivery, seconds)
 
-    def unfinished(self, claims: Collection[int]) -> list[Delivery]:
-        """The deliveries of these numbers that have no outcome."""
-        return self._jobs.unfinished(claims)
-
-    def drain(self) -> None:
-        """Read the reports that are in the outcome pipe."""
-        self._outcomes.drain()
-
-    def ready(self, worker: Worker, booted: bool) -> None:
+    def _ready(self, worker: Worker, booted: bool) -> None:
         """Note a successful start; a worker that has booted takes jobs."""
         self._respawn.succeeded()
         if booted and not worker.ended and worker not in self._alone:
             self._jobs.admit(worker)
         self._reconcile()
 
-    def ended(self, worker: Worker) -> None:
-        """Count no more on a worker that has ended."""
+    def _closed(self, worker: Worker) -> None:
+        """Count no more on a worker whose presence pipe is closed."""
+        self._outcomes.drain()
         self._jobs.withdraw(worker)
+        worker.expect_report()
 
-    def gone(self, worker: Worker, end: End) -> None:
-        """Replace a worker that has ended, and settle its jobs."""
+    def _died(self, worker: Worker, status: int | None, rss_kb: int) -> None:
+        """Replace a worker that has ended, and settle its jobs. Outcomes in its pipe count."""
+        self._outcomes.drain()
+        end = worker.end(status, rss_kb)
         self._crew.remove(worker)
         self._jobs.withdraw(worker)
         self._outcomes.forget(worker.member)
@@ -297,7 +321,7 @@ class Pool:
         if end.unfinished:
             self._jobs.lost(end.unfinished, settling.died(end.reason, end.rss_kb), beside=end.beside)
         elif suspect is not None:
-            for job in self.unfinished([suspect]):
+            for job in self._jobs.unfinished([suspect]):
                 self._jobs.begin_again(job, end.reason)
         self._jobs.died(end.reason)
         self._reconcile()
@@ -308,7 +332,7 @@ class Pool:
         """Start missing workers and dismiss surplus workers, first the ones with old code."""
         if self._respawn.pending:
             return
-        self.run_suspects()
+        self._run_suspects()
         staying = [w for w in self._crew if w.state is not State.LEAVING and w not in self._alone]
         current = Counter(worker.slots for worker in staying if self._is_current(worker))
         if self._spawner.alive:
@@ -331,7 +355,7 @@ class Pool:
 
     def _start(self, slots: int, jobs: int) -> Worker:
         seat = Seat(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
-        worker = Worker(seat, self._spawner, self, self._limits)
+        worker = Worker(seat, self._spawner, self._crew, self._jobs.offered)
         worker.set_clock(self._clock_offset_s)
         self._crew.add(worker)
         return worker
@@ -349,7 +373,7 @@ class Pool:
             hint="the first one logs the reason, unless it is that of forkserver.lost",
         )
 
-    def run_suspects(self) -> None:
+    def _run_suspects(self) -> None:
         """Start a worker for each suspect, beside the others, and at most as many as those."""
         if self._respawn.pending or not self._spawner.alive:
             return

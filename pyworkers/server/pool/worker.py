@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from pyworkers import logs
 from pyworkers.ipc.control import BOOT_FAILED
@@ -23,10 +22,8 @@ from pyworkers.server.generations.lifeline import Lifeline
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.events import Closed, Died, Event, Events
 from pyworkers.server.pool.settling import KILL_GRACE_S
-
-if TYPE_CHECKING:
-    from pyworkers.server.pool.pool import Pool
 
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
@@ -38,7 +35,25 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Limits:
+    """Time limits, in seconds."""
+
+    overdue_s: float = 30.0
+    """The time for hooks at the start and at the end of a worker, before they are logged as overdue."""
+    unreported_s: float = 1.0
+    """From the end of a worker's pipe to the report of its exit. A fork server reports it in milliseconds,
+    and the master collects orphans every half second. After this time the worker is killed; after the same
+    time again, it counts as ended, without an exit status.
+    """
+    stalled_s: float = 15.0
+    """The time to read a job. A worker that needs longer is suspended, or hangs in clean-up: it is killed."""
+
+
+DEFAULTS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
     """How a worker ended, and its unfinished jobs."""
 
     reason: str
@@ -51,9 +66,12 @@ class End:
 
 
 class Worker:
-    """One forked process of one generation. Only this class sets its public attributes."""
+    """One forked process of one generation. Only this class sets its public attributes.
 
-    def __init__(self, seat: Seat, spawner: Spawner, pool: Pool, limits: Limits) -> None:
+    It reports its end through the events of its ``crew``; ``offered`` are the jobs that it may have taken.
+    """
+
+    def __init__(self, seat: Seat, spawner: Spawner, crew: Crew, offered: Mapping[int, Delivery]) -> None:
         """Request the process from the fork server. Raises OSError if a descriptor cannot be opened."""
         self.spawner = spawner
         self.member, self.slots, self.mode = seat.member, seat.slots, seat.mode
@@ -69,8 +87,9 @@ class Worker:
         self.started_at = time.time()
         self.read_report = spawner.reports.read
         self._group = seat.group
-        self._pool = pool
-        self._limits = limits
+        self._events = crew.events
+        self._offered = offered
+        self._limits = crew.limits
         self._loop = asyncio.get_running_loop()
         self._overruns = Overruns(self, seat.slots)
         self._timeout: asyncio.TimerHandle | None = None
@@ -109,7 +128,7 @@ class Worker:
 
     def unfinished(self) -> list[Delivery]:
         """The jobs that it runs."""
-        return self._pool.unfinished(self.claims())
+        return [self._offered[number] for number in self.claims() if number in self._offered]
 
     def request(self, number: int, interrupt: bool) -> None:
         """Ask the process to end a job: to give it back, or because it is cancelled."""
@@ -217,9 +236,15 @@ class Worker:
         self.exited(None)
 
     def exited(self, status: int | None, rss_kb: int = 0) -> None:
-        """The process has ended; ``status`` as from waitpid, if known. Outcomes in its pipe count."""
+        """The process has ended; ``status`` as from waitpid, if known."""
         self.ended = True
-        self._pool.drain()
+        self._report(Died(self.member, status, rss_kb))
+
+    def _report(self, event: Event) -> None:
+        self._events.put_nowait(event)
+
+    def end(self, status: int | None, rss_kb: int) -> Exit:
+        """Release all that it has, and tell how it ended. Call this when its last outcomes are read."""
         unfinished, leaving = self.unfinished(), self.state is State.LEAVING
         unexpected = bool(unfinished) or not leaving
         reason = settling.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
@@ -230,12 +255,12 @@ class Worker:
         failed_start = not unfinished and not leaving and self.jobs_done == 0
         self.state = self.state.to(State.GONE)
         self._release()
-        self._pool.gone(self, End(reason, rss_kb, unfinished, failed_start, self._beside))
+        return Exit(reason, rss_kb, unfinished, failed_start, self._beside)
 
     # Reports of the process
 
-    def ready(self, pid: int) -> None:
-        """Its start-up hooks have run."""
+    def ready(self, pid: int) -> bool:
+        """Its start-up hooks have run. True if it serves from now on."""
         # Its fork server may have died before it could report the pid.
         self.forked(pid)
         self._started = True
@@ -243,7 +268,7 @@ class Worker:
         if booted:
             self._expect(None, 0)
             self.state = self.state.to(State.SERVING)
-        self._pool.ready(self, booted)
+        return booted
 
     def limited(self, delivery: Delivery, seconds: float) -> None:
         """A job with a time limit has begun."""
@@ -290,8 +315,12 @@ class Worker:
             return  # a job has written into it
         self._loop.remove_reader(self._presence)
         self.ended = True
-        self._pool.drain()
-        self._pool.ended(self)
+        self._report(Closed(self.member))
+
+    def expect_report(self) -> None:
+        """Wait for the report of its end, for a while. Call this once its pipe is closed, and its last
+        outcomes are read: they may have its pid.
+        """
         if self.pid == 0 and not self.spawner.alive:
             # Its fork server never forked it, or its pid is unknown: no report will come.
             self._fault = self._fault or "did not start: its fork server ended"
@@ -444,9 +473,11 @@ class Overruns:
 
 
 class Crew:
-    """The workers by their numbers in the group."""
+    """The workers of one group by their numbers, their time ``limits``, and the events that are reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULTS) -> None:
+        self.limits = limits
+        self.events: Events = asyncio.Queue()
         self._members: dict[int, Worker] = {}
         self.get = self._members.get
         """Returns the worker with a number; None if there is none."""
@@ -541,21 +572,3 @@ class Standing:
     state: str
     started_at: float
     jobs_done: int
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Time limits, in seconds."""
-
-    overdue_s: float = 30.0
-    """The time for hooks at the start and at the end of a worker, before they are logged as overdue."""
-    unreported_s: float = 1.0
-    """From the end of a worker's pipe to the report of its exit. A fork server reports it in milliseconds,
-    and the master collects orphans every half second. After this time the worker is killed; after the same
-    time again, it counts as ended, without an exit status.
-    """
-    stalled_s: float = 15.0
-    """The time to read a job. A worker that needs longer is suspended, or hangs in clean-up: it is killed."""
-
-
-DEFAULTS = Limits()
