@@ -27,7 +27,7 @@ from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Losses
+from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Rules
 from pyworkers.server.pool.worker import Crew
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.fetching.waiter import Waiter
@@ -76,7 +76,7 @@ class Manager:
     """Runs the jobs of one group."""
 
     def __init__(
-        self, group: Group, inprogress: InProgress, spawner: Spawner, losses: Losses, shared: Shared
+        self, group: Group, inprogress: InProgress, spawner: Spawner, rules: Rules, shared: Shared
     ) -> None:
         self.name = group.name
         self.queues = frozenset(group.queues)
@@ -89,7 +89,7 @@ class Manager:
         self._outbox = Outbox(shared.gates.suspects.settled)
         self._in_place = InPlace(self._outbox.settle, group.skip_dead) if group.ordered else None
         settle = self._in_place or self._outbox.settle
-        self._endings = Endings(settle, self._outbox.hand_back, losses, shared.listeners.interrupted)
+        self._endings = Endings(settle, self._outbox.hand_back, rules, shared.listeners.interrupted)
         crew = Crew()
         self.jobs = JobTable(crew, self._endings, shared.gates, self._outbox)
         self.pool = Pool(group.name, spawner, self.jobs, Scheduling(crew, shared.reserved), self._failing)
@@ -124,13 +124,13 @@ class Manager:
         self._enter(self._state(), concurrency=self._group.concurrency)
         return [self._pooling, self._fetching]
 
-    def use(self, group: Group, spawner: Spawner, losses: Losses) -> None:
+    def use(self, group: Group, spawner: Spawner, rules: Rules) -> None:
         """Move to another generation, worker by worker. The group has the same queues."""
         self._about = names_of(group)
         self._fetcher.use(group)
         if self._in_place is not None:
             self._in_place.use(group.skip_dead)
-        self._endings.decide_by(losses)
+        self._endings.decide_by(rules)
         self.pool.use(spawner, group.shares, group.mode)
 
     async def set_paused(self, queues: Container[str]) -> None:

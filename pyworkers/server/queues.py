@@ -20,7 +20,7 @@ from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.settling import Losses
+from pyworkers.server.pool.settling import Rules
 from pyworkers.server.pool.worker import Standing
 from pyworkers.server.running import Running
 from pyworkers.server.waiting import POLL_S, ended, now
@@ -62,12 +62,12 @@ class Queues:
                 self.parting[manager] = self._tasks.start(self._part_with(manager), f"stop {name}")
 
     def apply(
-        self, wanted: Mapping[str, Group], spawner: Spawner, losses: Losses, paused: Container[str]
+        self, wanted: Mapping[str, Group], spawner: Spawner, rules: Rules, paused: Container[str]
     ) -> None:
         """Have managers for exactly these groups, all of this generation, after ``part`` and ``parted``."""
         for name, group in wanted.items():
             if name in self.serving:
-                self.serving[name].use(group, spawner, losses)
+                self.serving[name].use(group, spawner, rules)
             else:
                 manager = self.serving[name] = self._make(group, spawner)
                 manager.pool.set_clock(self._clock_offset_s)

@@ -31,7 +31,7 @@ from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus import ReservedCpu
 from pyworkers.server.pool.jobs import Gates
-from pyworkers.server.pool.settling import Losses
+from pyworkers.server.pool.settling import Rules
 from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import Server, Services
@@ -124,12 +124,12 @@ class Workload:
             log.warning("app.other_redis", message=finding.message, fix=finding.fix)
         self.services.serve(work.queues)
         ordered = self.queues.ordered
-        self.queues.apply(work.groups, spawner, self._losses(), self.services.remote.paused)
+        self.queues.apply(work.groups, spawner, self._rules(), self.services.remote.paused)
         if self.queues.ordered != ordered:
             self.services.follow_queues()
 
-    def _losses(self) -> Losses:
-        return Losses(self.plan.manifest, self._config.retry.max, time.time, self._rng)
+    def _rules(self) -> Rules:
+        return Rules(self.plan.manifest, self._config.retry.max, time.time, self._rng)
 
     def _make_manager(self, group: Group, spawner: Spawner) -> Manager:
         shared = Shared(
@@ -147,7 +147,7 @@ class Workload:
             self._rng,
         )
         inprogress = InProgress(self.store.keys, list(group.queues), self._incarnations.identity())
-        return Manager(group, inprogress, spawner, self._losses(), shared)
+        return Manager(group, inprogress, spawner, self._rules(), shared)
 
     def _parted(self, manager: Manager) -> None:
         self.services.counters.interrupted(manager.given_back)

@@ -19,7 +19,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.jobs import Gates, JobTable
-from pyworkers.server.pool.settling import Endings, Losses
+from pyworkers.server.pool.settling import Endings, Rules
 from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
 from tests.helpers.deliveries import FakeOutbox
@@ -61,7 +61,7 @@ class Table:
         endings = Endings(
             self._settle,
             self._hand_back,
-            Losses(MANIFEST, 25, lambda: 1000.0, random.Random(1)),
+            Rules(MANIFEST, 25, lambda: 1000.0, random.Random(1)),
             lambda _: None,
         )
         gates = Gates(self.cancellations, self.suspects, self.asks)

@@ -26,7 +26,7 @@ from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
 from pyworkers.server.pool.jobs import Gates
-from pyworkers.server.pool.settling import Losses
+from pyworkers.server.pool.settling import Rules
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
 from tests.helpers.asks import FakeAsks
@@ -71,12 +71,12 @@ class Bench(RedisBench):
         try:
             loaded = await spawner.loaded()
             assert isinstance(loaded, Loaded), loaded
-            yield self._manager(spawner, Losses(loaded.manifest, 25, time.time, random.Random()))
+            yield self._manager(spawner, Rules(loaded.manifest, 25, time.time, random.Random()))
         finally:
             spawner.kill()
             spawner.process.wait()
 
-    def _manager(self, spawner: Spawner, losses: Losses) -> Manager:
+    def _manager(self, spawner: Spawner, rules: Rules) -> Manager:
         group = Group("q", {"q": 1}, strict=True, concurrency=1, processes=1, mode="process")
         shared = Shared(
             Config(redis=self.config),
@@ -92,7 +92,7 @@ class Bench(RedisBench):
             ),
             random.Random(),
         )
-        return Manager(group, InProgress(self.keys, ["q"], IDENTITY), spawner, losses, shared)
+        return Manager(group, InProgress(self.keys, ["q"], IDENTITY), spawner, rules, shared)
 
 
 bench = bench_fixture(Bench)

@@ -31,7 +31,7 @@ from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.settling import Endings, Losses
+from pyworkers.server.pool.settling import Endings, Rules
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
 from pyworkers.server.pool.worker import Crew as Workers
 from pyworkers.server.waiting import cancel
@@ -123,16 +123,16 @@ class Crew:
         self.spawners.append(spawner)
         loaded = await spawner.loaded()
         assert isinstance(loaded, Loaded), loaded
-        losses = Losses(loaded.manifest, 25, time.time, random.Random())
+        rules = Rules(loaded.manifest, 25, time.time, random.Random())
         if len(self.spawners) == 1:
-            self._build(spawner, losses)
+            self._build(spawner, rules)
         else:
-            self.endings.decide_by(losses)
+            self.endings.decide_by(rules)
         self.pool.use(spawner, [slots] * concurrency, mode)
         return spawner
 
-    def _build(self, spawner: Spawner, losses: Losses) -> None:
-        self.endings = Endings(self._settle, self._hand_back, losses, lambda _: None)
+    def _build(self, spawner: Spawner, rules: Rules) -> None:
+        self.endings = Endings(self._settle, self._hand_back, rules, lambda _: None)
         self.workers = Workers(self.limits)
         self.outbox = FakeOutbox(lambda: self.rooms.append(self.jobs.free))
         self.asks = FakeAsks()

@@ -19,13 +19,13 @@ from pyworkers.protocol.suspects import MARK, acquitted
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.outbox import Outbox
-from pyworkers.server.pool.settling import Endings, Losses
+from pyworkers.server.pool.settling import Endings, Rules
 from pyworkers.worker.execution import Line
 from pyworkers.worker.runner import SerialRunner
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.deliveries import delivery
 from tests.helpers.owner import Owner
-from tests.unit.test_losses import MANIFEST
+from tests.unit.test_rules import MANIFEST
 
 NOW = 1_795_225_197.5
 SURROGATE = "\ud800"
@@ -131,7 +131,7 @@ async def settle(bench: Bench, outbox: Outbox) -> list[Report]:
 
 def outbox_and_endings() -> tuple[Outbox, Endings]:
     outbox = Outbox(lambda raw, report: report._replace(outcome=acquitted(raw, report.outcome)))
-    manifest = Losses(MANIFEST, 25, lambda: NOW, random.Random(1))
+    manifest = Rules(MANIFEST, 25, lambda: NOW, random.Random(1))
     return outbox, Endings(outbox.settle, outbox.hand_back, manifest, lambda _: None)
 
 
@@ -211,8 +211,8 @@ async def test_an_end_that_fails_is_the_end_of_that_job_alone(
     def fail(*_: Any) -> Any:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(Losses, "outcome", fail)
-    monkeypatch.setattr(Losses, "ended", fail)
+    monkeypatch.setattr(Rules, "outcome", fail)
+    monkeypatch.setattr(Rules, "ended", fail)
     raw = b'{"class":"send","args":[],"jid":"j1","track":60}'
     for end in ("lost", "revoked"):
         await take(bench, [raw])

@@ -11,7 +11,7 @@ from pyworkers.protocol.effects import PassSlot
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.settling import Endings, Losses
+from pyworkers.server.pool.settling import Endings, Rules
 
 MANIFEST = cast(Any, {"queues": {}, "jobs": {}, "hooks": {}})
 SLOT = PassSlot("limit", "member")
@@ -39,7 +39,7 @@ def test_an_end_that_fails_is_that_of_its_job_alone(end: str, failures: int) -> 
             raise ValueError("odd")
         settled.append(report)
 
-    decide = Losses(MANIFEST, 25, lambda: 1e9, random.Random(1))
+    decide = Rules(MANIFEST, 25, lambda: 1e9, random.Random(1))
     job = Delivery(1, "q", b'{"class": "job", "args": [], "jid": "j"}')
     job.at_end = (SLOT,)
     call, fate = ENDS[end]

@@ -15,7 +15,7 @@ from pyworkers.ipc.control import Manifest
 from pyworkers.protocol import cron
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, EXPIRED, REQUEUE, Fate, Outcome
-from pyworkers.server.pool.settling import Losses
+from pyworkers.server.pool.settling import Rules
 from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
@@ -111,10 +111,10 @@ def test_a_job_that_has_started_and_comes_back_does_not_expire(error: BaseExcept
 
 def test_a_job_that_ran_beside_a_killed_one_does_not_expire() -> None:
     manifest: Manifest = {"queues": {}, "groups": {}, "jobs": {}, "handlers": [], "cron": [], "hooks": {}}
-    losses = Losses(manifest, 25, lambda: NOW, random.Random(1))
-    outcome = losses.ended("q", message(expiry=NOW + 1).raw, REQUEUE)
+    rules = Rules(manifest, 25, lambda: NOW, random.Random(1))
+    outcome = rules.ended("q", message(expiry=NOW + 1).raw, REQUEUE)
     assert outcome.fate is Fate.REQUEUE and "expiry" not in json.loads(outcome.payload)
-    assert losses.ended("q", message().raw, REQUEUE) is REQUEUE
+    assert rules.ended("q", message().raw, REQUEUE) is REQUEUE
 
 
 def test_the_declaration_goes_with_each_job() -> None:

@@ -1,7 +1,7 @@
 """Settling: the end of each job of a group, whether it ended, was cancelled, or was lost with its worker.
 
 Runs in the master's event loop. ``Endings`` acts: it passes the outcome on, and logs the jobs that no worker
-could log. ``Losses`` decides on a lost job, and is pure: the retry policy is the worker's, with the options
+could log. ``Rules`` decides on a lost job, and is pure: the retry policy is the worker's, with the options
 of the handler from the manifest. The master has no user code, so it cannot call ``retry_in``.
 """
 
@@ -71,17 +71,17 @@ class Endings:
         self,
         settle: Callable[[Delivery, Report], None],
         hand_back: Callable[[list[Delivery]], None],
-        losses: Losses,
+        rules: Rules,
         count: Callable[[int], None],
     ) -> None:
         self._settle = settle
         self._count = count
         self._hand_back = hand_back
-        self._losses = losses
+        self._rules = rules
 
-    def decide_by(self, losses: Losses) -> None:
+    def decide_by(self, rules: Rules) -> None:
         """Decide on all lost jobs by these declarations, which are from the current generation."""
-        self._losses = losses
+        self._rules = rules
 
     def give_back(self) -> None:
         """Leave requeued jobs in the in-progress list from now on: a stop gives back all of it, in order.
@@ -198,13 +198,13 @@ class Endings:
             return None
         if job.timed_out_s:
             failure = timed_out(job.timed_out_s)
-        outcome, about = self._losses.outcome(job.queue, job.raw, failure)
+        outcome, about = self._rules.outcome(job.queue, job.raw, failure)
         event = "job.timeout" if job.timed_out_s else "job.failed"
         log.error(event, queue=job.queue, outcome=outcome.fate.name.lower(), **about)
-        name = self._losses.handler_name(job.queue, str(about.get("job_class", "")))
+        name = self._rules.handler_name(job.queue, str(about.get("job_class", "")))
         self._settle_unreported(job, Report(outcome, job_class=name))
         # An invalid job goes to ``dead``, but it did not fail, and it has no hooks.
-        if not (outcome.final or (outcome.failed and self._losses.reports)):
+        if not (outcome.final or (outcome.failed and self._rules.reports)):
             return None
         return Loss(job.raw, str(about["jid"]), outcome)
 
@@ -226,7 +226,7 @@ class Endings:
         self._settle_job(job, report._replace(outcome=outcome))
 
     def _with_effects(self, job: Delivery, outcome: Outcome) -> Outcome:
-        outcome = self._losses.ended(job.queue, job.raw, outcome, partial(_left_out, job))
+        outcome = self._rules.ended(job.queue, job.raw, outcome, partial(_left_out, job))
         if job.iteration and ending_of(outcome).final:
             return outcome.with_effects(DeleteIteration(job.iteration))
         return outcome
@@ -247,8 +247,8 @@ def _left_out(job: Delivery, field: str, error: Exception) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """Decides on jobs by the application's manifest."""
+class Rules:
+    """What becomes of a lost job, by the manifest of the application."""
 
     manifest: Manifest
     max_retries: int

@@ -15,7 +15,7 @@ from pyworkers.protocol.outcome import Fate
 from pyworkers.protocol.retry import Failure
 from pyworkers.server import proc
 from pyworkers.server.pool import settling
-from pyworkers.server.pool.settling import Losses
+from pyworkers.server.pool.settling import Rules
 
 NOW = 1_000_000.0
 MANIFEST: Manifest = {
@@ -79,7 +79,7 @@ OVERRUN = settling.timed_out(30)
 
 def decide(queue: str, envelope: object, failure: Failure) -> tuple[Any, dict[str, object]]:
     raw = envelope if isinstance(envelope, bytes) else json.dumps(envelope).encode()
-    return Losses(MANIFEST, 25, lambda: NOW, random.Random(1)).outcome(queue, raw, failure)
+    return Rules(MANIFEST, 25, lambda: NOW, random.Random(1)).outcome(queue, raw, failure)
 
 
 def job(name: str, **fields: object) -> dict[str, object]:
@@ -124,7 +124,7 @@ def test_the_fate_of_a_job_that_ended_with_its_worker(
     [("go", "Any", "go"), ("go", "send", "go"), ("mail", "send", "send"), ("mail", "Unknown", "")],
 )
 def test_the_handler_of_a_lost_job(queue: str, job_class: str, name: str) -> None:
-    found = Losses(MANIFEST, 25, lambda: NOW, random.Random(1)).handler_name(queue, job_class)
+    found = Rules(MANIFEST, 25, lambda: NOW, random.Random(1)).handler_name(queue, job_class)
     assert found == name
 
 
