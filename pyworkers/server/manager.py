@@ -27,7 +27,7 @@ from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.settling import KILL_GRACE_S, Endings, Rules
+from pyworkers.server.pool.settling import KILL_GRACE_S, Rules, Settling
 from pyworkers.server.pool.worker import Crew
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.fetching.waiter import Waiter
@@ -86,12 +86,17 @@ class Manager:
         """The queues of the group that are paused."""
         self._group = group
         self._about: dict[str, object] = names_of(group)
-        self._outbox = Outbox(shared.gates.suspects.settled)
-        self._in_place = InPlace(self._outbox.settle, group.skip_dead) if group.ordered else None
-        settle = self._in_place or self._outbox.settle
-        self._endings = Endings(settle, self._outbox.hand_back, rules, shared.listeners.interrupted)
+        self._outbox = Outbox()
+        self._in_place = InPlace(group.skip_dead) if group.ordered else None
+        self._settling = Settling(
+            self._outbox,
+            rules,
+            shared.listeners.interrupted,
+            shared.gates.suspects.settled,
+            self._in_place.step if self._in_place else None,
+        )
         crew = Crew()
-        self.jobs = JobTable(crew, self._endings, shared.gates, self._outbox)
+        self.jobs = JobTable(crew, self._settling, shared.gates, self._outbox)
         self.pool = Pool(group.name, spawner, self.jobs, Scheduling(crew, shared.reserved), self._failing)
         config, changed = shared.config, self._outbox.changed.set
         sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
@@ -130,7 +135,7 @@ class Manager:
         self._fetcher.use(group)
         if self._in_place is not None:
             self._in_place.use(group.skip_dead)
-        self._endings.decide_by(rules)
+        self._settling.decide_by(rules)
         self.pool.use(spawner, group.shares, group.mode)
 
     async def set_paused(self, queues: Container[str]) -> None:

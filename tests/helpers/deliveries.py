@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.outcome import Report
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.outbox import Outbox
+from pyworkers.server.pool.outbox import UNTAKEN, Outbox
 
 _NUMBERS = itertools.count(1)
 
@@ -19,12 +20,25 @@ def delivery(raw: bytes, queue: str = "q") -> Delivery:
 
 
 class FakeOutbox(Outbox):
-    """Keeps the notes of jobs; ``room`` is called whenever there may be room for another one."""
+    """Passes each report on to ``settle``, and keeps the notes of jobs.
 
-    def __init__(self, room: Callable[[], None]) -> None:
-        super().__init__(lambda _, report: report)
+    ``room`` is called whenever there may be room for another job.
+    """
+
+    def __init__(
+        self, settle: Callable[[Delivery, Report], None], room: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__()
+        self._pass_on = settle
         self.changed = _Bell(room)
         self.notes: list[tuple[bytes, tuple[Effect, ...]]] = []
+
+    def settle(self, job: Delivery, report: Report) -> None:
+        self._pass_on(job, report)
+
+    def hand_back(self, jobs: Sequence[Delivery]) -> None:
+        for job in reversed(jobs):
+            self._pass_on(job, UNTAKEN)
 
     def note(self, job: Delivery, noted: Sequence[Effect]) -> None:
         self.notes.append((job.raw, tuple(noted)))
@@ -38,3 +52,8 @@ class _Bell(asyncio.Event):
     def set(self) -> None:
         super().set()
         self._rung()
+
+
+def unmarked(_job: Delivery, report: Report) -> Report:
+    """The step of jobs that have no mark."""
+    return report

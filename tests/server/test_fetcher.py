@@ -72,7 +72,7 @@ class Bench(RedisBench):
         self.waiters = {queue: Waiter(self.config) for queue in self.queues}
         self.waiter = next(iter(self.waiters.values()))
         self.jobs = self.jobs_of()
-        self.outbox = Outbox(lambda _, report: report)
+        self.outbox = Outbox()
         self.settled: list[Report] = []
         self.lost: list[str] = []
         self.leases: list[tuple[str, float]] = []

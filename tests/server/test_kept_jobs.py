@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,10 +19,10 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.jobs import Gates, JobTable
-from pyworkers.server.pool.settling import Endings, Rules
+from pyworkers.server.pool.settling import Rules, Settling
 from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
-from tests.helpers.deliveries import FakeOutbox
+from tests.helpers.deliveries import FakeOutbox, unmarked
 from tests.helpers.suspects import FakeSuspects
 
 BARE = b'{"class":"Any","args":[],"jid":"j","queue":"q"}'
@@ -58,20 +58,14 @@ class Table:
         self.asks = FakeAsks()
         self.cancellations = Cancellations()
         crew = Crew()
-        endings = Endings(
-            self._settle,
-            self._hand_back,
-            Rules(MANIFEST, 25, lambda: 1000.0, random.Random(1)),
-            lambda _: None,
-        )
+        rules = Rules(MANIFEST, 25, lambda: 1000.0, random.Random(1))
+        outbox = FakeOutbox(self._settle, self._free)
+        settling = Settling(outbox, rules, lambda _: None, unmarked)
         gates = Gates(self.cancellations, self.suspects, self.asks)
-        self.jobs = JobTable(crew, endings, gates, FakeOutbox(self._free))
+        self.jobs = JobTable(crew, settling, gates, outbox)
 
     def _settle(self, job: Delivery, report: Report) -> None:
         self.settled.append((job.queue, job.raw, report))
-
-    def _hand_back(self, jobs: Sequence[Delivery]) -> None:
-        self.settled += [(job.queue, job.raw, Report(REQUEUE)) for job in reversed(jobs)]
 
     def _free(self) -> None:
         self.freed += 1

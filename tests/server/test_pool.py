@@ -31,12 +31,12 @@ from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.jobs import Gates, JobTable
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.settling import Endings, Rules
+from pyworkers.server.pool.settling import Rules, Settling
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
 from pyworkers.server.pool.worker import Crew as Workers
 from pyworkers.server.waiting import cancel
 from tests.helpers.asks import FakeAsks
-from tests.helpers.deliveries import FakeOutbox
+from tests.helpers.deliveries import FakeOutbox, unmarked
 from tests.helpers.launching import launched_warm
 from tests.helpers.processes import children, close_garbage, descriptors, process_alive, state
 from tests.helpers.support import PATIENCE_S, STALL_S, async_wait_for, wait_for
@@ -107,10 +107,6 @@ class Crew:
         else:
             self.settled.append((job.raw, report))
 
-    def _hand_back(self, jobs: list[Delivery]) -> None:
-        for job in reversed(jobs):
-            self._settle(job, Report(REQUEUE))
-
     async def use(
         self, *codes: str, concurrency: int = 1, slots: int = 1, mode: str = "process", **settings: Any
     ) -> Spawner:
@@ -127,18 +123,18 @@ class Crew:
         if len(self.spawners) == 1:
             self._build(spawner, rules)
         else:
-            self.endings.decide_by(rules)
+            self.settling.decide_by(rules)
         self.pool.use(spawner, [slots] * concurrency, mode)
         return spawner
 
     def _build(self, spawner: Spawner, rules: Rules) -> None:
-        self.endings = Endings(self._settle, self._hand_back, rules, lambda _: None)
         self.workers = Workers(self.limits)
-        self.outbox = FakeOutbox(lambda: self.rooms.append(self.jobs.free))
+        self.outbox = FakeOutbox(self._settle, lambda: self.rooms.append(self.jobs.free))
+        self.settling = Settling(self.outbox, rules, lambda _: None, unmarked)
         self.asks = FakeAsks()
         self.jobs = JobTable(
             self.workers,
-            self.endings,
+            self.settling,
             Gates(Cancellations(), FakeSuspects(), self.asks),
             self.outbox,
         )

@@ -89,7 +89,7 @@ class Bench(RedisBench):
         for jobs in (self.jobs, self.others):
             if job in jobs.open:
                 jobs.open.remove(job)
-        return self.suspects.settled(job.raw, report)
+        return self.suspects.settled(job, report)
 
     async def noted(self) -> object:
         """The field of the suspect that the server runs."""

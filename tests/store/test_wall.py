@@ -16,10 +16,9 @@ from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.outcome import Fate, Outcome, Report, Reports
 from pyworkers.protocol.suspects import MARK, acquitted
-from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.outbox import Outbox
-from pyworkers.server.pool.settling import Endings, Rules
+from pyworkers.server.pool.settling import Bystander, Left, Lost, Rules, Settling, died, timed_out
 from pyworkers.worker.execution import Line
 from pyworkers.worker.runner import SerialRunner
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -129,10 +128,13 @@ async def settle(bench: Bench, outbox: Outbox) -> list[Report]:
     return reports
 
 
-def outbox_and_endings() -> tuple[Outbox, Endings]:
-    outbox = Outbox(lambda raw, report: report._replace(outcome=acquitted(raw, report.outcome)))
-    manifest = Rules(MANIFEST, 25, lambda: NOW, random.Random(1))
-    return outbox, Endings(outbox.settle, outbox.hand_back, manifest, lambda _: None)
+def outbox_and_settling() -> tuple[Outbox, Settling]:
+    outbox, rules = Outbox(), Rules(MANIFEST, 25, lambda: NOW, random.Random(1))
+    return outbox, Settling(outbox, rules, lambda _: None, of_marked)
+
+
+def of_marked(job: Delivery, report: Report) -> Report:
+    return report._replace(outcome=acquitted(job.raw, report.outcome)) if job.marked else report
 
 
 @pytest.mark.fault("P9")
@@ -150,41 +152,41 @@ async def test_odd_fields_do_not_change_how_a_worker_ends_a_job(bench: Bench, en
     )
     raws = list(payloads(end))
     await take(bench, raws)
-    outbox, endings = outbox_and_endings()
+    outbox, settling = outbox_and_settling()
     read = Reports(["", *WORKER_ENDS]).read
 
     def run() -> None:
         for number, raw in enumerate(raws, 1):
             report = runner.run(Packet(number, PacketKind.JOB, b"q", raw))
-            endings.ended(Delivery(number, "q", raw), read(report.pack()))
+            settling.ended(Delivery(number, "q", raw), read(report.pack()))
 
     await asyncio.to_thread(run)
     assert len(await settle(bench, outbox)) == len(raws)
 
 
-def _ends(endings: Endings) -> dict[str, Callable[[Delivery], object]]:
+def _ends(settling: Settling) -> dict[str, Callable[[Delivery], object]]:
     def lost(job: Delivery) -> object:
-        loss = endings.lost(job, settling.died("was killed by SIGSEGV", 0))
-        return loss and loss.pack()
+        settling.settle(job, Lost(died("was killed by SIGSEGV", 0)))
+        return job.loss and job.loss.pack()
 
     def overdue(job: Delivery) -> object:
         job.timed_out_s = 5.0
-        return endings.lost(job, settling.timed_out(5))
+        return settling.settle(job, Lost(timed_out(5)))
 
     def revoked(job: Delivery) -> None:
         job.cancel("j")
-        endings.ended(job, Report(Outcome(Fate.RETRY, NOW, b"{}")))
+        settling.ended(job, Report(Outcome(Fate.RETRY, NOW, b"{}")))
 
     def abandoned(job: Delivery) -> object:
         job.cancel("j")
-        return endings.abandoned(job)
+        return settling.settle(job, Left(killed=True))
 
     return {
         "lost": lost,
         "overdue": overdue,
         "recovered": lost,
         "revoked": revoked,
-        "bystander": endings.bystander,
+        "bystander": lambda job: settling.settle(job, Bystander()),
         "abandoned": abandoned,
     }
 
@@ -199,9 +201,9 @@ async def test_odd_fields_do_not_end_the_master_that_settles_a_job(bench: Bench,
         # At its third crash.
         raws += [raw[:-1] + b',"crash_count":2}' for raw in raws]
     await take(bench, raws)
-    outbox, endings = outbox_and_endings()
+    outbox, settling = outbox_and_settling()
     for number, raw in enumerate(raws, 1):
-        _ends(endings)[end](Delivery(number, "q", raw))
+        _ends(settling)[end](Delivery(number, "q", raw))
     assert len(await settle(bench, outbox)) == len(raws)
 
 
@@ -216,8 +218,8 @@ async def test_an_end_that_fails_is_the_end_of_that_job_alone(
     raw = b'{"class":"send","args":[],"jid":"j1","track":60}'
     for end in ("lost", "revoked"):
         await take(bench, [raw])
-        outbox, endings = outbox_and_endings()
-        _ends(endings)[end](Delivery(1, "q", raw))
+        outbox, settling = outbox_and_settling()
+        _ends(settling)[end](Delivery(1, "q", raw))
         [report] = await settle(bench, outbox)
         assert report.outcome.fate is Fate.DEAD
         assert await bench.redis.zrange(bench.keys.dead, 0, -1) == [raw]

@@ -29,7 +29,7 @@ class Redis:
 class Sender:
     def __init__(self) -> None:
         self.redis = Redis()
-        self.outbox = Outbox(lambda _, report: report)
+        self.outbox = Outbox()
         self.cuts = Cuts(self.outbox, cast(Any, None))
 
     async def send(self, *, lost: bool, meanwhile: bytes = b"") -> Portion:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,32 +40,29 @@ _SHORTEST_S = 0.1
 _SLACK_S = 0.01
 
 log = logs.get_logger()
-Settle = Callable[[Delivery, Report], None]
 
 
 class InPlace:
-    """Settles the jobs of an ordered queue: one that is to run again keeps its place, and the queue waits.
-
-    Unless ``skip_dead``, a job that is dead pauses its queue.
+    """A step of the end of a job of an ordered queue: one that is to run again keeps its place, and the queue
+    waits. Unless ``skip_dead``, a job that is dead pauses its queue.
     """
 
-    def __init__(self, settle: Settle, skip_dead: bool) -> None:
-        self._settle = settle
+    def __init__(self, skip_dead: bool) -> None:
         self._skip_dead = skip_dead
 
     def use(self, skip_dead: bool) -> None:
         """Set whether the queue continues after a dead job."""
         self._skip_dead = skip_dead
 
-    def __call__(self, job: Delivery, report: Report) -> None:
-        """Settle one job."""
+    def step(self, job: Delivery, report: Report) -> Report:
+        """The report of a job, with what the order adds to it."""
         outcome, queue = report.outcome, job.queue
         if outcome.fate in (Fate.RETRY, Fate.SNOOZE):
-            report = report._replace(outcome=_in_place(job, outcome))
-        elif outcome.fate is Fate.DEAD and not self._skip_dead:
+            return report._replace(outcome=_in_place(job, outcome))
+        if outcome.fate is Fate.DEAD and not self._skip_dead:
             log.error("queue.stopped", queue=queue, hint=f"see the dead job, then: pyworkers resume {queue}")
-            report = report._replace(outcome=_with(outcome, PauseQueue(queue)))
-        self._settle(job, report)
+            return report._replace(outcome=_with(outcome, PauseQueue(queue)))
+        return report
 
 
 def _in_place(job: Delivery, outcome: Outcome) -> Outcome:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.outcome import Report
+from pyworkers.protocol.outcome import Loss, Report
 from pyworkers.protocol.suspects import MARK
 from pyworkers.store.jobs import Settlement
 
@@ -77,7 +77,9 @@ class Delivery(Settlement):
     starts: tuple[Effect, ...] = ()
     """The effects that note its start, for the rates that have granted it."""
     plain = True
-    """False if its end is more than its outcome: it is cancelled, or has limits."""
+    """False if its end is more than its outcome: it is cancelled, is marked, or has limits."""
+    loss: Loss | None = None
+    """What its hooks get, if it was lost and there are any."""
 
     def __init__(self, number: int, queue: str, raw: bytes) -> None:
         self.number = number
@@ -120,6 +122,14 @@ class Delivery(Settlement):
     def cancel(self, jid: str) -> None:
         """Note that the cancellation of the job, which has this id, is requested."""
         self.cancelled = jid
+        self.plain = False
+
+    def lose(self, loss: Loss) -> None:
+        """Note that the job was lost, and has hooks to call."""
+        self.loss = loss
+
+    def mark(self) -> None:
+        """Note that dead servers had the job: its end also ends that."""
         self.plain = False
 
     def renumber(self, number: int) -> None:

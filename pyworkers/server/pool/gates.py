@@ -90,10 +90,12 @@ class Suspects(Part):
         self._unread.pop(job, None)
         self._waiting.pop(job, None)
 
-    def settled(self, raw: bytes, report: Report) -> Report:
-        """The report of a marked job, which also deletes its entry. The next suspect may start."""
+    def settled(self, job: Delivery, report: Report) -> Report:
+        """The report of a job; of a marked one, it also deletes its entry, and the next suspect may start."""
+        if not job.marked:
+            return report
         self.nudge()
-        return report._replace(outcome=acquitted(raw, report.outcome))
+        return report._replace(outcome=acquitted(job.raw, report.outcome))
 
     # The work
 

@@ -22,13 +22,13 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence, 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pyworkers import logs
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.protocol.effects import Effect, StoreIteration
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
 from pyworkers.server.pool.events import LookDue, Waiting
 from pyworkers.server.pool.gates import Asks, Suspects
@@ -36,9 +36,11 @@ from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
 from pyworkers.server.pool.outbox import Outbox
-from pyworkers.server.pool.settling import KILL_GRACE_S, Endings
+from pyworkers.server.pool.settling import KILL_GRACE_S, Bystander, Cancelled, Left, Lost, Settling, died
 from pyworkers.server.pool.worker import Crew, Worker
+from pyworkers.server.running import names
 
+log = logs.get_logger()
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
 _MAX_TRIES = 3
@@ -61,7 +63,7 @@ class Gates:
     asks: Asks
 
 
-class Untaken(NamedTuple):
+class Seen(NamedTuple):
     """What a look has found: the jobs that were in the socket, and what workers have claimed since.
 
     ``surplus``: there were more jobs than workers; those handed out before ``limit`` have waited too long.
@@ -76,13 +78,13 @@ class Untaken(NamedTuple):
 class JobTable:
     """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``crew``."""
 
-    def __init__(self, crew: Crew, endings: Endings, gates: Gates, outbox: Outbox) -> None:
+    def __init__(self, crew: Crew, settling: Settling, gates: Gates, outbox: Outbox) -> None:
         """It sets ``changed`` of the outbox if there is room for another job.
 
         Raises OSError.
         """
         self.crew = crew
-        self._endings = endings
+        self._settling = settling
         self._cancellations, self._suspects, self._asks = gates.cancellations, gates.suspects, gates.asks
         self._outbox = outbox
         self._freed = outbox.changed.set
@@ -139,8 +141,9 @@ class JobTable:
             job.rate(start)
         if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
             job.cancel(jid)
-            self._endings.cancelled(job)
+            self._settling.settle(job, Cancelled())
         elif job.marked:
+            job.mark()
             self._hold(job)
             self._suspects.add(job, self)
         else:
@@ -152,7 +155,7 @@ class JobTable:
 
     def give_back_held(self, queues: Container[str]) -> None:
         """Give back the jobs of these queues that may not start yet: no job is fetched from them."""
-        self._endings.untaken(self._drop_held(lambda job: job.queue in queues and not job.alone))
+        self._settling.hand_back(self._drop_held(lambda job: job.queue in queues and not job.alone))
 
     # HELD
 
@@ -185,7 +188,7 @@ class JobTable:
 
     def suspend(self, job: Delivery) -> None:
         """Note that a suspect waits for its turn: its worker is free for another job."""
-        self._endings.held(job)
+        log.warning("job.held", queue=job.queue, **names(job.raw, job.queue))
         self.make_room(job)
 
     def condemn(self, job: Delivery, failure: Failure) -> None:
@@ -215,7 +218,7 @@ class JobTable:
             if isinstance(job, Errand):
                 job.dropped()
             else:
-                self._endings.left(job)
+                self._settling.settle(job, Left())
             return
         self.set_apart(job)
         self.crew.events.put_nowait(Waiting())
@@ -328,7 +331,7 @@ class JobTable:
             # Nothing is settled for it, so no exchange comes by itself.
             self._freed()
         else:
-            self._endings.ended(job, report)
+            self._settling.ended(job, report)
 
     def noted(self, number: int, effects: Sequence[Effect]) -> None:
         """Have effects applied while their job runs; one that has ended has none any more."""
@@ -357,9 +360,9 @@ class JobTable:
             return
         self._drop(job)
         if job.cancelled:
-            self._endings.cancelled(job)
+            self._settling.settle(job, Cancelled())
         elif self._closing:
-            self._endings.left(job)
+            self._settling.settle(job, Left())
         else:
             job.renumber(next(self._numbers))
             self._hold(job)
@@ -377,9 +380,9 @@ class JobTable:
             elif job.errand:
                 self._vanished(job, failure.error_message)
             elif at_fault or beside:
-                self._endings.bystander(job)
+                self._settling.settle(job, Bystander())
             else:
-                self._endings.suspected(job)
+                self._settling.suspected(job)
                 self._suspect(job)
 
     def begin_again(self, job: Delivery, reason: str) -> None:
@@ -388,30 +391,29 @@ class JobTable:
         if not job.at_fault and job.tries < _MAX_TRIES:
             self._suspect(job)
         else:
-            self._lost(job, settling.died(reason or "did not begin the job", 0))
+            self._lost(job, died(reason or "did not begin the job", 0))
 
     def _vanished(self, job: Delivery, reason: str) -> None:
         """Hand out again a job that its worker did not begin; ``reason`` is that of the worker's end."""
         if not job.at_fault and job.tries < _MAX_TRIES:
             self._offer(job)
         else:
-            self._lost(job, settling.died(reason or "did not begin the job", 0))
+            self._lost(job, died(reason or "did not begin the job", 0))
 
     def _lost(self, job: Delivery, failure: Failure) -> None:
         if isinstance(job, Errand):
             job.dropped()
             return
-        loss = self._endings.lost(job, failure)
-        if loss is not None:
+        if self._settling.settle(job, Lost(failure)) is not None and job.loss is not None:
             # The hooks run in a worker, because the master has no user code.
-            self._offer(Errand(next(self._numbers), job.queue, loss.pack()))
+            self._offer(Errand(next(self._numbers), job.queue, job.loss.pack()))
 
     def give_back(self) -> None:
         """From now on, leave jobs that are given back to the end of the stop; jobs that wait do not begin."""
-        self._endings.give_back()
+        self._settling.leave()
         self._closing = True
         for job in self.take_back(lambda job: not job.errand):
-            self._endings.left(job)
+            self._settling.settle(job, Left())
 
     def abandon(self) -> None:
         """Drop the jobs whose workers were killed because the server stops, or has lost its lease."""
@@ -420,7 +422,7 @@ class JobTable:
             if isinstance(job, Errand):
                 job.dropped()
             else:
-                self._endings.abandoned(job)
+                self._settling.settle(job, Left(killed=True))
 
     def leave_untaken(self) -> None:
         """Drop the jobs that no worker has taken: they stay in the in-progress list."""
@@ -451,7 +453,7 @@ class JobTable:
     def _cancel(self, jobs: list[Delivery]) -> None:
         # Once is enough: what a worker has taken is never in the socket again if it is cancelled.
         for job in self.take_back(jobs.__contains__):
-            self._endings.cancelled(job)
+            self._settling.settle(job, Cancelled())
         self._ask_to_end(jobs, interrupt=False)
 
     def interrupt(self) -> None:
@@ -540,7 +542,7 @@ class JobTable:
         self._timer = None
         self.crew.events.put_nowait(LookDue())
 
-    def look(self) -> Untaken | None:
+    def look(self) -> Seen | None:
         """Look for jobs that no worker has claimed: if one waits for too long, all are taken from the socket.
 
         The pool reads the outcomes then, and returns the jobs by ``looked``.
@@ -559,9 +561,9 @@ class JobTable:
             return None
         drained = self._drain()
         # Only now, because workers may have taken some meanwhile.
-        return Untaken(drained, self.crew.claims().keys(), surplus, limit)
+        return Seen(drained, self.crew.claims().keys(), surplus, limit)
 
-    def looked(self, found: Untaken) -> None:
+    def looked(self, found: Seen) -> None:
         """Give back the jobs in the socket if all workers are busy, and find those that are not in it.
 
         Call this when the outcomes are read, because a worker writes that of a job before it claims the next:
@@ -584,7 +586,7 @@ class JobTable:
         self._offer_again([job for job in untaken if job.number in self._offered])
         if late:
             self._ahead.reset()
-            self._endings.untaken(late)
+            self._settling.hand_back(late)
         elif found.drained and not found.surplus:
             self._missing.end_stalled(self._serving)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 from pyworkers import logs
@@ -21,7 +21,6 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import DeleteField, Effect, FreeSlot, HoldHead, PassSlot, PauseQueue
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Outcome, Report
-from pyworkers.protocol.suspects import MARK
 from pyworkers.server import running
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
@@ -52,13 +51,9 @@ class Note(Settlement):
 
 
 class Outbox:
-    """The outcomes to send. ``changed`` is set whenever there may be a reason to exchange.
+    """The outcomes to send. ``changed`` is set whenever there may be a reason to exchange."""
 
-    ``marked`` returns the report to send for a marked job.
-    """
-
-    def __init__(self, marked: Callable[[bytes, Report], Report]) -> None:
-        self._marked = marked
+    def __init__(self) -> None:
         self.changed = asyncio.Event()
         self._jobs: list[Delivery] = []
         self._unsendable: list[Delivery] = []
@@ -96,8 +91,6 @@ class Outbox:
             outcome = report.outcome
             together = effects.merge(note.report.outcome.effects, outcome.effects)
             report = report._replace(outcome=replace(outcome, effects=together))
-        if job.raw.endswith(MARK):
-            report = self._marked(job.raw, report)
         if report.outcome.fate is _REQUEUE:
             self._returning += 1
         job.settling(report)

@@ -1,8 +1,12 @@
 """Settling: the end of each job of a group, whether it ended, was cancelled, or was lost with its worker.
 
-Runs in the master's event loop. ``Endings`` acts: it passes the outcome on, and logs the jobs that no worker
-could log. ``Rules`` decides on a lost job, and is pure: the retry policy is the worker's, with the options
-of the handler from the manifest. The master has no user code, so it cannot call ``retry_in``.
+Runs in the master's event loop. ``Settling`` acts: it makes the report of a job that no worker reports, logs
+it, and adds what each step of an end adds. ``Rules`` decides on a lost job, and is pure: the retry policy is
+the worker's, with the options of the handler from the manifest. The master has no user code, so it cannot
+call ``retry_in``.
+
+    report of a worker ───────────────────────────────► steps: limits, an ordered queue, marks ──► outbox
+    cause ──► report ──► steps: flow, checkpoints ──┘
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
+from functools import partial
+from typing import ClassVar, TypeAlias
 
 from pyworkers import logs
 from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
@@ -28,216 +32,251 @@ from pyworkers.protocol.outcome import BURIED, CANCELLED, REQUEUE, Fate, Loss, O
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.server import running
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.outbox import Outbox
 
 KILL_GRACE_S = 2.0
 """Seconds between the request to end and the kill, in which a job can clean up."""
 
 log = logs.get_logger()
-P = ParamSpec("P")
-R = TypeVar("R")
+Step: TypeAlias = Callable[[Delivery, Report], Report]
+"""What an end adds to the report of its job."""
 
 
-End: TypeAlias = "Callable[Concatenate[Endings, Delivery, P], R]"
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Its cancellation was requested, and it did not end by itself; ``killed``: it had begun."""
+
+    killed: bool = False
+    instead: ClassVar[Outcome] = BURIED
 
 
-def _of_one_job(instead: Outcome) -> Callable[[End[P, R]], Callable[..., R | None]]:
-    """One guard around the end of one job: an error in it ends that job alone, by the outcome ``instead``.
+@dataclass(frozen=True, slots=True)
+class Left:
+    """It is given back with its in-progress list, by this server or by a peer; ``killed``: it had begun."""
 
-    The bytes of a job are a producer's. Whatever they contain, the server goes on.
-    """
-
-    def guard(end: End[P, R]) -> Callable[..., R | None]:
-        @wraps(end)
-        def guarded(self: Endings, job: Delivery, /, *args: P.args, **about: P.kwargs) -> R | None:
-            try:
-                return end(self, job, *args, **about)
-            except Exception:
-                self.failed(job, instead)
-                return None
-
-        return guarded
-
-    return guard
+    killed: bool = False
+    instead: ClassVar[Outcome] = REQUEUE
 
 
-class Endings:
-    """Settles the jobs of one group: calls ``settle`` with a job and its report.
+@dataclass(frozen=True, slots=True)
+class Untaken:
+    """No worker has taken it."""
 
-    ``hand_back`` is called with jobs that no worker has taken, the oldest first, and ``count`` with the
-    number of jobs that run again because their process has ended.
+    instead: ClassVar[Outcome] = REQUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class Bystander:
+    """Its process has ended because of another job. It does not count as an attempt."""
+
+    instead: ClassVar[Outcome] = REQUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Its process has ended because of it, or its servers have."""
+
+    failure: Failure
+    instead: ClassVar[Outcome] = BURIED
+
+
+Cause: TypeAlias = Cancelled | Left | Untaken | Bystander | Lost
+"""Why a job ends without a report of its worker; ``instead`` is its outcome if settling it fails."""
+
+
+class Settling:
+    """Settles the jobs of one group into its ``outbox``.
+
+    ``marked`` is the step of jobs with a mark (suspects.py), ``in_place`` that of an ordered queue. ``count``
+    is called with the number of jobs that run again because their process has ended.
     """
 
     def __init__(
         self,
-        settle: Callable[[Delivery, Report], None],
-        hand_back: Callable[[list[Delivery]], None],
+        outbox: Outbox,
         rules: Rules,
         count: Callable[[int], None],
+        marked: Step,
+        in_place: Step | None = None,
     ) -> None:
-        self._settle = settle
-        self._count = count
-        self._hand_back = hand_back
+        self._outbox = outbox
         self._rules = rules
+        self._count = count
+        self._leaving = False
+        self.unreported: tuple[Step, ...] = (self._add_flow, _drop_checkpoint)
+        """The steps of a job whose worker has not computed the effects of its end; then come ``steps``."""
+        self.steps: tuple[Step, ...] = (_free_limits, *((in_place,) if in_place else ()), marked)
+        """The steps of every job."""
+        self._direct = in_place is None
+        """True if no step changes the report of a plain job."""
 
     def decide_by(self, rules: Rules) -> None:
-        """Decide on all lost jobs by these declarations, which are from the current generation."""
+        """Decide on all lost jobs by these rules, which are from the current generation."""
         self._rules = rules
 
-    def give_back(self) -> None:
+    def leave(self) -> None:
         """Leave requeued jobs in the in-progress list from now on: a stop gives back all of it, in order.
 
         Those with effects or with another payload are settled, because the list gives them back without.
         """
-        settle = self._settle
-
-        def leave(job: Delivery, report: Report) -> None:
-            outcome = report.outcome
-            if outcome.fate is not Fate.REQUEUE or outcome.effects or outcome.payload:
-                settle(job, report)
-            else:
-                job.settled()
-
-        def leave_all(jobs: list[Delivery]) -> None:
-            for job in jobs:
-                job.settled()
-
-        self._settle = leave
-        self._hand_back = leave_all
-        # The stop counts what it gives back.
-        self._count = lambda _jobs: None
-
-    def interrupted(self, job: Delivery, **about: object) -> None:
-        """Log a job that is given back; its worker does not log it."""
-        log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
-
-    @_of_one_job(REQUEUE)
-    def left(self, job: Delivery, /, **about: object) -> None:
-        """Log a job that is given back with its list; one that may hold slots is given back now."""
-        self.interrupted(job, **about)
-        if job.at_end:
-            self._free(job)
-        else:
-            job.settled()
-
-    @_of_one_job(REQUEUE)
-    def _free(self, job: Delivery) -> None:
-        """Give back a job that may hold slots or has started, and free them."""
-        self._settle_job(job, Report(REQUEUE))
-
-    def untaken(self, jobs: list[Delivery]) -> None:
-        """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
-        self._hand_back([job for job in jobs if not job.at_end])
-        for job in reversed(jobs):
-            if job.at_end:
-                self._free(job)
-
-    def suspected(self, job: Delivery) -> None:
-        """Log a job that is to run alone, because its process died and it was one of several in it."""
-        log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
-        self._count(1)
-
-    @_of_one_job(REQUEUE)
-    def bystander(self, job: Delivery) -> None:
-        """Give back a job whose process ended because of another job. It does not count as an attempt."""
-        self.interrupted(job, killed=True)
-        self._count(1)
-        self._settle_unreported(job, Report(REQUEUE))
-
-    def held(self, job: Delivery) -> None:
-        """Log a job that waits for its turn, because several servers died while they had it."""
-        log.warning("job.held", queue=job.queue, **running.names(job.raw, job.queue))
-
-    @_of_one_job(REQUEUE)
-    def abandoned(self, job: Delivery) -> None:
-        """Log a job whose worker was killed because the server stops, or has lost its lease.
-
-        A job for which a cancellation was requested counts as cancelled.
-        """
-        if job.cancelled:
-            self.cancelled(job, killed=True)
-        else:
-            self.left(job, killed=True)
-
-    @_of_one_job(BURIED)
-    def cancelled(self, job: Delivery, /, **about: object) -> None:
-        """Settle a cancelled job that its worker does not report."""
-        self._log_cancelled(job, **about)
-        self._settle_unreported(job, Report(CANCELLED, cancelled=job.cancelled))
-
-    def _log_cancelled(self, job: Delivery, **about: object) -> None:
-        named = {**running.names(job.raw, job.queue), "jid": job.cancelled}
-        log.info("job.cancelled", queue=job.queue, **named, **about)
+        self._leaving, self._direct = True, False
 
     def ended(self, job: Delivery, report: Report) -> None:
         """Settle a job that ran to its end.
 
         If its cancellation was requested and it is not done, it counts as cancelled, and is not retried.
         """
-        # The guard of the others, without a call: this is the end of nearly all jobs.
         try:
-            if job.plain:
-                self._settle(job, report)
+            if job.plain and self._direct:
+                self._outbox.settle(job, report)
             else:
-                self._settle_job(job, self._instead(job, report) if job.cancelled else report)
+                self._pass_on(job, self._instead(job, report) if job.cancelled else report)
         except Exception:
-            self.failed(job, BURIED)
+            self._failed(job, BURIED)
 
-    def _instead(self, job: Delivery, report: Report) -> Report:
-        """The report of a job whose cancellation was requested."""
-        outcome = report.outcome
-        if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
-            self._log_cancelled(job, instead_of=outcome.fate.name.lower())
-            outcome = self._with_effects(job, CANCELLED)
-        return report._replace(outcome=outcome, cancelled=job.cancelled)
+    def settle(self, job: Delivery, cause: Cause) -> Report | None:
+        """Settle a job that its worker does not report. Returns its report; None if it has none.
 
-    @_of_one_job(BURIED)
-    def lost(self, job: Delivery, failure: Failure) -> Loss | None:
-        """Settle a job that was lost with its worker. Returns its loss if it has hooks to call."""
-        if job.cancelled:
-            self.cancelled(job, killed=True)
+        The bytes of a job are a producer's. Whatever they contain, an error ends that job alone.
+        """
+        if job.cancelled and isinstance(cause, Left | Lost):
+            cause = Cancelled(killed=True)
+        try:
+            report = self._decide(job, cause)
+            if report is None:
+                job.settled()
+            else:
+                self._pass_on(job, report)
+            return report
+        except Exception:
+            self._failed(job, cause.instead)
             return None
+
+    def hand_back(self, jobs: list[Delivery]) -> None:
+        """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
+        plain = [job for job in jobs if not job.at_end]
+        if self._leaving:
+            for job in plain:
+                job.settled()
+        else:
+            self._outbox.hand_back(plain)
+        for job in reversed(jobs):
+            if job.at_end:
+                self.settle(job, Untaken())
+
+    def suspected(self, job: Delivery) -> None:
+        """Log a job that is to run alone, because its process died and it was one of several in it."""
+        log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
+        self._interrupted()
+
+    def _interrupted(self) -> None:
+        # A stop counts what it gives back.
+        if not self._leaving:
+            self._count(1)
+
+    # The report of each cause
+
+    def _decide(self, job: Delivery, cause: Cause) -> Report | None:
+        """The report of a job; None if it stays in the in-progress list."""
+        match cause:
+            case Lost(failure):
+                return self._add_all(job, self._lost(job, failure))
+            case Cancelled(killed):
+                _log_cancelled(job, **_killed(killed))
+                return self._add_all(job, Report(CANCELLED, cancelled=job.cancelled))
+            case Bystander():
+                log_interrupted(job, killed=True)
+                self._interrupted()
+                return self._add_all(job, Report(REQUEUE))
+            case Left(killed):
+                log_interrupted(job, **_killed(killed))
+                return Report(REQUEUE) if job.at_end else None
+            case Untaken():
+                return Report(REQUEUE)
+
+    def _lost(self, job: Delivery, failure: Failure) -> Report:
         if job.timed_out_s:
             failure = timed_out(job.timed_out_s)
         outcome, about = self._rules.outcome(job.queue, job.raw, failure)
         event = "job.timeout" if job.timed_out_s else "job.failed"
         log.error(event, queue=job.queue, outcome=outcome.fate.name.lower(), **about)
-        name = self._rules.handler_name(job.queue, str(about.get("job_class", "")))
-        self._settle_unreported(job, Report(outcome, job_class=name))
         # An invalid job goes to ``dead``, but it did not fail, and it has no hooks.
-        if not (outcome.final or (outcome.failed and self._rules.reports)):
-            return None
-        return Loss(job.raw, str(about["jid"]), outcome)
+        if outcome.final or (outcome.failed and self._rules.reports):
+            job.lose(Loss(job.raw, str(about["jid"]), outcome))
+        return Report(outcome, job_class=self._rules.handler_name(job.queue, str(about.get("job_class", ""))))
 
-    def failed(self, job: Delivery, instead: Outcome) -> None:
+    def _instead(self, job: Delivery, report: Report) -> Report:
+        """The report of a job whose cancellation was requested."""
+        outcome = report.outcome
+        if outcome.fate not in (Fate.DONE, Fate.CANCELLED):
+            _log_cancelled(job, instead_of=outcome.fate.name.lower())
+            report = self._add_all(job, report._replace(outcome=CANCELLED))
+        return report._replace(cancelled=job.cancelled)
+
+    def _failed(self, job: Delivery, instead: Outcome) -> None:
         """Settle a job whose own end has failed, as it is stored; called while that error is handled.
 
         If this fails as well, the job stays in its in-progress list, where this server finds it again.
         """
         log.exception("job.unsettled", queue=job.queue, fate=instead.fate.name.lower())
         try:
-            self._settle_job(job, Report(instead, cancelled=job.cancelled))
+            self._pass_on(job, Report(instead, cancelled=job.cancelled))
         except Exception:
             job.settled()
             log.exception("job.unsettled", queue=job.queue, fate="none")
 
-    def _settle_unreported(self, job: Delivery, report: Report) -> None:
-        """Settle a job whose worker has not computed the effects of its end."""
-        outcome = self._with_effects(job, report.outcome)
-        self._settle_job(job, report._replace(outcome=outcome))
+    # The steps
 
-    def _with_effects(self, job: Delivery, outcome: Outcome) -> Outcome:
-        outcome = self._rules.ended(job.queue, job.raw, outcome, partial(_left_out, job))
-        if job.iteration and ending_of(outcome).final:
-            return outcome.with_effects(DeleteIteration(job.iteration))
-        return outcome
+    def _pass_on(self, job: Delivery, report: Report) -> None:
+        """Take the steps of every job, and add it to the outbox."""
+        outcome = report.outcome
+        bare = not (outcome.effects or outcome.payload or job.at_end)
+        if self._leaving and outcome.fate is Fate.REQUEUE and bare:
+            job.settled()
+            return
+        for step in self.steps:
+            report = step(job, report)
+        self._outbox.settle(job, report)
 
-    def _settle_job(self, job: Delivery, report: Report) -> None:
-        """Settle a job, with the effects of its limits."""
-        if job.at_end:
-            # Not ``with_effects``: the job's own effects may have reached the limit.
-            outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
-            report = report._replace(outcome=outcome)
-        self._settle(job, report)
+    def _add_all(self, job: Delivery, report: Report) -> Report:
+        for step in self.unreported:
+            report = step(job, report)
+        return report
+
+    def _add_flow(self, job: Delivery, report: Report) -> Report:
+        """Add the effects that the fields of the envelope ask for: those of batches, chains and so on."""
+        outcome = self._rules.ended(job.queue, job.raw, report.outcome, partial(_left_out, job))
+        return report._replace(outcome=outcome)
+
+
+def _drop_checkpoint(job: Delivery, report: Report) -> Report:
+    """Delete the checkpoint of a job that does not run again."""
+    if job.iteration and ending_of(report.outcome).final:
+        return report._replace(outcome=report.outcome.with_effects(DeleteIteration(job.iteration)))
+    return report
+
+
+def _free_limits(job: Delivery, report: Report) -> Report:
+    """Add the effects of the limits."""
+    if not job.at_end:
+        return report
+    # Not ``with_effects``: the job's own effects may have reached the limit.
+    outcome = replace(report.outcome, effects=(*report.outcome.effects, *job.at_end))
+    return report._replace(outcome=outcome)
+
+
+def log_interrupted(job: Delivery, **about: object) -> None:
+    """Log a job that is given back; its worker does not log it."""
+    log.warning("job.interrupted", queue=job.queue, **running.names(job.raw, job.queue), **about)
+
+
+def _log_cancelled(job: Delivery, **about: object) -> None:
+    named = {**running.names(job.raw, job.queue), "jid": job.cancelled}
+    log.info("job.cancelled", queue=job.queue, **named, **about)
+
+
+def _killed(killed: bool) -> dict[str, object]:
+    return {"killed": True} if killed else {}
 
 
 def _left_out(job: Delivery, field: str, error: Exception) -> None:
