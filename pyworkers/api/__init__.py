@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
     from pyworkers.api.problems import Problem, Severity
     from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
-    from pyworkers.api.queue import Queue, QueuedJob
+    from pyworkers.api.queue import Queue, QueuedJob, QueueHead, QueueStats
     from pyworkers.api.record import JobRecord
     from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
     from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
-    from pyworkers.api.stats import Day, QueueHead, QueueStats, Stats
+    from pyworkers.api.stats import Day, Stats
     from pyworkers.protocol.flow.runs import CronRun
     from pyworkers.protocol.limits import LimitStats
     from pyworkers.store.cancel import Cancelled
@@ -153,11 +153,11 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
                 "read_process",
                 "read_processes",
             ),
-            "pyworkers.api.queue": ("Queue", "QueuedJob"),
+            "pyworkers.api.queue": ("Queue", "QueueHead", "QueueStats", "QueuedJob"),
             "pyworkers.api.record": ("JobRecord",),
             "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_works"),
             "pyworkers.api.sets": ("DeadSet", "JobSet", "RetrySet", "ScheduledSet", "SortedEntry"),
-            "pyworkers.api.stats": ("Day", "QueueHead", "QueueStats", "Stats"),
+            "pyworkers.api.stats": ("Day", "Stats"),
             "pyworkers.protocol.flow.runs": ("CronRun",),
             "pyworkers.protocol.limits": ("LimitStats",),
             "pyworkers.store.cancel": ("Cancelled",),

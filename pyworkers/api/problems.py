@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from pyworkers.api.queue import QueueHead, QueueStats
 from pyworkers.api.record import valid
-from pyworkers.api.stats import QueueHead, QueueStats, Stats, read_stats
+from pyworkers.api.stats import Stats, read_stats
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps

@@ -1,19 +1,25 @@
-"""Queue: the waiting jobs of one queue."""
+"""Queue: the waiting jobs of one queue; QueueStats: its numbers at one time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakSet
 
-from pyworkers.api.record import JobRecord
+from pyworkers.api.record import JobRecord, valid
 from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import is_plain_id
-from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
+from pyworkers.store.calls import Steps
+from pyworkers.store.flow.ordered import HeldHead
 from pyworkers.store.queues import Entries, Waiting, Withdrawal
 from pyworkers.store.sets import PAGE
+from pyworkers.store.stats import QueueView, one_queue
 
 
 class QueuedJob(JobRecord):
@@ -153,3 +159,135 @@ class Queue:
 
 def _age(job: JobRecord, now: float) -> float:
     return 0.0 if job.enqueued_at is None else max(0.0, now - job.enqueued_at)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """A failed job at the head of an ordered queue: the others wait until it is done or dead.
+
+    ``jid``, ``job_class`` and ``error_class`` are empty for a job above 64 KiB, which is not read.
+    """
+
+    jid: str
+    job_class: str
+    error_class: str
+    misfit: bool
+    """True if it does not fit the active server: its class or a parameter is of another release."""
+    since: float | None
+    """Its first failure in epoch seconds; None if it is unknown, or if the job waits for another reason."""
+    retry_at: float
+    """When it runs again, in epoch seconds."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The job for JSON."""
+        return {
+            "jid": valid(self.jid),
+            "class": valid(self.job_class),
+            "error_class": valid(self.error_class),
+            "misfit": self.misfit,
+            "since": self.since,
+            "retry_at": self.retry_at,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue at one time; ``size`` jobs wait, and the next one was enqueued at ``next_enqueued_at`` (epoch
+    seconds).
+
+    ``in_progress`` counts the jobs in the in-progress lists of servers, ``in_progress_by`` those of each
+    server: of pyworkers, and of Go programs if reported or searched for; Sidekiq has no in-progress lists. A
+    queue is ``served`` if a server with a heartbeat or a lease takes jobs from it.
+    """
+
+    name: str
+    size: int
+    in_progress: int
+    next_enqueued_at: float | None
+    paused: bool
+    served: bool
+    in_progress_by: Mapping[str, int] = field(default_factory=dict)
+    active: str = ""
+    """The identity of the server that runs the jobs of an ordered queue; empty for any other queue."""
+    rate_per_min: float | None = None
+    """The jobs a minute that ran, failed ones included, over the last full minute and the current one.
+
+    None if no server of pyworkers serves the queue: others do not count by queue.
+    """
+    failed_per_min: float | None = None
+    """Those of them that failed."""
+    head: QueueHead | None = None
+    """The failed job at the head of an ordered queue, for which the others wait; else None."""
+
+    def latency_s(self, now: float) -> float:
+        """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
+        return 0.0 if self.next_enqueued_at is None else max(0.0, now - self.next_enqueued_at)
+
+    def as_dict(self, now: float | None = None) -> dict[str, Any]:
+        """The queue for JSON, with its latency at ``now`` (epoch seconds)."""
+        return {
+            "name": valid(self.name),
+            "size": self.size,
+            "latency_s": round(self.latency_s(time.time() if now is None else now), 3),
+            "rate_per_min": _rounded(self.rate_per_min),
+            "failed_per_min": _rounded(self.failed_per_min),
+            "in_progress": self.in_progress,
+            "in_progress_by": {valid(owner): jobs for owner, jobs in self.in_progress_by.items()},
+            "paused": self.paused,
+            "served": self.served,
+            **({"active": valid(self.active)} if self.active else {}),
+            **({"head": self.head.as_dict()} if self.head else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OneQueue:
+    """A queue by itself, and how many ``servers`` take jobs from it.
+
+    ``now`` is the time by Redis' clock, in epoch seconds.
+    """
+
+    queue: QueueStats
+    servers: int
+    now: float
+
+
+def read_queue(keys: Keys, name: str) -> Steps[OneQueue]:
+    """Read one queue, in a time that does not grow with the number of queues. An unknown one is empty."""
+    seen = yield from one_queue(keys, name)
+    return OneQueue(stats_of(seen.queue), seen.servers, seen.now)
+
+
+def stats_of(view: QueueView) -> QueueStats:
+    """The queue as people see it."""
+    return QueueStats(
+        view.name,
+        view.size,
+        view.in_progress,
+        view.next_enqueued_at,
+        view.paused,
+        view.served,
+        view.in_progress_by,
+        view.active,
+        view.rate_per_min,
+        view.failed_per_min,
+        None if view.head is None else _head(view.head),
+    )
+
+
+def _head(held: HeldHead) -> QueueHead:
+    job = JobRecord(held.raw)
+    misfit_at = timestamps.read(job.data.get("misfit_at"))
+    failed_at = timestamps.read(job.data.get("failed_at"))
+    return QueueHead(
+        job.jid,
+        job.job_class,
+        job.error_class,
+        misfit_at is not None,
+        failed_at if misfit_at is None else misfit_at,
+        held.until,
+    )
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 1)
