@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pyworkers.api.schemas import Schema
 from pyworkers.version import __version__
 from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Change, Resource
-from pyworkers.web.json.schemas import DONE, ERROR, Schema
+from pyworkers.web.json.schemas import DONE, ERROR
 
 _ABOUT = (
     "What the dashboard shows and does, for programs. Times are epoch seconds. A name in an address is "

@@ -7,9 +7,10 @@ from typing import Any
 
 from pyworkers.api import BatchSet
 from pyworkers.api.batches import read_batch, read_batch_page, read_members
+from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-from pyworkers.web.json.schemas import BATCH, BATCH_VIEW, MEMBERS, page_of
+from pyworkers.web.json.schemas import BATCH, BATCH_VIEW, MEMBERS
 
 _STATES = ("waiting", "failed", "dead")
 

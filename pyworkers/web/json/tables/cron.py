@@ -8,9 +8,10 @@ from typing import Any
 
 from pyworkers.api import CronSet
 from pyworkers.api.cronjob import read_cron_job, read_cron_page
+from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found
-from pyworkers.web.json.schemas import CRON, CRON_VIEW, page_of
+from pyworkers.web.json.schemas import CRON, CRON_VIEW
 
 _NEW = (
     Parameter("name", "Its name.", required=True),

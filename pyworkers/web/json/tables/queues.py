@@ -6,10 +6,11 @@ from typing import Any
 
 from pyworkers.api import Queue, Stats
 from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_history, read_stats
 from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Ask, Change, Resource, found
-from pyworkers.web.json.schemas import DAY, PROBLEM, QUEUE, STATS, array
+from pyworkers.web.json.schemas import DAY, PROBLEM, QUEUE, STATS
 
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365

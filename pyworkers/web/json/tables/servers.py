@@ -9,9 +9,10 @@ from pyworkers.api import ProcessSet, Signal
 from pyworkers.api.audit import read_audit
 from pyworkers.api.processes import Process, describe_all, read_process, read_processes, request_numbers
 from pyworkers.api.running import WorkSet, read_works
+from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-from pyworkers.web.json.schemas import AUDIT_ACTION, PROCESS, WORKS, page_of
+from pyworkers.web.json.schemas import AUDIT_ACTION, PROCESS, WORKS
 
 _ABOUT = {
     Signal.QUIET: "take no more jobs.",
