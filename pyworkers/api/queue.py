@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
+from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.record import JobRecord, valid
+from pyworkers.api.schemas import COUNT, by_name
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import is_plain_id
@@ -180,14 +182,18 @@ class QueueHead:
 
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON."""
-        return {
-            "jid": valid(self.jid),
-            "class": valid(self.job_class),
-            "error_class": valid(self.error_class),
-            "misfit": self.misfit,
-            "since": self.since,
-            "retry_at": self.retry_at,
-        }
+        return HEAD.as_dict(self)
+
+
+HEAD: Table[QueueHead] = Table(
+    "QueueHead",
+    Column("jid"),
+    Column("class", value=lambda head, _now: head.job_class),
+    Column("error_class"),
+    Column("misfit", Kind.FLAG),
+    Column("since", Kind.MOMENT, nullable=True),
+    Column("retry_at", Kind.MOMENT),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,44 +224,64 @@ class QueueStats:
     """Those of them that failed."""
     head: QueueHead | None = None
     """The failed job at the head of an ordered queue, for which the others wait; else None."""
+    servers: int = 0
+    """The servers with a recent heartbeat that take jobs from it."""
 
     def latency_s(self, now: float) -> float:
         """The seconds that the next job has been waiting; 0 if none waits or its age is unknown."""
-        return 0.0 if self.next_enqueued_at is None else max(0.0, now - self.next_enqueued_at)
+        if not self.size or self.next_enqueued_at is None:
+            return 0.0
+        return max(0.0, now - self.next_enqueued_at)
+
+    def words(self, _now: float = 0.0) -> Sequence[Word]:
+        """Why no job of the queue runs; and the active server of an ordered one."""
+        found = []
+        if self.paused:
+            found.append(Word("paused", "warn"))
+        if not self.served:
+            found.append(Word("unserved", "bad" if self.size else "note", "No server takes jobs from it."))
+        if self.active:
+            found.append(Word("active:", name=self.active, place="servers"))
+        if self.head and self.head.jid:
+            found.append(Word("held by", "warn", name=self.head.jid, place="jobs"))
+        elif self.head:
+            found.append(Word("held by its head", "warn"))
+        return found or [Word("runs", usual=True)]
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """The queue for JSON, with its latency at ``now`` (epoch seconds)."""
-        return {
-            "name": valid(self.name),
-            "size": self.size,
-            "latency_s": round(self.latency_s(time.time() if now is None else now), 3),
-            "rate_per_min": _rounded(self.rate_per_min),
-            "failed_per_min": _rounded(self.failed_per_min),
-            "in_progress": self.in_progress,
-            "in_progress_by": {valid(owner): jobs for owner, jobs in self.in_progress_by.items()},
-            "paused": self.paused,
-            "served": self.served,
-            **({"active": valid(self.active)} if self.active else {}),
-            **({"head": self.head.as_dict()} if self.head else {}),
-        }
+        return QUEUE.as_dict(self, time.time() if now is None else now)
 
 
-@dataclass(frozen=True, slots=True)
-class OneQueue:
-    """A queue by itself, and how many ``servers`` take jobs from it.
-
-    ``now`` is the time by Redis' clock, in epoch seconds.
-    """
-
-    queue: QueueStats
-    servers: int
-    now: float
+def _by_owner(queue: QueueStats, _now: float) -> dict[str, int]:
+    return {valid(owner): jobs for owner, jobs in queue.in_progress_by.items()}
 
 
-def read_queue(keys: Keys, name: str) -> Steps[OneQueue]:
+_RATE = "The jobs a minute that ran; null if no server of pyworkers serves the queue."
+QUEUE: Table[QueueStats] = Table(
+    "Queue",
+    Column("name", Kind.TEXT, "Queue", place="queues", cut=2),
+    Column("size", Kind.COUNT, "Size", live=True, about="The waiting jobs."),
+    Column(
+        "latency_s", Kind.SECONDS, "Latency", value=QueueStats.latency_s, live=True,
+        about="The seconds that the next job has been waiting.",
+    ),
+    Column("rate_per_min", Kind.RATE, "Jobs/min", nullable=True, live=True, about=_RATE),
+    Column("failed_per_min", Kind.RATE, nullable=True, about="Those of them that failed."),
+    Column("in_progress", Kind.COUNT, "In progress", live=True),
+    Column("in_progress_by", Kind.PARTS, value=_by_owner, schema=by_name(COUNT), about="By server."),
+    Column("servers", Kind.COUNT, "Servers", live=True, only_shown=True),
+    Column("paused", Kind.FLAG),
+    Column("served", Kind.FLAG),
+    Column("active", optional=True, about="The server that runs the jobs of an ordered queue."),
+    Column("head", Kind.RECORD, table=HEAD, optional=True),
+    Column("state", Kind.WORDS, "State", value=QueueStats.words, live=True, cut=1),
+)  # fmt: skip
+
+
+def read_queue(keys: Keys, name: str) -> Steps[QueueStats]:
     """Read one queue, in a time that does not grow with the number of queues. An unknown one is empty."""
-    seen = yield from one_queue(keys, name)
-    return OneQueue(stats_of(seen.queue), seen.servers, seen.now)
+    return stats_of((yield from one_queue(keys, name)))
 
 
 def stats_of(view: QueueView) -> QueueStats:
@@ -272,6 +298,7 @@ def stats_of(view: QueueView) -> QueueStats:
         view.rate_per_min,
         view.failed_per_min,
         None if view.head is None else _head(view.head),
+        view.servers,
     )
 
 
@@ -287,7 +314,3 @@ def _head(held: HeldHead) -> QueueHead:
         failed_at if misfit_at is None else misfit_at,
         held.until,
     )
-
-
-def _rounded(rate: float | None) -> float | None:
-    return None if rate is None else round(rate, 1)

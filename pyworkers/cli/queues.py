@@ -10,26 +10,19 @@ from collections.abc import Callable, Iterable
 import click
 
 from pyworkers import api
-from pyworkers.api import QueueStats, Search, Stats
+from pyworkers.api import Search, Stats
+from pyworkers.api.queue import QUEUE
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.auditing import done, noting
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
-from pyworkers.cli.output.rows import queue_state
-from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import suggestion
 
-_COLUMNS = (
-    Column("queue", cut=2),
-    Column("size", right=True),
-    Column("latency (s)", right=True),
-    Column("jobs/min", right=True),
-    Column("in progress", right=True),
-    Column("state", cut=1),
-)
+_COLUMNS = QUEUE.shown("name", "size", "latency_s", "rate_per_min", "in_progress", "state")
 
 
 @click.command()
@@ -54,7 +47,7 @@ def queues(source: Source, as_json: bool) -> None:
     if as_json:
         print_list(queue.as_dict(now) for queue in found)
     elif found:
-        show(_COLUMNS, [_row(queue, now) for queue in found])
+        Form(now).show(_COLUMNS, found)
     else:
         click.echo("No queues: no job was ever enqueued, and no server is running.")
     if search.shortfall:
@@ -129,9 +122,3 @@ def _changed(
         if is_changed:
             changed.append(name)
     return changed
-
-
-def _row(queue: QueueStats, now: float) -> tuple[str, ...]:
-    rate = "" if queue.rate_per_min is None else f"{queue.rate_per_min:.1f}"
-    numbers = str(queue.size), f"{queue.latency_s(now):.1f}", rate, str(queue.in_progress)
-    return printable(queue.name), *numbers, queue_state(queue)

@@ -7,32 +7,31 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
+from pyworkers.api.columns import Column as Shown
+from pyworkers.api.queue import QUEUE
 from pyworkers.api.target import Admin, admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output import tables
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS, group_row, process_row, queue_state, work_row
+from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS, group_row, process_row, work_row
 from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.text import duration, fit, printable
+from pyworkers.cli.text import fit, printable
 from pyworkers.config.checks import mask_url
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.flow.counted import INCIDENTS
 
+R = TypeVar("R")
 _PATIENCE_S = 0.3
 # The longest time that a search stops the screen, twice a minute.
 _SEARCH_S = 0.2
-_QUEUES = (
-    Column("queue", cut=2),
-    Column("size", right=True),
-    Column("latency", right=True),
-    Column("running", right=True),
-    Column("state", cut=1),
-)
+_QUEUES = QUEUE.shown("name", "size", "latency_s", "in_progress", "state")
 # Blank line, header, and one row of each section.
 _LEAST_PER_SECTION = 3
 
@@ -151,7 +150,7 @@ def frame(sample: Sample, before: Sample | None, view: View, width: int, height:
     words = [f"{name} {text}" for name, text in counts.items()]
     head = [view.title, *_wrapped(words, width)]
     sections = [
-        _section(_QUEUES, [_queue(queue, sample.at) for queue in _fullest(stats.queues)], width),
+        _listed(_QUEUES, _fullest(stats.queues), Form(sample.at, view.times, brief=True), width),
         _section(GROUPS, [group_row(group) for group in stats.groups], width),
         _section(
             PROCESSES, [process_row(server, sample.at, view.times) for server in _busiest(stats)], width
@@ -184,6 +183,10 @@ def _section(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: in
     return ["", *tables.lines(titled, rows, width)] if rows else []
 
 
+def _listed(shown: Sequence[Shown[R]], records: Sequence[R], form: Form, width: int) -> list[str]:
+    return _section(form.heads(shown), [form.row(shown, record) for record in records], width)
+
+
 def _shared(sections: Sequence[list[str]], height: int | None) -> list[str]:
     """The lines of all sections, cut to fit: the longest section is cut first."""
     if height is None:
@@ -198,11 +201,6 @@ def _cut(section: Sequence[str], size: int) -> list[str]:
     if len(section) <= size:
         return list(section)
     return [*section[: size - 1], f"… {len(section) - size + 1} more"]
-
-
-def _queue(queue: QueueStats, now: float) -> tuple[str, ...]:
-    latency = duration(queue.latency_s(now)) if queue.size else ""
-    return printable(queue.name), f"{queue.size:,}", latency, str(queue.in_progress), queue_state(queue)
 
 
 def _fullest(queues: Sequence[QueueStats]) -> list[QueueStats]:

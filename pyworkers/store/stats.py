@@ -49,6 +49,8 @@ class QueueView:
     failed_per_min: float | None = None
     head: HeldHead | None = None
     """The failed job at the head of an ordered queue, while it waits."""
+    servers: int = 0
+    """The servers with a recent heartbeat that take jobs from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,11 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
             claims.setdefault(key, _claim(key.removeprefix(keys.queue("")), known))
     held = yield from _held(claims)
     known.update(claim.queue for claim in held)
-    served = _served(servers, {name: owners[name] for name in leased}, now)
+    takers = _takers(servers, now)
+    served = _served(servers, {name: owners[name] for name in leased}, takers)
     rates = yield from runs.read_rates(keys, now)
     counted = {queue for name in leased for queue in owners[name]}
-    facts = _Facts(paused_names, leased, served, counted, rates)
+    facts = _Facts(paused_names, leased, served, takers, counted, rates)
     queues = yield from _queues(keys, sorted(known), held, facts)
     return Overview(
         now,
@@ -136,16 +139,7 @@ def _busy(servers: Sequence[ProcessView], owners: Collection[str], held: Mapping
     return sum(foreign.values()) + sum(jobs for claim, jobs in held.items() if claim.owner not in foreign)
 
 
-@dataclass(frozen=True, slots=True)
-class Lone:
-    """One queue, and how many ``servers`` take jobs from it, at ``now`` (epoch seconds)."""
-
-    now: float
-    queue: QueueView
-    servers: int
-
-
-def one_queue(keys: Keys, name: str) -> Steps[Lone]:
+def one_queue(keys: Keys, name: str) -> Steps[QueueView]:
     """Read one queue, as ``overview`` reads all of them."""
     now, paused, stored = yield from tolerant(
         [command("TIME", read=seconds), command("SMEMBERS", keys.paused), command("HGETALL", keys.owners)]
@@ -155,11 +149,14 @@ def one_queue(keys: Keys, name: str) -> Steps[Lone]:
     leased = {identity: {name} for identity in (yield from _leased(keys, owners))}
     claims = _claims(keys, owners, servers)
     held = yield from _held({key: claim for key, claim in claims.items() if claim.queue == name})
-    served = _served(servers, leased, now)
+    takers = _takers(servers, now)
+    served = _served(servers, leased, takers)
     rates = yield from runs.read_rates(keys, now)
-    facts = _Facts(set(map(decoded, paused or ())), leased, served, {name} if leased else set(), rates)
+    facts = _Facts(
+        set(map(decoded, paused or ())), leased, served, takers, {name} if leased else set(), rates
+    )
     [queue] = yield from _queues(keys, [name], held, facts)
-    return Lone(now, queue, sum(name in server.queues for server in servers if server.takes(now)))
+    return queue
 
 
 def tolerant(commands: Sequence[Command]) -> Steps[list[Any]]:
@@ -199,14 +196,15 @@ def _leased(keys: Keys, owners: Collection[str]) -> Steps[set[str]]:
     return {identity for identity, lives in zip(owners, replies, strict=True) if lives}
 
 
-def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], now: float) -> set[str]:
-    """The queues from which a live server that is not quiet takes jobs."""
-    found: set[str] = set()
-    for server in servers:
-        if server.takes(now):
-            found.update(server.queues)
+def _takers(servers: list[ProcessView], now: float) -> Counter[str]:
+    """By queue, the number of live servers that are not quiet and take jobs from it."""
+    return Counter(queue for server in servers if server.takes(now) for queue in set(server.queues))
+
+
+def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], takers: Collection[str]) -> set[str]:
+    """The queues that have takers, or a server with a lease and no description."""
     described = {server.identity for server in servers}
-    return found.union(*(queues for identity, queues in leased.items() if identity not in described))
+    return set(takers).union(*(queues for identity, queues in leased.items() if identity not in described))
 
 
 def _claims(keys: Keys, owners: Mapping[str, set[str]], servers: list[ProcessView]) -> dict[str, Claim]:
@@ -248,6 +246,7 @@ class _Facts:
     leased: Collection[str]
     """The servers whose lease exists."""
     served: Collection[str]
+    takers: Mapping[str, int]
     counted: Collection[str]
     """The queues whose runs a live server of pyworkers counts."""
     rates: Mapping[str, float]
@@ -287,6 +286,7 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
             facts.rate(name, "p"),
             facts.rate(name, "f"),
             heads.get(name),
+            facts.takers.get(name, 0),
         )
         for (name, by), size, stored in zip(owners.items(), replies[::3], replies[1::3], strict=True)
     ]

@@ -111,7 +111,7 @@ def test_an_ordered_queue_names_its_server_while_that_has_a_lease_or_a_job_of_it
     db.sadd(keys.queues, "q", "plain")
     seen = {queue.name: queue.active for queue in run_work(stats.overview(keys)).queues}
     assert (seen["q"], seen["plain"]) == (active, "")
-    assert run_work(stats.one_queue(keys, "q")).queue.active == active
+    assert run_work(stats.one_queue(keys, "q")).active == active
     order = run_work(tracks.read_order(keys, "q"))
     assert (order.active if order else "") == active
     [server] = run_work(read_servers(keys, ["a:1:x"]))

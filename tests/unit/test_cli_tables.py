@@ -9,6 +9,7 @@ import pytest
 from pyworkers.cli import check, cron, queues, stats, top
 from pyworkers.cli.flow import batches, limits, locks
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS
 from pyworkers.cli.output.tables import Column, lines
 from pyworkers.cli.text import width
@@ -22,9 +23,9 @@ ALL = {
     "limits": limits._COLUMNS,
     "locks": locks._COLUMNS,
     "processes": PROCESSES,
-    "queues": queues._COLUMNS,
+    "queues": Form(0).heads(queues._COLUMNS),
     "sizes": stats._SIZES,
-    "top": top._QUEUES,
+    "top": Form(0, brief=True).heads(top._QUEUES),
     "workers": WORKS,
     **{place.name: [field.column for field in place.fields] for place in (QUEUE, SCHEDULED, RETRIES, DEAD)},
 }

@@ -65,11 +65,11 @@ def test_a_page_of_queues_has_its_own_cells(dashboard: Visitor, db: redis.Redis,
         parts = listener.wait()["parts"]
         assert {name: html for name, html in parts.items() if name.startswith("mail:")} == {
             "mail:size": "0",
-            "mail:latency": "\N{EN DASH}",
-            "mail:rate": "\N{EN DASH}",
-            "mail:running": "0",
+            "mail:latency_s": "\N{EN DASH}",
+            "mail:rate_per_min": "\N{EN DASH}",
+            "mail:in_progress": "0",
             "mail:servers": "0",
-            "mail:state": '<span class="note">not served</span>',
+            "mail:state": '<span class="note" title="No server takes jobs from it.">unserved</span>',
         }
         assert "other:size" not in parts
     for query in ("?feed=", "?feed=unknown", "?feed=queues%3Fpage%3Dx%26order%3Dx"):

@@ -52,7 +52,7 @@ def test_the_cells_of_queues_follow(
 ) -> None:
     db.sadd(keys.queues, "a:b/<i>")
     chromium.open(f"{dashboard.root}queues?match=%3Ci%3E")
-    assert chromium.text_of("[data-live$=':latency']") == "\N{EN DASH}"
+    assert chromium.text_of("[data-live$=':latency_s']") == "\N{EN DASH}"
     db.lpush(keys.queue("a:b/<i>"), raw_job("j"))
     wait_for(lambda: chromium.text_of("[data-live$=':size']") == "1", message="the new number")
     assert chromium.is_shown("form.inline button")

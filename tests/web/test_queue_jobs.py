@@ -39,10 +39,10 @@ def test_an_empty_queue(dashboard: Visitor) -> None:
 def test_the_state_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     fill(db, keys, 1)
     page = dashboard.get("queues/mail?tag=none")
-    assert "State: not served · 0 servers take jobs from it · 0 in progress Pause" in page.text
+    assert "State: unserved · 0 servers take jobs from it · 0 in progress Pause" in page.text
     page = dashboard.press(next(form for form in page.posts if "pause" in form.buttons.values()))
     assert page.url.endswith("queues/mail?tag=none")
-    assert "mail is paused." in page.text and "State: paused ·" in page.text
+    assert "mail is paused." in page.text and "State: paused , unserved ·" in page.text
     page = dashboard.press(next(form for form in page.posts if "resume" in form.buttons.values()))
     assert "mail runs again." in page.text
     now = time.time()
@@ -55,7 +55,7 @@ def test_the_state_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis)
     db.lpush(keys.inprogress("mail", "a:1:x"), raw_job("1"))
     db.lpush(keys.inprogress("other", "a:1:x"), raw_job("2"))
     page = dashboard.get("queues/mail")
-    assert "State: in order, on a:1:x · 1 server takes jobs from it · 1 in progress" in page.text
+    assert "State: active: a:1:x · 1 server takes jobs from it · 1 in progress" in page.text
     assert any(link.endswith("/servers/a~3A1~3Ax") for link in page.links)
     assert any(link.endswith("/servers/a~3A1~3Ax") for link in dashboard.get("queues").links)
 

@@ -71,8 +71,8 @@ def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, na
     rows = {row[0]: row for row in rows_of(dashboard.get("queues"))}
     assert rows["mail"][5] == "2"
     assert int(rows["mail"][3].replace(",", "")) >= 30_000
-    assert rows["ledger"][6] == "in order, on b:2:y"
-    assert rows["left"][1:7] == ["1", "2 h", "\N{EN DASH}", "0", "0", "not served"]
+    assert rows["ledger"][6] == "active: b:2:y"
+    assert rows["left"][1:7] == ["1", "2 h", "\N{EN DASH}", "0", "0", "unserved"]
 
 
 def test_a_thousand_queues_are_paged_filtered_and_sorted(

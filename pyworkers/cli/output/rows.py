@@ -1,4 +1,4 @@
-"""Rows: the tables of servers, groups and running jobs, and the state of a queue. Pure."""
+"""Rows: the tables of servers, groups and running jobs. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyworkers.cli.text import printable
 from pyworkers.config.groups import spell_queues
 
 if TYPE_CHECKING:
-    from pyworkers.api import GroupStats, ProcessView, QueueStats, Work
+    from pyworkers.api import GroupStats, ProcessView, Work
 
 PROCESSES = (
     Column("identity"),
@@ -77,10 +77,3 @@ def work_row(work: Work, now: float, times: Times) -> tuple[str, ...]:
     """The columns of one running job."""
     names = (work.jid, work.queue, work.job_class, work.thread, work.identity)
     return times.cell(work.run_at or None, now), *map(printable, names)
-
-
-def queue_state(queue: QueueStats) -> str:
-    """Why no job of a queue runs: ``paused``, ``unserved``; of an ordered one its server and failed head."""
-    words = [word for word, holds in (("paused", queue.paused), ("unserved", not queue.served)) if holds]
-    words += [f"active: {printable(queue.active)}"] if queue.active else []
-    return ", ".join([*words, f"held by {printable(queue.head.jid) or 'its head'}"] if queue.head else words)

@@ -14,10 +14,14 @@ from django.template.response import TemplateResponse
 
 from pyworkers import PyworkersError
 from pyworkers.api import Stats
+from pyworkers.api.queue import QUEUE
+from pyworkers.cli.output.listing import Form
 from pyworkers.integrations.django import worker
 from pyworkers.integrations.django.configuration import django_settings
 from pyworkers.integrations.django.dashboard import address
 from pyworkers.integrations.django.models import Queue
+
+_COLUMNS = QUEUE.shown("name", "size", "latency_s", "in_progress", "state")
 
 
 @admin.register(Queue)
@@ -55,4 +59,6 @@ def _numbers() -> dict[str, Any]:
         stats = Stats.fetch(worker.redis_config())
     except PyworkersError as error:
         return {"error": str(error)}
-    return {"stats": stats, "queues": [(queue, queue.latency_s(stats.now)) for queue in stats.queues]}
+    form = Form(stats.now)
+    heads = [head.title.capitalize() for head in form.heads(_COLUMNS)]
+    return {"stats": stats, "heads": heads, "rows": [form.row(_COLUMNS, queue) for queue in stats.queues]}

@@ -131,7 +131,7 @@ def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
     if lease or running:
         return OrderedState(active, bool(running), (yield from _retry_at(keys, queue, until, head)))
     # A server that takes its jobs is not active while it is paused, or if it is no longer ordered.
-    served = (yield from one_queue(keys, queue)).queue.served
+    served = (yield from one_queue(keys, queue)).served
     return None if served else OrderedState("", False, (yield from _retry_at(keys, queue, until, head)))
 
 

@@ -5,6 +5,7 @@ Pure. A test compares them with answers.
 
 from __future__ import annotations
 
+from pyworkers.api.queue import QUEUE
 from pyworkers.api.schemas import (
     ANY,
     COUNT,
@@ -44,32 +45,6 @@ GROUP = record(
     },
     {"failing": TEXT},
 )
-QUEUE = record(
-    "Queue",
-    {
-        "name": TEXT,
-        "size": COUNT,
-        "latency_s": NUMBER,
-        "rate_per_min": MAYBE_NUMBER,
-        "failed_per_min": MAYBE_NUMBER,
-        "in_progress": COUNT,
-        "in_progress_by": by_name(COUNT),
-        "paused": FLAG,
-        "served": FLAG,
-    },
-    {
-        "active": TEXT,
-        "head": record(
-            "QueueHead",
-            {
-                **dict.fromkeys(("jid", "class", "error_class"), TEXT),
-                "misfit": FLAG,
-                "since": MAYBE_NUMBER,
-                "retry_at": NUMBER,
-            },
-        ),
-    },
-)
 SERVER = record(
     "Server",
     {
@@ -99,7 +74,7 @@ STATS = record(
     {
         **dict.fromkeys(_COUNTS, COUNT),
         "oldest": maybe(record("Oldest", {"queue": TEXT, "age_s": NUMBER})),
-        "queues": array(QUEUE),
+        "queues": array(QUEUE.schema),
         "groups": array(GROUP),
         "servers": array(SERVER),
         "lost": array(TEXT),

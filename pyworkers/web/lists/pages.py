@@ -26,10 +26,10 @@ from pyworkers.web.lists.ordering import order_of
 from pyworkers.web.lists.running import start
 from pyworkers.web.lists.showing import most_frequent, segments_of, shown_row
 from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said, title_of
-from pyworkers.web.live.queues import state_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import words
 
 _ALL = "all-"
 _NONE = "No job is selected."
@@ -69,7 +69,7 @@ async def show(request: Request, place: Place, refusal: str = "", deleting: Sequ
     facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
     known: dict[str, Any] = {
         "facts": facts,
-        "state": state_of(request, facts.queue) if facts else "",
+        "state": words(request, facts.words()) if facts else "",
         "place": place,
         "asked": asked,
         "listed": listed,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode
 
-from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from pyworkers.api import QueueStats, Stats
+from pyworkers.api.queue import QUEUE
 from pyworkers.web import names
 from pyworkers.web.numbers import number_in
-from pyworkers.web.rendering import address, linkable
-from pyworkers.web.showing import duration, number, shown
+from pyworkers.web.tables import Listing
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
@@ -63,48 +63,13 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     stats = reader.last
     if stats is None:
         return {}
-    rows, _ = Selection.parse(parameters).of(stats)
-    servers = servers_by_queue(stats)
-    return {
-        f"{names.encode(queue.name)}:{cell}": str(html)
-        for queue in rows
-        for cell, html in cells(request, queue, stats.now, servers.get(queue.name, 0)).items()
-    }
+    selection = Selection.parse(parameters)
+    return listing(request, selection, selection.of(stats)[0], stats.now).live()
 
 
-def cells(request: Request, queue: QueueStats, now: float, servers: int) -> dict[str, Markup]:
-    """The cells of a row that change, by name."""
-    rate = queue.rate_per_min
-    return {
-        "size": escape(number(queue.size)),
-        "latency": escape(duration(queue.latency_s(now)) if queue.size else "\N{EN DASH}"),
-        "rate": escape(number(None if rate is None else round(rate))),
-        "running": escape(number(queue.in_progress)),
-        "servers": escape(number(servers)),
-        "state": state_of(request, queue),
-    }
-
-
-def state_of(request: Request, queue: QueueStats) -> Markup:
-    """Whether its jobs run; of an ordered queue also where, as a link."""
-    if queue.paused:
-        return Markup('<span class="warn">paused</span>')
-    if not queue.served:
-        return Markup('<span class="{}">not served</span>').format("bad" if queue.size else "note")
-    if queue.active:
-        name = shown(queue.active)
-        if linkable(queue.active):
-            name = Markup('<a href="{}">{}</a>').format(address(request, "servers", queue.active), name)
-        held = Markup(', <span class="warn">held by its head</span>') if queue.head else ""
-        return Markup("in order, on {}{}").format(name, held)
-    return Markup("runs")
-
-
-def servers_by_queue(stats: Stats) -> dict[str, int]:
-    """The number of servers with a recent heartbeat that take jobs from each queue."""
-    found: dict[str, int] = {}
-    for server in stats.servers:
-        if server.takes(stats.now):
-            for queue in server.queues:
-                found[queue] = found.get(queue, 0) + 1
-    return found
+def listing(
+    request: Request, selection: Selection, queues: Sequence[QueueStats], now: float
+) -> Listing[QueueStats]:
+    """The table of these queues."""
+    feed = f"queues?{selection.query()}"
+    return Listing(request, QUEUE.shown(), queues, now, key=lambda queue: names.encode(queue.name), feed=feed)

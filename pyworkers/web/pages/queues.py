@@ -10,7 +10,7 @@ from starlette.routing import Route
 from pyworkers.api import Queue, QueueStats
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.live.queues import PER_PAGE, Selection, cells, servers_by_queue
+from pyworkers.web.live.queues import PER_PAGE, Selection, listing
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
@@ -33,7 +33,6 @@ async def show(request: Request, asked: str = "") -> Response:
     stats = await reader_of(request).read()
     selection = Selection.parse(request.url.query)
     rows, matching = selection.of(stats)
-    servers = servers_by_queue(stats)
     pages = max(1, -(-matching // PER_PAGE))
     to_clear = next((queue for queue in stats.queues if queue.name == asked), None) if asked else None
     return await render(
@@ -45,7 +44,7 @@ async def show(request: Request, asked: str = "") -> Response:
         selection=selection,
         orders=_ORDERS,
         total=len(stats.queues),
-        queues=[(queue, cells(request, queue, stats.now, servers.get(queue.name, 0))) for queue in rows],
+        queues=listing(request, selection, rows, stats.now),
         previous=_address(request, selection.page - 1) if selection.page > 1 else "",
         next=_address(request, selection.page + 1) if selection.page < pages else "",
         text=f"Page {selection.page} of {pages}, {counted(matching, 'queue')}",

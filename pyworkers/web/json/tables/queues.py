@@ -6,11 +6,12 @@ from typing import Any
 
 from pyworkers.api import Queue, Stats
 from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api.queue import QUEUE
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_history, read_stats
 from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Ask, Change, Resource, found
-from pyworkers.web.json.schemas import DAY, PROBLEM, QUEUE, STATS
+from pyworkers.web.json.schemas import DAY, PROBLEM, STATS
 
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -69,12 +70,12 @@ RESOURCES = (
         array(DAY),
         [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
     ),
-    Resource("/queues", "All queues.", _queues, array(QUEUE)),
+    Resource("/queues", "All queues.", _queues, array(QUEUE.schema)),
     Resource(
         "/queues/{name}",
         "One queue.",
         _queue,
-        QUEUE,
+        QUEUE.schema,
         actions=[
             Change("pause", "Pause the queue.", _pause),
             Change("resume", "Undo a pause.", _resume),

@@ -1,0 +1,160 @@
+"""Columns: what people and programs see of a record, declared once.
+
+The page's table and its live cells, the member of the JSON with its schema, and the column of a command are
+made from the same declaration. Pure; nothing here knows HTML or a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from pyworkers.api.record import valid
+from pyworkers.api.schemas import Schema, array, maybe, record
+
+R = TypeVar("R")
+
+
+class Kind(Enum):
+    """What a value is. Its JSON type follows from it, and how pages and commands show it."""
+
+    TEXT = "string"
+    COUNT = "integer"
+    RATE = "rate"
+    """Things a minute, with one digit in JSON."""
+    SECONDS = "seconds"
+    """A length of time, with three digits in JSON; 0 is shown as unknown."""
+    MOMENT = "moment"
+    """A time in epoch seconds."""
+    FLAG = "boolean"
+    WORDS = "words"
+    """A sequence of ``Word``: never in JSON."""
+    RECORD = "record"
+    """A record that has its own table; only in JSON."""
+    RECORDS = "records"
+    """A sequence of such records; only in JSON."""
+    PARTS = "parts"
+    """Any value that has its own schema; only in JSON."""
+
+
+_TYPES = {
+    Kind.TEXT: "string",
+    Kind.COUNT: "integer",
+    Kind.RATE: "number",
+    Kind.SECONDS: "number",
+    Kind.MOMENT: "number",
+    Kind.FLAG: "boolean",
+}
+_DIGITS = {Kind.RATE: 1, Kind.SECONDS: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word about a record, e.g. its state. ``tone``: ``good``, ``warn``, ``bad``, ``note``, or none.
+
+    ``name`` follows the word; it leads to its page below ``place``. The ``usual`` word is left out where
+    the absence of others says the same.
+    """
+
+    text: str
+    tone: str = ""
+    meaning: str = ""
+    name: str = ""
+    place: str = ""
+    usual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """One fact about a record. ``value`` reads it at a time (epoch seconds); by default, the attribute."""
+
+    name: str
+    """The member of the JSON."""
+    kind: Kind = Kind.TEXT
+    title: str = ""
+    """The head of the column; empty for a fact that only JSON has."""
+    _: KW_ONLY
+    value: Callable[[R, float], Any] | None = None
+    about: str = ""
+    """The description of the member in OpenAPI."""
+    schema: Schema | None = None
+    """The JSON schema of PARTS."""
+    table: Table[Any] | None = None
+    """The table of RECORD and RECORDS."""
+    only_shown: bool = False
+    """True for a fact that JSON lacks."""
+    nullable: bool = False
+    optional: bool = False
+    """True for a member that is missing in JSON while it is empty."""
+    place: str = ""
+    """The pages to one of which the text leads, as ``queues``."""
+    live: bool = False
+    """True for a cell that changes while a page is open."""
+    cut: int = 0
+    """The place in the order in which a terminal shortens columns, from 1; 0: never."""
+
+    @property
+    def number(self) -> bool:
+        """True for a value that is aligned to the right."""
+        return self.kind in (Kind.COUNT, Kind.RATE, Kind.SECONDS)
+
+    def of(self, row: R, now: float) -> Any:
+        """The value."""
+        return getattr(row, self.name) if self.value is None else self.value(row, now)
+
+
+class Table(Generic[R]):
+    """All facts about one kind of record, in the order of the JSON. ``title``: the name of its schema."""
+
+    def __init__(self, title: str, *columns: Column[R]) -> None:
+        self.title = title
+        self.columns = {column.name: column for column in columns}
+        self._in_json = [
+            column for column in columns if column.kind is not Kind.WORDS and not column.only_shown
+        ]
+
+    def shown(self, *names: str) -> tuple[Column[R], ...]:
+        """The columns with these names; without names, all that have a title."""
+        chosen = [name for name, column in self.columns.items() if column.title]
+        return tuple(self.columns[name] for name in names or chosen)
+
+    def as_dict(self, row: R, now: float = 0.0) -> dict[str, Any]:
+        """The record for JSON."""
+        values = ((column, column.of(row, now)) for column in self._in_json)
+        there = ((column, value) for column, value in values if value or not column.optional)
+        return {column.name: _plain(column, value) for column, value in there}
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of ``as_dict``."""
+        required, optional = (
+            {column.name: _schema(column) for column in self._in_json if column.optional is is_optional}
+            for is_optional in (False, True)
+        )
+        return record(self.title, required, optional)
+
+
+def _plain(column: Column[Any], value: Any) -> Any:
+    """A value for JSON."""
+    if column.table is not None:
+        table = column.table
+        if column.kind is Kind.RECORDS:
+            return [table.as_dict(record) for record in value]
+        return None if value is None else table.as_dict(value)
+    if column.kind is Kind.TEXT:
+        return valid(value)
+    digits = _DIGITS.get(column.kind)
+    return value if value is None or digits is None else round(value, digits)
+
+
+def _schema(column: Column[Any]) -> Schema:
+    about = {"description": column.about} if column.about else {}
+    if column.table is not None:
+        schema = column.table.schema
+        return array(schema) if column.kind is Kind.RECORDS else maybe(schema) if column.nullable else schema
+    if column.schema is not None:
+        return {**column.schema, **about}
+    kind = _TYPES[column.kind]
+    return {"type": [kind, "null"] if column.nullable else kind, **about}

@@ -1,0 +1,62 @@
+"""Listing: the table of a command, from the columns that ``api`` declares. Pure, but for ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyworkers.api.columns import Column, Kind, Word
+from pyworkers.cli.output import tables
+from pyworkers.cli.output.times import Times
+from pyworkers.cli.text import duration, printable
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values are shown at one time (epoch seconds).
+
+    A table can be read by programs: its numbers have neither units nor commas. One that is ``brief`` is for
+    a glance: ``1,234`` and ``1m30s``.
+    """
+
+    now: float
+    times: Times = field(default_factory=Times)
+    brief: bool = False
+
+    def show(self, columns: Sequence[Column[R]], records: Iterable[R]) -> None:
+        """Print the records as a table."""
+        tables.show(self.heads(columns), (self.row(columns, record) for record in records))
+
+    def heads(self, columns: Sequence[Column[R]]) -> list[tables.Column]:
+        """The heads of the columns."""
+        return [tables.Column(self._title(column), column.cut, column.number) for column in columns]
+
+    def row(self, columns: Sequence[Column[R]], record: R) -> list[str]:
+        """The texts of one row."""
+        return [self._text(column.kind, column.of(record, self.now)) for column in columns]
+
+    def _title(self, column: Column[R]) -> str:
+        return f"{column.title.lower()}{_UNITS.get(column.kind, '') if not self.brief else ''}"
+
+    def _text(self, kind: Kind, value: Any) -> str:
+        if value is None:
+            return ""
+        if kind is Kind.COUNT:
+            return f"{value:,}" if self.brief else str(value)
+        if kind is Kind.RATE:
+            return f"{value:.1f}"
+        if kind is Kind.SECONDS and self.brief:
+            return duration(value) if value else ""
+        if kind is Kind.SECONDS:
+            return f"{value:.1f}"
+        return _words(value) if kind is Kind.WORDS else printable(value)
+
+
+_UNITS = {Kind.SECONDS: " (s)"}
+
+
+def _words(found: Sequence[Word]) -> str:
+    return ", ".join(f"{word.text} {printable(word.name)}".rstrip() for word in found if not word.usual)
