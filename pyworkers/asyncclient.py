@@ -38,10 +38,8 @@ from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
 from pyworkers.store.producer import push_async
 from pyworkers.store.transport.blocking import AsyncWires
-from pyworkers.store.transport.connections import (
-    connect_async,
-    errors_translated,
-)
+from pyworkers.store.transport.connections import connect_async, errors_translated
+from pyworkers.store.wiresteps import run_async
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker
@@ -157,9 +155,7 @@ class AsyncClient(BaseClient):
             return NO_OTHERS
         if (other := interceptor()) is not None:
             return other.push(jobs, self.owner) or NO_OTHERS
-        connection = await self._connection()
-        await connection.wake()
-        return await push_async(connection.wires, self._keys, jobs)
+        return await push_async(await self._wires(), self._keys, jobs)
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
@@ -174,9 +170,7 @@ class AsyncClient(BaseClient):
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.status(jid)
-        connection = await self._connection()
-        await connection.wake()
-        return (await tracking.look_async(connection.wires, self._keys, jid)).status
+        return (await run_async(await self._wires(), tracking.look(self._keys, jid))).status
 
     async def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """As ``Client.result``."""
@@ -184,27 +178,21 @@ class AsyncClient(BaseClient):
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.result, jid, deadline))
-        connection = await self._connection()
-        await connection.wake()
-        return await tracking.result_async(connection.wires, self.config, self._keys, jid, deadline)
+        return await run_async(await self._wires(), tracking.result(self.config, self._keys, jid, deadline))
 
     async def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.history(jid)
-        connection = await self._connection()
-        await connection.wake()
-        return await tracking.history_async(connection.wires, self._keys, jid)
+        return await run_async(await self._wires(), tracking.history(self._keys, jid))
 
     async def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)
-        connection = await self._connection()
-        await connection.wake()
-        return await tracking.iteration_async(connection.wires, self._keys, jid)
+        return await run_async(await self._wires(), tracking.iteration(self._keys, jid))
 
     async def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""
@@ -221,13 +209,14 @@ class AsyncClient(BaseClient):
         if connection is not None:
             await connection.close()
 
-    async def _connection(self) -> _LoopConnection:
+    async def _wires(self) -> AsyncWires:
         key = (os.getpid(), running_loop())
-        if key not in self._open:
+        if (connection := self._open.get(key)) is None:
             self._forget_closed_loops()
-            self._open[key] = _LoopConnection(self.config)
-            await self._open[key].open()
-        return self._open[key]
+            connection = self._open[key] = _LoopConnection(self.config)
+            await connection.open()
+        await connection.wake()
+        return connection.wires
 
     def _forget_closed_loops(self) -> None:
         # Not the loops of the parent process: closing a connection of a loop that was running there would

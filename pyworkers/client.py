@@ -35,6 +35,7 @@ from pyworkers.store.flow.finding import find
 from pyworkers.store.producer import push
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect
+from pyworkers.store.wiresteps import run
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker
@@ -205,7 +206,7 @@ class Client(BaseClient, Producer):
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.status(jid)
-        return tracking.look(self._wires(), self._keys, jid).status
+        return run(self._wires(), tracking.look(self._keys, jid)).status
 
     def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """What a job returned that is enqueued with ``track``; waits for it, None: without a limit.
@@ -220,7 +221,7 @@ class Client(BaseClient, Producer):
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return other.result(jid, deadline)
-        return tracking.result(self._wires(), self.config, self._keys, jid, deadline)
+        return run(self._wires(), tracking.result(self.config, self._keys, jid, deadline))
 
     def history(self, jid: str) -> JobHistory | None:
         """A job that is enqueued with ``track`` and ``history``: its envelope, its runs, what it returned.
@@ -231,7 +232,7 @@ class Client(BaseClient, Producer):
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.history(jid)
-        return tracking.history(self._wires(), self._keys, jid)
+        return run(self._wires(), tracking.history(self._keys, jid))
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
         """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none.
@@ -246,7 +247,7 @@ class Client(BaseClient, Producer):
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)
-        return tracking.iteration(self._wires(), self._keys, jid)
+        return run(self._wires(), tracking.iteration(self._keys, jid))
 
     def find(self, jid: str) -> JobStatus:
         """Where a job is that is not tracked; ``unknown`` if it is nowhere, because it has ended, too.

@@ -27,6 +27,8 @@ from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.message import Message
 from pyworkers.store.admin import Admin
 from pyworkers.store.flow import batchviews, tracking
+from pyworkers.store.transport.blocking import Wires
+from pyworkers.store.wiresteps import run
 
 _ID_BYTES = 12
 ANSWERED = {"answer": "1"}
@@ -86,7 +88,8 @@ class Batch:
             return transport.batch_result(self.id, deadline)
         try:
             if status.success_at is None and status.death_at is None:
-                tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
+                waiting = tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
+                run(Wires(self._admin.redis), waiting)
             return self._client.result(self.id)
         except JobFailedError as error:
             if error.jid != self.id:

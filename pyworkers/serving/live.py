@@ -20,6 +20,7 @@ from pyworkers.store.flow import batches, batchviews, tracking
 from pyworkers.store.producer import push
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect
+from pyworkers.store.wiresteps import run
 
 
 class Live:
@@ -59,21 +60,21 @@ class Live:
         """As ``Batch.result``."""
         status = self.batch_status(batch)
         if status is not None and status.success_at is None and status.death_at is None:
-            tracking.wait(self._admin.config, self._admin.keys, batch, deadline)
+            run(self._wires, tracking.wait(self._admin.config, self._admin.keys, batch, deadline))
         return self.result(batch, deadline)
 
     def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
-        return tracking.look(self._wires, self._admin.keys, jid).status
+        return run(self._wires, tracking.look(self._admin.keys, jid)).status
 
     def result(self, jid: str, deadline: float) -> Any:
         """As ``Client.result``."""
-        return tracking.result(self._wires, self._admin.config, self._admin.keys, jid, deadline)
+        return run(self._wires, tracking.result(self._admin.config, self._admin.keys, jid, deadline))
 
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
-        return tracking.history(self._wires, self._admin.keys, jid)
+        return run(self._wires, tracking.history(self._admin.keys, jid))
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""
-        return tracking.iteration(self._wires, self._admin.keys, jid)
+        return run(self._wires, tracking.iteration(self._admin.keys, jid))

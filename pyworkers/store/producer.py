@@ -20,8 +20,9 @@ from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.flow import terms
 from pyworkers.store.flow.terms import REFUSALS
 from pyworkers.store.transport.blocking import AsyncWires, Wires
-from pyworkers.store.transport.connections import errors_translated, translate
+from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
+from pyworkers.store.wiresteps import run, run_async
 
 if TYPE_CHECKING:
     from pyworkers.store.admin import Admin
@@ -70,17 +71,22 @@ def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
     """
     commands, count = packed(keys, jobs)
     if not commands:
-        return terms.push(wires, keys, jobs)
-    try:
-        try:
+        return run(wires, terms.pushing(keys, jobs))
+    # Not as steps, which take a fifth of the time of a push.
+    with errors_translated():
+        if _is_refused(wires.exchange(commands, count, REFUSALS)):
             _check(wires.exchange(commands, count))
-        except redis.ResponseError as error:
-            if code_of(error) not in REFUSALS:
-                raise
-            wires.close()
-            _check(wires.exchange(commands, count))
-    except (redis.RedisError, OSError) as error:
-        raise translate(error) from error
+    return NO_OTHERS
+
+
+async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
+    """As ``push``, in an event loop."""
+    commands, count = packed(keys, jobs)
+    if not commands:
+        return await run_async(wires, terms.pushing(keys, jobs))
+    with errors_translated():
+        if _is_refused(await wires.exchange(commands, count, REFUSALS)):
+            _check(await wires.exchange(commands, count))
     return NO_OTHERS
 
 
@@ -90,19 +96,15 @@ def push_by(admin: Admin, jobs: Sequence[PushedJob]) -> Others:
         return push(wires, admin.keys, jobs)
 
 
-async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
-    """As ``push``, in an event loop."""
-    commands, count = packed(keys, jobs)
-    if not commands:
-        return await terms.push_async(wires, keys, jobs)
-    with errors_translated():
-        try:
-            _check(await wires.exchange(commands, count, REFUSALS))
-        except redis.ResponseError as error:
-            if code_of(error) not in REFUSALS:
-                raise
-            _check(await wires.exchange(commands, count))
-    return NO_OTHERS
+def _is_refused(replies: Iterable[Any]) -> bool:
+    """True if another connection may lead to a server that takes the commands. Raises any other refusal."""
+    try:
+        _check(replies)
+    except redis.ResponseError as error:
+        if code_of(error) not in REFUSALS:
+            raise
+        return True
+    return False
 
 
 def _check(replies: Iterable[Any]) -> None:

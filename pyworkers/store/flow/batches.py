@@ -26,6 +26,7 @@ from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.replies import nonzero
+from pyworkers.store.wiresteps import run
 
 PORTION = 1000
 """Members that one script adds."""
@@ -85,7 +86,7 @@ def _push_under_terms(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     ]
     for number, part in enumerate(portions(jobs, PORTION)):
         try:
-            terms.push(wires, keys, part)
+            run(wires, terms.pushing(keys, part))
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
                 list(_call_all(wires, "unlist", [(1, keys.queues, plan.id, keys.namespace)]))

@@ -6,10 +6,9 @@ that was refused is repeated if that may help: nothing was written.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import hiredis
@@ -25,10 +24,9 @@ from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store import scripts
 from pyworkers.store.flow import deadlines
 from pyworkers.store.flow.removal import ends, written
-from pyworkers.store.transport.blocking import AsyncWires, Wires
-from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.replies import integer
+from pyworkers.store.wiresteps import Pause, Sent, WireSteps
 
 # Refusals before anything is written; the next connection may lead to the new primary (Sidekiq's client.rb).
 REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
@@ -36,53 +34,13 @@ REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
 # A full queue is looked at again after these pauses: short ones first, because most queues drain quickly.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.01, 0.25, 1.5
 
-_Pushing = Generator[bytes | float, Any, Others]
-"""Yields a command, and gets its reply, or the seconds until the next one; returns the result of the push."""
 
-
-def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
+def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
     """Push ``jobs``, all but the duplicates or none. Waits for room in a full queue if their terms say so.
 
     Raises QueueFullError, DuplicateJobError and StoreError, after which none was pushed, and
     RedisUnavailableError, after which they may have been pushed or not.
     """
-    steps = _steps(keys, jobs)
-    with errors_translated():
-        try:
-            step = next(steps)
-            while True:
-                if isinstance(step, float):
-                    time.sleep(step)
-                    step = steps.send(None)
-                    continue
-                (reply,) = wires.exchange(step, 1)
-                if _is_refusal(reply):
-                    wires.close()
-                step = steps.send(reply)
-        except StopIteration as end:
-            others: Others = end.value
-            return others
-
-
-async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
-    """As ``push``, in an event loop."""
-    steps = _steps(keys, jobs)
-    with errors_translated():
-        try:
-            step = next(steps)
-            while True:
-                if isinstance(step, float):
-                    await asyncio.sleep(step)
-                    step = steps.send(None)
-                    continue
-                (reply,) = await wires.exchange(step, 1, REFUSALS)
-                step = steps.send(reply)
-        except StopIteration as end:
-            others: Others = end.value
-            return others
-
-
-def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
     arguments = call_of(keys, jobs)
     due = deadlines.now_s() + max(job.terms.wait_s for job in jobs if job.terms)
     pause_s = _FIRST_PAUSE_S
@@ -96,7 +54,7 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
             if left_s <= 0:
                 raise
         # Random: many producers may wait for the same queue.
-        yield min(pause_s * random.uniform(0.5, 1.0), left_s)
+        yield Pause(min(pause_s * random.uniform(0.5, 1.0), left_s))
         pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
     if replaced and (left := ends(replaced, Ending.REPLACED, time.time())):
         # The jobs are pushed: what Redis refuses here is left to the sweep.
@@ -104,14 +62,15 @@ def _steps(keys: Keys, jobs: Sequence[PushedJob]) -> _Pushing:
     return others
 
 
-def _called(keys: Keys, name: str, names: Sequence[str], args: Sequence[Any]) -> Generator[bytes, Any, Any]:
+def _called(keys: Keys, name: str, names: Sequence[str], args: Sequence[Any]) -> WireSteps[Any]:
     """Call a script that makes names of keys; the reply, or the error."""
     script, parts = scripts.load(name), (len(names), *names, *args, keys.namespace)
-    reply = yield (call := hiredis.pack_command(("EVALSHA", script.sha, *parts)))
+    call = Sent(hiredis.pack_command(("EVALSHA", script.sha, *parts)), 1, REFUSALS)
+    [reply] = yield call
     if _is_refusal(reply):
-        reply = yield call
+        [reply] = yield call
     if isinstance(reply, NoScriptError):
-        reply = yield hiredis.pack_command(("EVAL", script.text, *parts))
+        [reply] = yield Sent(hiredis.pack_command(("EVAL", script.text, *parts)), 1, REFUSALS)
     return reply
 
 

@@ -7,11 +7,9 @@ of it may be sent twice.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import hiredis
@@ -31,11 +29,10 @@ from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_answer, read_status
-from pyworkers.store.calls import Steps, arun, run
+from pyworkers.store.calls import Steps
 from pyworkers.store.flow import batchviews, deadlines
 from pyworkers.store.flow.finding import find
-from pyworkers.store.transport.blocking import AsyncWires, Wires
-from pyworkers.store.transport.connections import connect, connect_async, errors_translated
+from pyworkers.store.wiresteps import Apart, Pause, Search, Sent, WireSteps
 
 # How long Redis blocks at a time. A connection that is half open is found that late.
 _LONGEST_BLOCK_S = 30.0
@@ -59,50 +56,29 @@ class Seen(NamedTuple):
     answer: Answer | None
 
 
-def result(wires: Wires, config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Any:
+def result(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireSteps[Any]:
     """What a job returned; waits for its end until ``deadline``, by the monotonic clock.
 
     Or what a batch returned. Raises UntrackedJobError at once for an id of which nothing is known,
     JobFailedError, ResultTimeout, RedisUnavailableError and StoreError.
     """
-    seen = look(wires, keys, jid)
+    seen = yield from look(keys, jid)
     if seen.answer is None and not _has_status(jid, seen):
-        with closing(connect(config)) as redis:
-            reason = run(redis, _no_result(keys, jid))
+        reason = yield Search(config, _no_result(keys, jid))
         # It may have ended during the search.
-        seen = look(wires, keys, jid)
+        seen = yield from look(keys, jid)
         _check(jid, seen, reason)
-    return _value_of(jid, seen.answer or wait(config, keys, jid, deadline))
+    return _value_of(jid, seen.answer or (yield from wait(config, keys, jid, deadline)))
 
 
-async def result_async(wires: AsyncWires, config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Any:
-    """As ``result``, in an event loop."""
-    seen = await look_async(wires, keys, jid)
-    if seen.answer is None and not _has_status(jid, seen):
-        async with connect_async(config) as redis:
-            reason = await arun(redis, _no_result(keys, jid))
-        seen = await look_async(wires, keys, jid)
-        _check(jid, seen, reason)
-    return _value_of(jid, seen.answer or await wait_async(config, keys, jid, deadline))
-
-
-def look(wires: Wires, keys: Keys, jid: str) -> Seen:
+def look(keys: Keys, jid: str) -> WireSteps[Seen]:
     """Read both in one round trip. Raises BadArgumentError, RedisUnavailableError and StoreError."""
-    commands = _looking(keys, jid)
-    with errors_translated():
-        return _seen(wires.exchange(commands, 2))
+    return _seen((yield Sent(_looking(keys, jid), 2)))
 
 
-def history(wires: Wires, keys: Keys, jid: str) -> JobHistory | None:
+def history(keys: Keys, jid: str) -> WireSteps[JobHistory | None]:
     """The job as it was enqueued, and its runs; None without them. Raises as ``look``."""
-    with errors_translated():
-        return _history(jid, wires.exchange(_reading_all(keys, jid), 2))
-
-
-async def history_async(wires: AsyncWires, keys: Keys, jid: str) -> JobHistory | None:
-    """As ``history``, in an event loop."""
-    with errors_translated():
-        return _history(jid, await wires.exchange(_reading_all(keys, jid), 2))
+    return _history(jid, (yield Sent(_reading_all(keys, jid), 2)))
 
 
 def _reading_all(keys: Keys, jid: str) -> bytes:
@@ -116,16 +92,9 @@ def _history(jid: str, replies: Sequence[Any]) -> JobHistory | None:
     return read_history(jid, stored, _first(entries))
 
 
-def iteration(wires: Wires, keys: Keys, jid: str) -> dict[str, bytes]:
+def iteration(keys: Keys, jid: str) -> WireSteps[dict[str, bytes]]:
     """The state of a long job, which Sidekiq may have written. Raises as ``look``."""
-    with errors_translated():
-        return _iteration(wires.exchange(_reading(keys, jid), 1))
-
-
-async def iteration_async(wires: AsyncWires, keys: Keys, jid: str) -> dict[str, bytes]:
-    """As ``iteration``, in an event loop."""
-    with errors_translated():
-        return _iteration(await wires.exchange(_reading(keys, jid), 1))
+    return _iteration((yield Sent(_reading(keys, jid), 1)))
 
 
 def _reading(keys: Keys, jid: str) -> bytes:
@@ -137,66 +106,37 @@ def _iteration(replies: Sequence[Any]) -> dict[str, bytes]:
     return {name: value for name, value in zip(_ITERATION, values, strict=True) if value is not None}
 
 
-async def look_async(wires: AsyncWires, keys: Keys, jid: str) -> Seen:
-    """As ``look``, in an event loop."""
-    commands = _looking(keys, jid)
-    with errors_translated():
-        return _seen(await wires.exchange(commands, 2))
-
-
-def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
+def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireSteps[Answer]:
     """Wait for the end of a job until ``deadline`` (monotonic). Raises ResultTimeout and StoreError."""
     lost: PyworkersError | None = None
     noted = False
     while lost is None or deadlines.now_s() < deadline:
         block_s = _block_s(deadline, noted)
         try:
-            with (
-                errors_translated(),
-                closing(Wires(connect(config, socket_timeout=block_s + _PATIENCE_S))) as wires,
-            ):
-                [reply] = wires.exchange(_waiting(keys, jid, block_s), 1)
-                lost, answer = None, _announced(reply)
-                if answer is None:
-                    # The rights of a reader are not enough: then its wait is not noted.
-                    wires.exchange(_noting(keys, jid, *wires.exchange(_TIME, 1)), 2)
-                    noted = True
+            answer: Answer | None = yield Apart(
+                config, block_s + _PATIENCE_S, _announcement(keys, jid, block_s)
+            )
         except RedisUnavailableError as error:
             lost = error
-            time.sleep(min(_PAUSE_S, max(0.0, deadline - deadlines.now_s())))
+            yield Pause(min(_PAUSE_S, max(0.0, deadline - deadlines.now_s())))
             continue
         if answer is not None:
             return answer
+        lost, noted = None, True
         if deadlines.now_s() >= deadline:
             break
     raise _too_late(jid) from lost
 
 
-async def wait_async(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> Answer:
-    """As ``wait``, in an event loop."""
-    lost: PyworkersError | None = None
-    noted = False
-    while lost is None or deadlines.now_s() < deadline:
-        block_s = _block_s(deadline, noted)
-        wires = AsyncWires(connect_async(config, socket_timeout=block_s + _PATIENCE_S))
-        try:
-            with errors_translated():
-                [reply] = await wires.exchange(_waiting(keys, jid, block_s), 1)
-                lost, answer = None, _announced(reply)
-                if answer is None:
-                    await wires.exchange(_noting(keys, jid, *await wires.exchange(_TIME, 1)), 2)
-                    noted = True
-        except RedisUnavailableError as error:
-            lost = error
-            await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline - deadlines.now_s())))
-            continue
-        finally:
-            await wires.aclose()
-        if answer is not None:
-            return answer
-        if deadlines.now_s() >= deadline:
-            break
-    raise _too_late(jid) from lost
+def _announcement(keys: Keys, jid: str, block_s: float) -> WireSteps[Answer | None]:
+    """The end of a job, if it comes within a time; otherwise the wait is noted."""
+    [reply] = yield Sent(_waiting(keys, jid, block_s), 1)
+    answer = _announced(reply)
+    if answer is None:
+        # The rights of a reader are not enough: then its wait is not noted.
+        [clock] = yield Sent(_TIME, 1)
+        yield Sent(_noting(keys, jid, clock), 2)
+    return answer
 
 
 def _block_s(deadline: float, noted: bool) -> float:

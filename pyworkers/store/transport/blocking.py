@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from select import POLLIN, poll
@@ -48,10 +48,11 @@ class Wires:
         self._turns = Turns(self._pool.max_connections)
         self._idle: list[_Wire] = []
 
-    def exchange(self, packed: bytes, count: int) -> list[Any]:
+    def exchange(self, packed: bytes, count: int, refusals: Collection[str] = ()) -> list[Any]:
         """Send commands in one write; their ``count`` replies, refusals among them as exceptions.
 
-        Raises redis-py's errors and OSError; the commands may have run then, or not.
+        After a refusal with one of these codes, the next exchange opens a connection, which may lead to
+        another server. Raises redis-py's errors and OSError; the commands may have run then, or not.
         """
         turn = self._turns.take(self._timeout_s)
         try:
@@ -64,6 +65,8 @@ class Wires:
                 wire.close()
                 raise
             self._idle.append(wire)
+            if _are_refused(replies, refusals):
+                self.close()
             return replies
         finally:
             turn.leave()
@@ -146,7 +149,7 @@ class AsyncWires:
                 replies = await wire.exchange(packed, count)
             except NotSentError:
                 continue
-            if any(isinstance(reply, ResponseError) and code_of(reply) in refusals for reply in replies):
+            if _are_refused(replies, refusals):
                 self._leave(wire)
             return replies
         raise ConnectionError("the connection is lost each time before anything is sent")
@@ -203,6 +206,15 @@ class AsyncWires:
         if wire in self._wires:
             self._wires.remove(wire)
         wire.retire()
+
+
+def _are_refused(replies: Sequence[Any], refusals: Collection[str]) -> bool:
+    """True for a refusal with one of these codes among the replies, or inside the reply to EXEC."""
+    for reply in replies:
+        for answer in reply if type(reply) is list else (reply,):
+            if isinstance(answer, ResponseError) and code_of(answer) in refusals:
+                return True
+    return False
 
 
 def _reader() -> hiredis.Reader:
