@@ -105,6 +105,11 @@ class Lines(io.BufferedIOBase):
             self._send(whole)
 
     @property
+    def waits(self) -> bool:
+        """True if some text is not written."""
+        return bool(self._open or self._late)
+
+    @property
     def is_open(self) -> bool:
         """True if a thread has begun a line."""
         return bool(self._open)
@@ -155,6 +160,28 @@ def set_up() -> None:
         text.mode = "w"  # type: ignore[misc]
         setattr(sys, name, text)
         _lines.append(lines)
+
+
+def are_lines(*streams: object) -> bool:
+    """True if these are the streams that ``set_up`` has made."""
+    try:
+        return all(isinstance(getattr(stream, "buffer", None), Lines) for stream in streams)
+    except ValueError:  # detached
+        return False
+
+
+def is_written() -> bool:
+    """True if stdout and stderr, which ``are_lines``, are open and have no text that is not written."""
+    stdout: Any = sys.stdout
+    stderr: Any = sys.stderr
+    try:
+        return (
+            not (stdout.closed or stdout.buffer.waits or stderr.closed or stderr.buffer.waits)
+            and stdout.write_through
+            and stderr.write_through
+        )
+    except ValueError:  # detached
+        return False
 
 
 def hold() -> None:

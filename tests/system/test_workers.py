@@ -823,7 +823,7 @@ def test_what_many_print_are_whole_lines(
 
 
 LEAVES = """
-import ctypes, faulthandler, resource
+import ctypes, faulthandler, mmap, resource
 
 def tick(*_):
     pass
@@ -860,6 +860,8 @@ LEFT = {
     "stacks": lambda: faulthandler.dump_traceback_later(0.1, exit=True),
     "cpu": lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY)),
     "hard": lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1)),
+    "files": lambda: resource.prlimit(0, resource.RLIMIT_NOFILE, (3, 99)),
+    "memory": lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, resource.RLIM_INFINITY)),
     "zone": zone,
     "nowhere": nowhere,
 }
@@ -873,6 +875,8 @@ def work(what, cpu_s):
     end = time.process_time() + cpu_s
     while time.process_time() < end:
         pass
+    os.close(os.open(os.devnull, os.O_RDONLY))
+    mmap.mmap(-1, 1 << 30).close()
     print(f"printed after {what}")
     note("worked", what, time.tzname)
 """
@@ -882,7 +886,19 @@ def work(what, cpu_s):
 @pytest.mark.skipif(sys.platform != "linux", reason="a shared library and limits as Linux has them")
 def test_what_a_job_leaves_running_ends_and_silences_no_later_job(serve: Serve) -> None:
     with serve(LEAVES) as server:
-        for what in ("real", "virtual", "prof", "posix", "stacks", "cpu", "hard", "zone", "nowhere"):
+        for what in (
+            "real",
+            "virtual",
+            "prof",
+            "posix",
+            "stacks",
+            "cpu",
+            "hard",
+            "files",
+            "memory",
+            "zone",
+            "nowhere",
+        ):
             server.push("q", job(f"leave {what}", "leave", what))
             server.wait_for_event("job.done", jid=f"leave {what}")
             server.push("q", job(f"work {what}", "work", what, 1.2 if what in ("cpu", "hard") else 0.15))
