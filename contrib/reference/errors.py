@@ -1,4 +1,4 @@
-"""The reference of the errors: each class, and each message that the code gives one, with its mend.
+"""The reference of the errors: each class, and each message that the code gives one, with its fix.
 
 Reads the source of pyworkers and imports ``pyworkers.errors`` alone.
 """
@@ -19,18 +19,18 @@ from pyworkers.errors import PyworkersError
 _HEAD = """# Errors
 
 Every error of pyworkers, with the messages that the code gives it: `…` stands for a part that is known at run
-time. The mend is the second line of the error. `exit_code` is that of a command which the error ends. The
+time. The fix is the second line of the error. `exit_code` is that of a command which the error ends. The
 codes that Redis answers are listed in [Redis](../redis.md#while-redis-is-away-or-refuses).
 """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Message:
-    """One message of an error class, as a template; ``mend`` is its hint, or empty."""
+    """One message of an error class, as a template; ``fix`` is its hint, or empty."""
 
     error: str
     text: str
-    mend: str
+    fix: str
 
 
 def page() -> str:
@@ -59,13 +59,13 @@ def _messages(names: set[str]) -> Iterator[Message]:
         error = ast.unparse(call.func).rpartition(".")[2]
         text = template(call.args[0]) if error in names and call.args else ""
         if any(map(str.isalpha, text)):
-            mends = [template(keyword.value) for keyword in call.keywords if keyword.arg == "hint"]
-            yield Message(error, text, "".join(mend for mend in mends if mend != "…"))
+            fixes = [template(keyword.value) for keyword in call.keywords if keyword.arg == "hint"]
+            yield Message(error, text, "".join(fix for fix in fixes if fix != "…"))
 
 
 def _section(found: type[BaseException]) -> str:
     bases = ", ".join(code(base.__name__) for base in found.__bases__)
     exits = f" Exit code {found.exit_code}." if issubclass(found, PyworkersError) else ""
-    rows = [(plain(m.text), plain(m.mend)) for m in messages() if m.error == found.__name__]
-    listed = "\n" + table(("message", "mend"), rows) if rows else ""
+    rows = [(plain(m.text), plain(m.fix)) for m in messages() if m.error == found.__name__]
+    listed = "\n" + table(("message", "fix"), rows) if rows else ""
     return f"\n## {found.__name__}\n\nA {bases}.{exits} {inspect.getdoc(found)}\n{listed}"

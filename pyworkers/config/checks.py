@@ -61,8 +61,8 @@ def check_url(url: str) -> None:
     if scheme in ("redis", "rediss", "unix") and not _has_valid_database(url):
         # The rest of a password with a slash is read as the path.
         in_password = "@" in rest.partition("/")[2].partition("?")[0]
-        mend = _ESCAPES if in_password else "(a number, e.g. 0; for a name use a namespace)"
-        raise ValueError(f"{mask_url(url)!r} has an invalid database {mend}")
+        fix = _ESCAPES if in_password else "(a number, e.g. 0; for a name use a namespace)"
+        raise ValueError(f"{mask_url(url)!r} has an invalid database {fix}")
 
 
 def _has_valid_port(url: str) -> bool:

@@ -46,7 +46,7 @@ class Binder:
         try:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise TypeError(f"{self._name}(): {error}{self._mend(kwargs)}{self._injected}") from None
+            raise TypeError(f"{self._name}(): {error}{self._hint(kwargs)}{self._injected}") from None
         self._refuse_unsendable(given)
         return self._listed(given)
 
@@ -58,11 +58,11 @@ class Binder:
         try:
             given = self._signature.replace(parameters=others).bind(*args, **kwargs).arguments
         except TypeError as error:
-            raise TypeError(f"{self._name}(): {error}{self._mend(kwargs)}") from None
+            raise TypeError(f"{self._name}(): {error}{self._hint(kwargs)}") from None
         self._refuse_unsendable(given)
         return self._listed({**given, "batch_id": BATCH_ID})
 
-    def _mend(self, given: Mapping[str, Any]) -> str:
+    def _hint(self, given: Mapping[str, Any]) -> str:
         """The parameter, or the option, that a keyword without a parameter may mean."""
         known = self._signature.parameters
         name = next((name for name in given if name not in known), None)

@@ -264,7 +264,7 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
             check_value(item, f"{path}[{key!r}]", depth + 1)
     elif not (value is None or isinstance(value, bool | int)):
         kind = type(value).__name__
-        raise BadArgumentError(f"{path} is of type {kind}, which JSON does not carry", hint=_mend(value))
+        raise BadArgumentError(f"{path} is of type {kind}, which JSON does not carry", hint=_hint(value))
 
 
 # By the names of classes, because most of their modules are not loaded.
@@ -286,7 +286,7 @@ _MENDS = {
 }
 
 
-def _mend(value: Any) -> str:
+def _hint(value: Any) -> str:
     """How to pass a value that JSON does not carry."""
     names = (kind.__name__ for kind in type(value).__mro__)
     found = next((_MENDS[name] for name in names if name in _MENDS), "")

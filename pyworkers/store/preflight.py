@@ -142,7 +142,7 @@ def _unserved(name: str, jobs: int) -> str:
 
 def judge_classes(found: Iterable[Stranger]) -> list[Finding]:
     """Findings about servers that share a queue, and do not know each other's jobs."""
-    fix = "give each application queues of its own; in a deployment, wait until all servers have the new code"
+    fix = "give each application its own queues; in a deployment, wait until all servers have the new code"
     return [
         Finding(
             "classes",
@@ -161,12 +161,12 @@ def _some(names: Sequence[str]) -> str:
 
 def judge_servers(found: Uninformed) -> list[Finding]:
     """Findings about servers on the same Redis that leave out the effects of jobs."""
-    mend = "the sweep of the newer servers repairs it within two minutes, and counts their members as gone"
+    repair = "the sweep of the newer servers repairs it within two minutes, and counts their members as gone"
     older = [
         Finding(
             "old_server",
             f"{view.identity} runs pyworkers {view.version}, which releases no locks and counts no batches",
-            f"restart it with this version; until then {mend}",
+            f"restart it with this version; until then {repair}",
         )
         for view in found.older
     ]
@@ -175,7 +175,7 @@ def judge_servers(found: Uninformed) -> list[Finding]:
             "foreign_server",
             f"{one.view.identity} ({one.program}) is of another program, and serves {_spelled(one.uses)}: "
             + ", ".join(f"{BROKEN[name]} ({name})" for name in one.features),
-            "give these jobs queues of their own, which only pyworkers serves; until then the sweep "
+            "put these jobs into separate queues, which only pyworkers serves; until then the sweep "
             "releases locks and counts members within two minutes, and repairs neither limits nor order",
         )
         for one in found.foreign
@@ -189,7 +189,7 @@ def judge_fields(found: Mapping[str, Collection[str]]) -> list[Finding]:
         Finding(
             "foreign_field",
             f"{FIELDS_OF_OTHERS[field]}; such jobs (`{field}`) wait in {_some(sorted(queues))}",
-            "give these jobs queues of their own, which only their program serves",
+            "put these jobs into separate queues, which only their program serves",
         )
         for field, queues in found.items()
     ]

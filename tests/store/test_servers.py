@@ -81,7 +81,7 @@ def test_declarations_and_waiting_jobs_show_what_another_program_breaks(
     assert foreign(run_work, keys) == ({"ruby:1:a": uses} if uses else {})
 
 
-def test_check_names_both_with_the_mend(cli: Cli, run_work: Run, keys: Keys, db: redis.Redis) -> None:
+def test_check_names_both_with_the_fix(cli: Cli, run_work: Run, keys: Keys, db: redis.Redis) -> None:
     beat(db, keys, "web:1:a", "q", version="0.1.0", **OURS)
     beat(db, keys, "ruby:2:b", "q")
     db.lpush(keys.queue("q"), raw_job("a", batch="b"))
@@ -92,7 +92,7 @@ def test_check_names_both_with_the_mend(cli: Cli, run_work: Run, keys: Keys, db:
     assert "restart it with this version" in lines[older + 1]
     foreign = next(place for place, line in enumerate(lines) if line.startswith("foreign_server: ruby:2:b "))
     assert lines[foreign].endswith("serves q with batches: members are not counted (batches)")
-    assert "queues of their own" in lines[foreign + 1]
+    assert "separate queues" in lines[foreign + 1]
     [problem] = [found for found in run_work(read_unsafe(keys)) if found.code == "foreign_server"]
     assert problem.message in lines[foreign]
 

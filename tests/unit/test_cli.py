@@ -158,10 +158,10 @@ def test_each_error_has_its_exit_code(error: PyworkersError, code: int, ending_w
 
 
 @pytest.mark.parametrize("code", ["UNREACHABLE", "DNS"])
-def test_an_address_without_redis_has_its_mend(code: str, ending_with: EndingWith) -> None:
-    first, mend = ending_with(RedisUnavailableError("nothing there", code=code)).stderr.splitlines()
+def test_an_address_without_redis_has_its_fix(code: str, ending_with: EndingWith) -> None:
+    first, fix = ending_with(RedisUnavailableError("nothing there", code=code)).stderr.splitlines()
     assert first == "Error: nothing there"
-    assert mend.startswith("Start Redis, or name another address: --url, REDIS_URL")
+    assert fix.startswith("Start Redis, or name another address: --url, REDIS_URL")
 
 
 def test_a_mend_of_the_error_itself_stands_alone(ending_with: EndingWith) -> None:

@@ -13,6 +13,7 @@ import redis
 
 from contrib.pictures.shop import job
 from pyworkers.api import CronSet
+from pyworkers.protocol import flow
 from pyworkers.protocol.keys import Keys
 
 # Of letters alone: no browser breaks such a line by itself.
@@ -44,7 +45,7 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
 def _servers(db: redis.Redis, keys: Keys, payload: str, now: float) -> None:
     about: dict[str, Any] = {"hostname": NAME, "pid": 4_194_304, "started_at": now - _AGO_S, "tag": NAME}
     about |= {"concurrency": 100_000, "queues": [NAME] * 3, "labels": [NAME] * 2, "identity": NAME}
-    about |= {"version": "1.22.333rc44", "flow": 1, "embedded": False}
+    about |= {"version": "1.22.333rc44", "flow": flow.VERSION, "embedded": False}
     group = {"queues": {NAME: 1}, "strict": True, "mode": "process", "processes": 100_000, "busy": 100_000}
     group |= {"concurrency": 100_000, "workers": {"busy": 100_000, "starting": 100_000}, "restarts": 100_000}
     stored: dict[Any, Any] = {"info": json.dumps(about), "groups": json.dumps({NAME: group, "b": group})}

@@ -1,4 +1,4 @@
-"""Every error that a first day meets names its mend."""
+"""Every error that a first day meets names its fix."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def load() -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("value", "mend"),
+    ("value", "fix"),
     [
         (date(2030, 1, 31), "value.isoformat()"),
         (datetime(2030, 1, 31), "value.isoformat()"),
@@ -54,11 +54,11 @@ async def load() -> None: ...
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_argument_that_json_does_not_carry(value: Any, mend: str) -> None:
+def test_an_argument_that_json_does_not_carry(value: Any, fix: str) -> None:
     with pytest.raises(BadArgumentError) as caught:
         check_value([value], "args")
     assert caught.value.message == f"args[0] is of type {type(value).__name__}, which JSON does not carry"
-    assert mend in caught.value.hint
+    assert fix in caught.value.hint
 
 
 def test_a_declared_option_that_json_does_not_carry() -> None:
@@ -69,7 +69,7 @@ def test_a_declared_option_that_json_does_not_carry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keyword", "mend"),
+    ("keyword", "fix"),
     [
         ("subjet", "; did you mean subject?"),
         ("retry", "; retry is an option: send_mail.options(retry=…).enqueue(…)"),
@@ -85,7 +85,7 @@ def test_a_declared_option_that_json_does_not_carry() -> None:
         ("zzz", ""),
     ],
 )
-def test_a_keyword_that_the_job_does_not_have(keyword: str, mend: str) -> None:
+def test_a_keyword_that_the_job_does_not_have(keyword: str, fix: str) -> None:
     @Worker().job
     def send_mail(user_id: int, subject: str = "") -> None: ...
 
@@ -93,12 +93,12 @@ def test_a_keyword_that_the_job_does_not_have(keyword: str, mend: str) -> None:
     for call in calls:
         with pytest.raises(TypeError) as caught:
             call(7, **{keyword: 3})
-        text = f"send_mail(): got an unexpected keyword argument '{keyword}'{mend}"
+        text = f"send_mail(): got an unexpected keyword argument '{keyword}'{fix}"
         assert str(caught.value) == text
 
 
 @pytest.mark.parametrize(
-    ("reply", "mend"),
+    ("reply", "fix"),
     [
         ("NOAUTH Authentication required.", "Set the password: [redis] username and password"),
         ("WRONGPASS invalid username-password pair", "Check user name and password: [redis]"),
@@ -106,12 +106,12 @@ def test_a_keyword_that_the_job_does_not_have(keyword: str, mend: str) -> None:
         ("ERR DB index is out of range", "Name a database that exists at the end of redis.url"),
     ],
 )
-def test_a_login_that_redis_refuses(reply: str, mend: str) -> None:
-    assert mend in str(translate(exceptions.ResponseError(reply)))
+def test_a_login_that_redis_refuses(reply: str, fix: str) -> None:
+    assert fix in str(translate(exceptions.ResponseError(reply)))
 
 
 @pytest.mark.parametrize(
-    ("words", "mend"),
+    ("words", "fix"),
     [
         ("enqueu", "'enqueue'"),
         ("dead retri", "'retry'"),
@@ -120,7 +120,7 @@ def test_a_login_that_redis_refuses(reply: str, mend: str) -> None:
         ("processes --jsno", "'--json'"),
     ],
 )
-def test_a_misspelt_word_of_the_command_line(words: str, mend: str) -> None:
+def test_a_misspelt_word_of_the_command_line(words: str, fix: str) -> None:
     result = CliRunner().invoke(main, words.split())
     assert result.exit_code == 2
-    assert f"Did you mean {mend}" in result.stderr or f"one of: {mend}" in result.stderr
+    assert f"Did you mean {fix}" in result.stderr or f"one of: {fix}" in result.stderr
