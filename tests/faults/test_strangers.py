@@ -10,6 +10,8 @@ import pytest
 from redis import Redis, ResponseError
 
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.acl import Role
+from tests.helpers.acl import url_of
 from tests.helpers.replies import as_list
 from tests.helpers.server_process import ServerProcess, serving
 
@@ -73,12 +75,17 @@ TYPES = ["hash", "zset", "string", "list", "set", "stream"]
 
 
 class Stranger:
-    """Writes into all keys of one server except the lists of jobs in progress and of the queue ``plain``."""
+    """Writes into the keys of one server, by ``redis``.
 
-    def __init__(self, server: ServerProcess) -> None:
-        self.redis: Redis = server.redis
+    With all rights, except the lists of jobs in progress and of the queue ``plain``.
+    """
+
+    def __init__(self, server: ServerProcess, redis: Redis | None = None) -> None:
+        self.redis: Redis = redis or server.redis
+        self._is_client = redis is not None
+        self._all = server.redis
         self.keys: Keys = server.keys
-        [identity] = as_list(self.redis.hkeys(self.keys.owners))
+        [identity] = as_list(self._all.hkeys(self.keys.owners))
         self.fields: dict[bytes, list[bytes]] = {}
         self.types: dict[bytes, str] = dict(self._kinds(identity.decode()))
         self.identity = identity
@@ -101,21 +108,23 @@ class Stranger:
 
     def learn(self) -> None:
         """Note the keys that exist by now, with their types and fields."""
-        for name in self.redis.scan_iter(f"{self.keys.namespace}*", count=1000):
-            if not name.endswith(b":inprogress") and name != self.keys.queue("plain").encode():
-                found: Any = self.redis.type(name)
+        for name in self._all.scan_iter(f"{self.keys.namespace}*", count=1000):
+            is_safe = not name.endswith(b":inprogress") and name != self.keys.queue("plain").encode()
+            if self._is_client or is_safe:
+                found: Any = self._all.type(name)
                 kind = self.types.setdefault(name, found.decode())
                 if kind == "hash" and name not in self.fields:
-                    self.fields[name] = as_list(self.redis.hkeys(name)) if found == b"hash" else []
+                    self.fields[name] = as_list(self._all.hkeys(name)) if found == b"hash" else []
 
-    def write(self, turn: int, kind: str, *, core: bool = False) -> None:
-        """Replace each key, by a value of this type, or of its own: ``own``."""
+    def write(self, turn: int, kind: str, *, core: bool = False) -> int:
+        """Replace each key, by a value of this type, or of its own: ``own``; the number of successes."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, own in self.types.items():
                 if core or name not in self.core:
                     pipeline.delete(name)
                     self._put(pipeline, name, own if kind == "own" else kind, turn)
-            pipeline.execute(raise_on_error=False)
+            replies = pipeline.execute(raise_on_error=False)
+        return sum(not isinstance(reply, Exception) for reply in replies)
 
     def _put(self, redis: Any, name: bytes, kind: str, turn: int) -> None:
         values = [ODD[(place + turn) % len(ODD)] for place in range(len(ODD))]
@@ -131,7 +140,9 @@ class Stranger:
         elif kind == "stream":
             redis.xadd(name, {b"\xff": b"\xff", b"result": values[0]})
         else:
-            add: Callable[..., Any] = redis.rpush if kind == "list" else redis.sadd
+            add: Callable[..., Any] = redis.sadd
+            if kind == "list":
+                add = redis.lpush if self._is_client else redis.rpush
             add(name, *(value for value in values if not value.startswith(b'{"name')))
 
     def clear(self) -> None:
@@ -173,6 +184,28 @@ def test_the_keys_of_a_server_hold_odd_values_of_each_type(
         push_all(server, last)
         for name in JOBS.keys() - {"fails"}:
             server.wait_for_notes(1, name, last)
+        ticks = len(server.wait_for_notes(0, "tick"))
+        server.wait_for_notes(ticks + 1, "tick")
+        assert server.stop() == 0
+        assert server.events("server.failed") == []
+
+
+@pytest.mark.fault("P11")
+def test_a_client_stops_nothing(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+    url = url_of(one_redis_url, Role.CLIENT, namespace)
+    (tmp_path / "workers.toml").write_text(QUEUES)
+    with (
+        Redis.from_url(url) as client,
+        serving(tmp_path, one_redis_url, namespace, CODE, "--config", "workers.toml") as server,
+    ):
+        stranger, written = Stranger(server, client), 0
+        for number, kind in enumerate(("own", "hash", "list", "set"), 1):
+            push_all(server, number)
+            stranger.learn()
+            written += stranger.write(3 * number, kind, core=True)
+            for name in JOBS.keys() - {"fails"}:
+                server.wait_for_notes(1, name, number)
+        assert written > 20
         ticks = len(server.wait_for_notes(0, "tick"))
         server.wait_for_notes(ticks + 1, "tick")
         assert server.stop() == 0
