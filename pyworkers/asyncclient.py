@@ -21,7 +21,7 @@ from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.blocking import in_thread, running_loop
 from pyworkers.enqueueing.interception import gathering, interceptor
-from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
+from pyworkers.enqueueing.producer import bulk, one_job, push_portions_async
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol import timestamps
@@ -29,7 +29,6 @@ from pyworkers.protocol.draft import PushedJob, moment, seconds
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
-from pyworkers.protocol.portions import portions
 from pyworkers.protocol.status import UNKNOWN, JobStatus
 from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.calls import arun
@@ -139,12 +138,7 @@ class AsyncClient(BaseClient):
     ) -> list[str]:
         """As ``Client.enqueue_bulk``."""
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
-        jids: list[str] = []
-        for portion in portions(args_list, PORTION):
-            fresh, jobs = many_jobs(plan, portion, clock.time(), len(jids), self.client_links)
-            others = await self.push(jobs)
-            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
-        return jids
+        return await push_portions_async(self.push, bulk(plan, args_list, self.client_links))
 
     async def push(self, jobs: list[PushedJob]) -> Others:
         """As ``Client.push``."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.binder import Binder
-from pyworkers.enqueueing.producer import PORTION, many_jobs, one_job
+from pyworkers.enqueueing.producer import bulk, one_job, push_portions, push_portions_async
 from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
@@ -23,7 +23,6 @@ from pyworkers.protocol.call import RESULT, RESULTS, Call, admitted
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, seconds, unlisted
 from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
-from pyworkers.protocol.portions import portions
 
 if TYPE_CHECKING:
     from pyworkers.asyncclient import AsyncClient
@@ -152,13 +151,8 @@ class Job(Generic[P, R]):
 
         Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
         """
-        jids: list[str] = []
         client = self.clients.client
-        for portion in portions(self._bound(args_list), PORTION):
-            fresh, jobs = many_jobs(self._draft, portion, clock.time(), len(jids), client.client_links)
-            others = client.push(jobs)
-            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
-        return jids
+        return push_portions(client.push, bulk(self._draft, self._bound(args_list), client.client_links))
 
     # --- in event loops -------------------------------------------------------------------------------------
 
@@ -183,13 +177,9 @@ class Job(Generic[P, R]):
 
     async def aenqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
         """``enqueue_bulk`` in an event loop."""
-        jids: list[str] = []
         client = self.clients.async_client
-        for portion in portions(self._bound(args_list), PORTION):
-            fresh, jobs = many_jobs(self._draft, portion, clock.time(), len(jids), client.client_links)
-            others = await client.push(jobs)
-            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
-        return jids
+        jobs = bulk(self._draft, self._bound(args_list), client.client_links)
+        return await push_portions_async(client.push, jobs)
 
     # --- other forms ----------------------------------------------------------------------------------------
 

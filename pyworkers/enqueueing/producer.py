@@ -7,7 +7,7 @@ with ``await``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -124,14 +124,7 @@ class Producer(ABC):
         Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
         """
         plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
-        if not isinstance(args_list, Iterable):
-            raise unlisted(args_list, "args_list")
-        jids: list[str] = []
-        for portion in portions(args_list, PORTION):
-            fresh, jobs = many_jobs(plan, portion, clock.time(), len(jids), self.client_links)
-            others = self.push(jobs)
-            jids += [others.get(jid, jid) for jid in fresh] if others else fresh
-        return jids
+        return push_portions(self.push, bulk(plan, args_list, self.client_links))
 
     @abstractmethod
     def push(self, jobs: list[PushedJob]) -> Others:
@@ -151,7 +144,47 @@ def one_job(
     return job.jid, [job]
 
 
-def many_jobs(
+Portions = Generator[list[PushedJob], Others, list[str]]
+"""Yields the jobs of a bulk enqueue, up to 1000 at a time, takes their duplicates, and returns all jids."""
+
+
+def bulk(plan: Draft, args_list: Iterable[Sequence[Any]], links: Sequence[ClientMiddleware]) -> Portions:
+    """One job for each of ``args_list``."""
+    if not isinstance(args_list, Iterable):
+        raise unlisted(args_list, "args_list")
+    jids: list[str] = []
+    for portion in portions(args_list, PORTION):
+        fresh, jobs = _many_jobs(plan, portion, clock.time(), len(jids), links)
+        others = yield jobs
+        jids += [others.get(jid, jid) for jid in fresh] if others else fresh
+    return jids
+
+
+def push_portions(push: Callable[[list[PushedJob]], Others], jobs: Portions) -> list[str]:
+    """Push one portion after the other; return the jids."""
+    try:
+        portion = next(jobs)
+        while True:
+            portion = jobs.send(push(portion))
+    except StopIteration as end:
+        jids: list[str] = end.value
+        return jids
+
+
+async def push_portions_async(
+    push: Callable[[list[PushedJob]], Awaitable[Others]], jobs: Portions
+) -> list[str]:
+    """As ``push_portions``, in an event loop."""
+    try:
+        portion = next(jobs)
+        while True:
+            portion = jobs.send(await push(portion))
+    except StopIteration as end:
+        jids: list[str] = end.value
+        return jids
+
+
+def _many_jobs(
     plan: Draft, args_list: Sequence[Sequence[Any]], now: float, start: int, links: Sequence[ClientMiddleware]
 ) -> tuple[list[str], list[PushedJob]]:
     """A jid for each of ``args_list``, the part from ``start`` of a bulk enqueue, and the jobs to push."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
@@ -60,6 +61,9 @@ async def test_the_twins_check_their_arguments() -> None:
             await wrong.aenqueue_bulk([1, 2])
         with pytest.raises(BadArgumentError, match="a list for each job"):
             wrong.enqueue_bulk([1, 2])
+        client: Any = AsyncClient("redis://127.0.0.1")
+        with pytest.raises(BadArgumentError, match="args_list is of type int"):
+            await client.enqueue_bulk("q", "C", 7)
     assert queue.jobs == []
 
 
@@ -184,6 +188,25 @@ def test_a_job_has_a_twin_for_each_enqueue_method() -> None:
     methods = {name for name in dir(Job) if "enqueue" in name and not name.startswith("_")}
     blocking = {name for name in methods if not name.startswith("a")}
     assert {name.removeprefix("a") for name in methods - blocking} == blocking
+
+
+def _public(kind: type[object]) -> dict[str, Any]:
+    methods = inspect.getmembers(kind, inspect.isfunction)
+    # Those in between are called by batches and checkpoints, on a thread.
+    internal = ("enlist", "defer", "saved", "aside")
+    return {name: method for name, method in methods if name not in internal and not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    blocking, others = _public(Client), _public(AsyncClient)
+    signatures = [{n: inspect.signature(method) for n, method in each.items()} for each in (blocking, others)]
+    assert signatures[0] == signatures[1]
+    assert all(inspect.iscoroutinefunction(method) for method in others.values())
+
+
+@pytest.mark.parametrize("name", ["enqueue", "try_enqueue", "enqueue_in", "enqueue_at", "enqueue_bulk"])
+def test_both_methods_of_a_job_take_the_same(name: str) -> None:
+    assert inspect.signature(getattr(Job, name)) == inspect.signature(getattr(Job, f"a{name}"))
 
 
 @worker.job(track=60)
