@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
     from pyworkers.api.problems import Problem, Severity
     from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
-    from pyworkers.api.queue import Queue, QueuedJob, QueueHead, QueueStats
+    from pyworkers.api.queue import Queue, QueuedJob
+    from pyworkers.api.queuestats import QueueHead, QueueStats
     from pyworkers.api.record import JobRecord
     from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
     from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
@@ -153,7 +154,8 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
                 "read_process",
                 "read_processes",
             ),
-            "pyworkers.api.queue": ("Queue", "QueueHead", "QueueStats", "QueuedJob"),
+            "pyworkers.api.queue": ("Queue", "QueuedJob"),
+            "pyworkers.api.queuestats": ("QueueHead", "QueueStats"),
             "pyworkers.api.record": ("JobRecord",),
             "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_works"),
             "pyworkers.api.sets": ("DeadSet", "JobSet", "RetrySet", "ScheduledSet", "SortedEntry"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from pyworkers.api.queue import QueueHead, QueueStats
+from pyworkers.api.queuestats import QueueHead, QueueStats
 from pyworkers.api.record import valid
 from pyworkers.api.stats import Stats, read_stats
 from pyworkers.api.target import Where, admin_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyworkers.api import processes
 from pyworkers.api.groups import GroupStats, groups_of
-from pyworkers.api.queue import QueueStats, stats_of
+from pyworkers.api.queuestats import QueueStats, stats_of
 from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS

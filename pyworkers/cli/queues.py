@@ -11,7 +11,7 @@ import click
 
 from pyworkers import api
 from pyworkers.api import Search, Stats
-from pyworkers.api.queue import QUEUE
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.auditing import done, noting

@@ -13,7 +13,7 @@ import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
 from pyworkers.api.columns import Column as Shown
-from pyworkers.api.queue import QUEUE
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.target import Admin, admin_of
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output import tables

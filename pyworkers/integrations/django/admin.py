@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 
 from pyworkers import PyworkersError
 from pyworkers.api import Stats
-from pyworkers.api.queue import QUEUE
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.cli.output.listing import Form
 from pyworkers.integrations.django import worker
 from pyworkers.integrations.django.configuration import django_settings

@@ -5,7 +5,7 @@ Pure. A test compares them with answers.
 
 from __future__ import annotations
 
-from pyworkers.api.queue import QUEUE
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import (
     ANY,
     COUNT,

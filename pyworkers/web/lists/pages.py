@@ -18,7 +18,7 @@ from pyworkers.api.browse.pages import PAGE, Row, read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
-from pyworkers.api.queue import read_queue
+from pyworkers.api.queuestats import read_queue
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import MOST_SELECTED, Asked, ages_of

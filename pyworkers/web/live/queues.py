@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 
 from pyworkers.api import QueueStats, Stats
-from pyworkers.api.queue import QUEUE
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.web import names
 from pyworkers.web.numbers import number_in
 from pyworkers.web.tables import Listing

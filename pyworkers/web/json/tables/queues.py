@@ -6,7 +6,7 @@ from typing import Any
 
 from pyworkers.api import Queue, Stats
 from pyworkers.api.problems import problems_in, read_unsafe
-from pyworkers.api.queue import QUEUE
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_history, read_stats
 from pyworkers.web.json.parameters import Parameter
