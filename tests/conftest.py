@@ -57,11 +57,11 @@ def _redis62() -> str | None:
     return shutil.which("redis-server", path=Path(sys.prefix) / "redis-6.2" / "bin")
 
 
-# Name and where its binary is. Valkey is first, because `one_redis_url` takes the first.
+# Name and where its binary is. `one_redis_url` and the tests that depend on the server have the first.
 _BINARIES: dict[str, Callable[[], str | None]] = {"valkey": _valkey, "redis": _redis, "redis62": _redis62}
 _USUAL = "valkey,redis"
-# As `OLDEST` of the Makefile, and test_changes.py, which needs a right that Redis 6.2 does not know.
-_ON_EACH_SERVER = re.compile(
+# As `BY_SERVER` of the Makefile, and test_changes.py, which needs a right that Redis 6.2 does not know.
+_BY_SERVER = re.compile(
     r"/tests/(store/|faults/test_redis|server/test_(changes|fetcher|ordered_fetcher|recovery)"
     r"|system/test_(acl|outages|fates|cancel))"
 )
@@ -166,20 +166,23 @@ def one_binary() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what depends on the server with each of them, all else with one that its name decides."""
+    """Run what depends on the server with the first, so that each server has a run of its own (.ci/run).
+
+    All else runs with the one that its name decides.
+    """
     if "redis_url" not in metafunc.fixturenames:
         return
     names = _wanted()
-    if not _ON_EACH_SERVER.search(metafunc.definition.path.as_posix()):
-        if not _under_ci():
-            names = [name for name in names if _installed(name)] or names
-        names = [names[zlib.crc32(metafunc.function.__name__.encode()) % len(names)]]
-    metafunc.parametrize("redis_url", names, indirect=True)
+    if not _under_ci():
+        names = [name for name in names if _installed(name)] or names
+    depends = _BY_SERVER.search(metafunc.definition.path.as_posix())
+    which = 0 if depends else zlib.crc32(metafunc.function.__name__.encode()) % len(names)
+    metafunc.parametrize("redis_url", [names[which]], indirect=True)
 
 
 @pytest.fixture
 def redis_url(request: pytest.FixtureRequest, servers: Servers) -> str:
-    """The URL of a server: of each in turn, or of any (see ``pytest_generate_tests``)."""
+    """The URL of a server (see ``pytest_generate_tests``)."""
     return servers.url(request.param)
 
 
