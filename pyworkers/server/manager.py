@@ -24,7 +24,8 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
-from pyworkers.server.pool.jobs import Gates, JobTable
+from pyworkers.server.pool.gates import Gates
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import KILL_GRACE_S, Rules, Settling

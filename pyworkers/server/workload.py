@@ -30,7 +30,7 @@ from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus import ReservedCpu
-from pyworkers.server.pool.jobs import Gates
+from pyworkers.server.pool.gates import CancelledJobs, Gates
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
@@ -135,7 +135,7 @@ class Workload:
         shared = Shared(
             self._config,
             self.health.of_queue,
-            Gates(self.queues.cancellations, self.services.suspects, self.services.asks),
+            Gates(CancelledJobs(self.queues.cancellations), self.services.suspects, self.services.asks),
             self._reserved,
             Listeners(
                 self.services.settled,

@@ -8,19 +8,21 @@ from __future__ import annotations
 from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.events import START, Decided, Events, Settle
 from pyworkers.server.pool.gates import Asks
-from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.settling import PutOff
 
 
 class FakeAsks(Asks):
     """Keeps jobs that ask until the test answers."""
 
     def __init__(self) -> None:
-        self.kept: dict[Delivery, JobTable] = {}
+        self.kept: dict[Delivery, Events] = {}
 
-    def add(self, job: Delivery, ask: Ask, jobs: JobTable) -> None:
-        job.hold(self.frees(ask), self.starts(ask))
-        self.kept[job] = jobs
+    def keep(self, job: Delivery, events: Events) -> None:
+        assert job.ask is not None
+        job.hold(self.frees(job.ask), self.starts(job.ask))
+        self.kept[job] = events
 
     def drop(self, job: Delivery) -> None:
         self.kept.pop(job, None)
@@ -37,9 +39,9 @@ class FakeAsks(Asks):
         """Let the oldest job start."""
         job = next(iter(self.kept))
         job.grant()
-        self.kept.pop(job).start(job)
+        self.kept.pop(job).put_nowait(Decided(job, START))
 
     def put_off(self) -> None:
         """The oldest job is in schedule."""
         job = next(iter(self.kept))
-        self.kept.pop(job).put_off(job)
+        self.kept.pop(job).put_nowait(Decided(job, Settle(PutOff())))

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.events import START, Decided, Decision, Events
 from pyworkers.server.pool.gates import Suspects
-from pyworkers.server.pool.jobs import JobTable
 
 
 class FakeSuspects(Suspects):
     """Keeps marked jobs back until the test decides on them."""
 
     def __init__(self) -> None:
-        self.kept: dict[Delivery, JobTable] = {}
+        self.kept: dict[Delivery, Events] = {}
 
-    def add(self, job: Delivery, jobs: JobTable) -> None:
-        self.kept[job] = jobs
+    def keep(self, job: Delivery, events: Events) -> None:
+        self.kept[job] = events
 
     def drop(self, job: Delivery) -> None:
         self.kept.pop(job, None)
 
-    def decide(self, decision: Callable[[JobTable, Delivery], None]) -> None:
+    def decide(self, decision: Decision) -> None:
         """Decide on the oldest job."""
         job = next(iter(self.kept))
-        decision(self.kept.pop(job), job)
+        if decision is START:
+            job.clear()
+        self.kept.pop(job).put_nowait(Decided(job, decision))

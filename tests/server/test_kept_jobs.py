@@ -18,8 +18,10 @@ from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, 
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import Gates, JobTable
-from pyworkers.server.pool.settling import Rules, Settling
+from pyworkers.server.pool.events import NO_ROOM, START, Decided, Decision, Settle
+from pyworkers.server.pool.gates import CancelledJobs, Gates
+from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.settling import Lost, Rules, Settling
 from pyworkers.server.pool.worker import Crew
 from tests.helpers.asks import FakeAsks
 from tests.helpers.deliveries import FakeOutbox, unmarked
@@ -53,7 +55,7 @@ class Table:
 
     def __init__(self) -> None:
         self.settled: list[tuple[str, bytes, Report]] = []
-        self.freed = 0
+        self.freed = self.alone = 0
         self.suspects = FakeSuspects()
         self.asks = FakeAsks()
         self.cancellations = Cancellations()
@@ -61,7 +63,7 @@ class Table:
         rules = Rules(MANIFEST, 25, lambda: 1000.0, random.Random(1))
         outbox = FakeOutbox(self._settle, self._free)
         settling = Settling(outbox, rules, lambda _: None, unmarked)
-        gates = Gates(self.cancellations, self.suspects, self.asks)
+        gates = Gates(CancelledJobs(self.cancellations), self.suspects, self.asks)
         self.jobs = JobTable(crew, settling, gates, outbox)
 
     def _settle(self, job: Delivery, report: Report) -> None:
@@ -70,10 +72,25 @@ class Table:
     def _free(self) -> None:
         self.freed += 1
 
-    @property
-    def alone(self) -> int:
-        """How often a job began to wait for a worker of its own."""
-        return self.jobs.crew.events.qsize()
+    def apply(self) -> None:
+        """Apply the events, as the pool does; ``alone`` counts those of jobs that wait to run alone."""
+        events = self.jobs.crew.events
+        while not events.empty():
+            match events.get_nowait():
+                case Decided(job, decision):
+                    self.jobs.decide(job, decision)
+                case _:
+                    self.alone += 1
+
+    def suspect(self, decision: Decision) -> None:
+        """Decide on the oldest marked job."""
+        self.suspects.decide(decision)
+        self.apply()
+
+    def grant(self) -> None:
+        """Let the oldest job that asks start."""
+        self.asks.grant()
+        self.apply()
 
 
 @pytest.fixture
@@ -88,7 +105,7 @@ async def test_a_marked_job_is_known_while_it_is_kept_back_and_may_need_a_worker
     table.jobs.deliver("q", JOB)
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {JOB: 1})
     assert table.freed == 0
-    table.suspects.decide(lambda jobs, job: jobs.suspend(job))
+    table.suspect(NO_ROOM)
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, 0, {JOB: 1})
     assert table.freed == 1
 
@@ -97,7 +114,7 @@ async def test_a_marked_job_that_may_start_waits_for_a_worker_like_any_other(tab
     table.jobs.deliver("q", JOB)
     table.jobs.deliver("q", BARE)
     assert (table.jobs.busy, table.jobs.free) == (2, -2)
-    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    table.suspect(START)
     assert (table.jobs.busy, table.jobs.free) == (2, -2)
     assert table.jobs.known("q") == {JOB: 1, BARE: 1}
 
@@ -106,9 +123,9 @@ async def test_a_marked_job_that_has_crashed_alone_shares_no_process(table: Tabl
     table.jobs.share(True)
     table.jobs.deliver("q", JOB.replace(b"}", b',"crash_count":1}'))
     table.jobs.deliver("q", JOB)
-    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    table.suspect(START)
     assert table.alone == 1
-    table.suspects.decide(lambda jobs, job: jobs.start(job))
+    table.suspect(START)
     assert table.alone == 1
 
 
@@ -122,8 +139,8 @@ async def test_a_pause_gives_back_what_is_kept_back_and_nothing_else(table: Tabl
     jobs = [BARE.replace(b'"j"', b'"%d"' % number) + b"\t" for number in range(3)]
     for raw in (*jobs, BARE):
         table.jobs.deliver("q", raw)
-    table.suspects.decide(lambda jobs, job: jobs.start(job))
-    table.suspects.decide(lambda jobs, job: jobs.suspend(job))
+    table.suspect(START)
+    table.suspect(NO_ROOM)
     table.jobs.give_back_held({"other"})
     assert table.settled == []
     table.jobs.give_back_held({"q"})
@@ -150,7 +167,7 @@ async def test_a_job_that_is_cancelled_while_it_is_kept_back_does_not_start(tabl
 async def test_a_condemned_job_is_settled_and_its_hooks_run_in_a_worker(table: Table) -> None:
     failure = Failure("WorkerLost", "its server died", crashed=True, fate=Fate.DEAD)
     table.jobs.deliver("q", JOB)
-    table.suspects.decide(lambda jobs, job: jobs.condemn(job, failure))
+    table.suspect(Settle(Lost(failure)))
     [(_, raw, report)] = table.settled
     assert (raw, report.outcome.fate, report.outcome.crashed, report.job_class) == (JOB, Fate.DEAD, True, "q")
     assert json.loads(report.outcome.payload) == {
@@ -173,6 +190,7 @@ FREED = Report(Outcome(Fate.REQUEUE, effects=FREES))
 def ask(table: Table, raw: bytes = BARE) -> None:
     """A worker has taken a job, and asks whether it may start."""
     table.jobs.deliver("q", raw)
+    table.apply()
     if suspect := table.jobs.next_suspect():
         ours, theirs = jobsocket.pair()
         table.jobs.send_alone(suspect, ours)
@@ -190,7 +208,7 @@ async def test_a_job_that_asks_is_known_and_keeps_its_room(table: Table) -> None
 
 async def test_a_job_that_may_start_is_handed_out_under_another_number(table: Table) -> None:
     ask(table)
-    table.asks.grant()
+    table.grant()
     [(number, job)] = table.jobs.offered.items()
     # That of the worker which has asked is still in its page.
     assert (number, job.kind, job.raw) == (2, PacketKind.GRANTED_RATED, BARE)
@@ -202,6 +220,7 @@ async def test_a_job_that_may_start_is_handed_out_under_another_number(table: Ta
 async def test_a_job_in_schedule_is_forgotten_and_leaves_room(table: Table) -> None:
     ask(table)
     table.asks.put_off()
+    table.apply()
     assert (table.jobs.busy, table.jobs.free, table.freed, table.settled) == (0, 0, 1, [])
 
 
@@ -209,7 +228,7 @@ async def test_a_job_in_schedule_is_forgotten_and_leaves_room(table: Table) -> N
 async def test_a_cancelled_job_frees_its_slots(table: Table, granted: bool) -> None:
     ask(table)
     if granted:
-        table.asks.grant()
+        table.grant()
     table.cancellations.use(["j"])
     table.jobs.cancel_noted()
     outcome = Outcome(Fate.CANCELLED, effects=FREES)
@@ -230,7 +249,7 @@ async def test_a_job_that_is_cancelled_before_it_asks_does_not_ask(table: Table)
 async def test_a_stop_gives_back_a_job_with_its_slots(table: Table, granted: bool) -> None:
     ask(table)
     if granted:
-        table.asks.grant()
+        table.grant()
     table.jobs.interrupt()
     assert (table.settled, table.jobs.busy, table.asks.kept) == ([("q", BARE, FREED)], 0, {})
 
@@ -252,17 +271,29 @@ async def test_a_pause_gives_back_a_job_that_asks(table: Table) -> None:
 
 async def test_a_job_that_is_lost_with_its_worker_frees_its_slots(table: Table) -> None:
     ask(table)
-    table.asks.grant()
+    table.grant()
     table.jobs.lost(list(table.jobs.offered.values()), Failure("WorkerLost", "died", crashed=True))
     [(_, raw, report)] = table.settled
     assert (raw, report.outcome.fate, report.outcome.effects) == (BARE, Fate.RETRY, FREES)
+
+
+async def test_a_decision_that_comes_after_a_job_was_taken_back_changes_nothing(table: Table) -> None:
+    ask(table)
+    table.asks.grant()
+    table.jobs.give_back_held({"q"})
+    table.apply()
+    assert (table.settled, table.jobs.busy) == ([("q", BARE, FREED)], 0)
+
+
+async def test_the_gates_of_a_job_are_in_their_order(table: Table) -> None:
+    assert [gate.name for gate in table.jobs.gates] == ["cancelled", "suspects", "asks", "crashed"]
 
 
 async def test_a_suspect_that_may_start_runs_alone(table: Table) -> None:
     table.jobs.share(True)
     ask(table, BARE.replace(b"}", b',"crash_count":1}'))
     assert table.alone == 1
-    table.asks.grant()
+    table.grant()
     assert table.alone == 2
 
 

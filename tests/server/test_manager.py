@@ -25,7 +25,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
-from pyworkers.server.pool.jobs import Gates
+from pyworkers.server.pool.gates import CancelledJobs, Gates
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
@@ -81,7 +81,7 @@ class Bench(RedisBench):
         shared = Shared(
             Config(redis=self.config),
             ServerHealth(time.monotonic, random.Random()).of_queue,
-            Gates(Cancellations(), FakeSuspects(), FakeAsks()),
+            Gates(CancelledJobs(Cancellations()), FakeSuspects(), FakeAsks()),
             ReservedCpu((), float),
             Listeners(
                 lambda _, report: self.counted.append(report),

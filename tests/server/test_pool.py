@@ -29,7 +29,8 @@ from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.jobs import Gates, JobTable
+from pyworkers.server.pool.gates import CancelledJobs, Gates
+from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Rules, Settling
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
@@ -135,7 +136,7 @@ class Crew:
         self.jobs = JobTable(
             self.workers,
             self.settling,
-            Gates(Cancellations(), FakeSuspects(), self.asks),
+            Gates(CancelledJobs(Cancellations()), FakeSuspects(), self.asks),
             self.outbox,
         )
         scheduling = Scheduling(self.workers, ReservedCpu((), float))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from typing import TypeVar
@@ -14,8 +15,9 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.protocol.suspects import field_of
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.events import HOLD, NO_ROOM, START, Decided, Decision, Events, Settle
 from pyworkers.server.pool.gates import Suspects
-from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.settling import Lost
 from pyworkers.store.calls import Operation
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -25,27 +27,27 @@ IDENTITY = "host:1:aaa"
 T = TypeVar("T")
 
 
-class FakeJobs(JobTable):
-    """A table of jobs without workers."""
+class FakeJobs:
+    """The jobs of one group, and what was decided on them."""
 
     def __init__(self) -> None:
-        self.open: list[Delivery] = []
-        self.held: list[Delivery] = []
-        self.begun: list[Delivery] = []
-        self.condemned: list[tuple[Delivery, Failure]] = []
+        self.events: Events = asyncio.Queue()
+        self._decided: list[Decided] = []
 
-    def start(self, job: Delivery) -> None:
-        self.begun.append(job)
+    def decided(self, decision: Decision) -> list[Delivery]:
+        while not self.events.empty():
+            event = self.events.get_nowait()
+            assert isinstance(event, Decided)
+            self._decided.append(event)
+        return [event.job for event in self._decided if event.decision == decision]
 
-    def suspend(self, job: Delivery) -> None:
-        self.held.append(job)
+    @property
+    def begun(self) -> list[Delivery]:
+        return self.decided(START)
 
-    def condemn(self, job: Delivery, failure: Failure) -> None:
-        self.open.remove(job)
-        self.condemned.append((job, failure))
-
-    def holds(self, job: Delivery) -> bool:
-        return job in self.open
+    @property
+    def held(self) -> list[Delivery]:
+        return self.decided(NO_ROOM)
 
 
 class FlakyStore(Store):
@@ -78,17 +80,17 @@ class Bench(RedisBench):
     async def add(self, name: str, entry: str | None, jobs: FakeJobs | None = None) -> Delivery:
         """A fetched job with this entry."""
         jobs = jobs or self.jobs
-        job = Delivery(len(self.jobs.open), "q", b'{"jid":"%s"}\t' % name.encode())
+        job = Delivery(0, "q", b'{"jid":"%s"}\t' % name.encode())
         if entry is not None:
             await self.redis.hset(self.keys.suspects, field_of(job.raw), entry)
-        jobs.open.append(job)
-        self.suspects.add(job, jobs)
+        assert self.suspects.admit(job) is HOLD
+        job.keep(room=True, alone=False)
+        self.suspects.keep(job, jobs.events)
         return job
 
     def end(self, job: Delivery, report: Report) -> Report:
-        for jobs in (self.jobs, self.others):
-            if job in jobs.open:
-                jobs.open.remove(job)
+        if not job.has_ended:
+            job.settled()
         return self.suspects.settled(job, report)
 
     async def noted(self) -> object:
@@ -140,7 +142,7 @@ async def test_the_next_suspect_starts_by_itself_when_one_ends(bench: Bench) -> 
     # Without an outcome: its server gives it back, or has lost its lease.
     third = await bench.add("c", "2 0")
     await async_wait_for(lambda: bench.jobs.held == [first, second, third])
-    bench.jobs.open.remove(second)
+    second.settled()
     await async_wait_for(lambda: bench.jobs.begun == [first, second, third])
 
 
@@ -148,9 +150,9 @@ async def test_a_job_that_is_responsible_for_three_deaths_does_not_start(bench: 
     poison = await bench.add("a", "5 3")
     innocent = await bench.add("b", "9 2")
     await bench.suspects.look()
-    [(condemned, failure)] = bench.jobs.condemned
-    assert condemned is poison
-    assert (failure.error_class, failure.fate, failure.crashed) == (WorkerLost.__name__, Fate.DEAD, True)
+    message = "its server died while it ran; dead after 3 such servers"
+    failure = Failure(WorkerLost.__name__, message, crashed=True, fate=Fate.DEAD)
+    assert bench.jobs.decided(Settle(Lost(failure))) == [poison]
     assert bench.jobs.begun == [innocent]
 
 
@@ -169,7 +171,7 @@ async def test_under_a_new_identity_the_note_is_made_again(bench: Bench) -> None
     first, second = await bench.add("a", "2 0"), await bench.add("b", "2 0")
     await bench.suspects.look()
     # The lease is lost: a peer has all jobs.
-    bench.jobs.open.clear()
+    first.settled()
     bench.suspects.drop(second)
     bench.identity = "host:1:bbb"
     third = await bench.add("c", "2 0")

@@ -14,6 +14,7 @@ from enum import Enum, auto
 
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Loss, Report
 from pyworkers.protocol.suspects import MARK
 from pyworkers.store.jobs import Settlement
@@ -78,6 +79,10 @@ class Delivery(Settlement):
     """The effects that note its start, for the rates that have granted it."""
     plain = True
     """False if its end is more than its outcome: it is cancelled, is marked, or has limits."""
+    cleared = False
+    """True once the entry of a marked job lets it start."""
+    ask: Ask | None = None
+    """What it asks of its limits, until they have granted it."""
     loss: Loss | None = None
     """What its hooks get, if it was lost and there are any."""
 
@@ -88,10 +93,10 @@ class Delivery(Settlement):
 
     # Its states
 
-    def keep(self, *, alone: bool = False) -> None:
-        """Note that the job may not start yet: room is kept for it, or it waits to run ``alone``."""
+    def keep(self, *, room: bool, alone: bool) -> None:
+        """Note that the job may not start yet: ``room`` is kept for it, or it waits to run ``alone``."""
         self.state = DeliveryState.HELD
-        self.alone, self.keeps_room = alone, not alone
+        self.alone, self.keeps_room = alone, room
 
     def make_room(self) -> None:
         """Note that the held job needs no room for now."""
@@ -113,6 +118,11 @@ class Delivery(Settlement):
         """Note that Redis has its end, or that this server gives it up."""
         self.state = _SETTLED
 
+    @property
+    def has_ended(self) -> bool:
+        """True once its end is decided, or this server has given it up."""
+        return self.state is _SETTLING or self.state is _SETTLED
+
     # Its facts
 
     def saved(self, jid: str) -> None:
@@ -131,6 +141,14 @@ class Delivery(Settlement):
     def mark(self) -> None:
         """Note that dead servers had the job: its end also ends that."""
         self.plain = False
+
+    def clear(self) -> None:
+        """Note that the entry of the marked job lets it start."""
+        self.cleared = True
+
+    def ask_for(self, ask: Ask) -> None:
+        """Note that its worker has asked for its limits."""
+        self.ask = ask
 
     def renumber(self, number: int) -> None:
         """Give it another number: that of a worker's page or report is for the hand-out before."""
@@ -159,6 +177,7 @@ class Delivery(Settlement):
 
     def grant(self) -> None:
         """Note that the job may start, as its limits allow."""
+        self.ask = None
         self.kind = PacketKind.GRANTED_RATED if self.starts else PacketKind.GRANTED
 
     def overrun(self, limit_s: float) -> None:

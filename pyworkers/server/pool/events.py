@@ -1,4 +1,4 @@
-"""Events: what the workers of one group and its table of jobs report to their pool.
+"""Events: what the workers, the table of jobs and the gates of one group report to its pool.
 
 Made in the master's event loop; the pool applies them one at a time (``Pool.run``). What each job does is no
 event: its report goes straight to the outbox.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.settling import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +40,37 @@ class LookDue:
     """It is time to look for jobs that no worker takes."""
 
 
-Event: TypeAlias = Closed | Died | Waiting | LookDue
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The job may start, as far as this gate knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The job may not start yet. ``room`` is kept for it, or it waits to run ``alone`` in its worker."""
+
+    room: bool = True
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The job does not start: it is settled for this cause."""
+
+    cause: Cause
+
+
+Decision: TypeAlias = Start | Hold | Settle
+START, HOLD, NO_ROOM, ALONE = Start(), Hold(), Hold(room=False), Hold(room=False, alone=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The gate that holds a job has decided on it."""
+
+    job: Delivery
+    decision: Decision
+
+
+Event: TypeAlias = Closed | Died | Waiting | LookDue | Decided
 Events: TypeAlias = "asyncio.Queue[Event]"

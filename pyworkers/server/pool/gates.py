@@ -1,7 +1,12 @@
-"""Gates: hold jobs back until it is known whether they may start: marked jobs, and those with limits.
+"""Gates: what decides whether a job may start. Each is asked in its turn (``JobTable.gates``).
 
-Runs in the master's event loop, one of each for all queues. They never decode a job. A marked job was in the
-list of a dead server (protocol/suspects.py); the suspects of a dead process are in the table of jobs.
+Runs in the master's event loop; the gates of limits and of suspects are one each for all groups. They never
+decode a job. One that holds a job decides later, by an event.
+
+    job ──► cancelled ──► suspects ──► asks ──► crashed ──► START
+
+A marked job was in the list of a dead server (protocol/suspects.py); the suspects of a dead process are in
+the table of jobs.
 
     marked job ──► its entry ──► one dead server ──► starts at once
                       │
@@ -19,31 +24,97 @@ without. The decision is Redis' (limits/ask.lua).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from pyworkers import logs
 from pyworkers.errors import WorkerLost
+from pyworkers.failpoints import hit
+from pyworkers.protocol import envelope
 from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.protocol.suspects import MAX_DEATHS, SUSPECT_FROM, Entry, acquitted, field_of
+from pyworkers.protocol.suspects import MARK, MAX_DEATHS, SUSPECT_FROM, Entry, acquitted, field_of
+from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.events import (
+    ALONE,
+    HOLD,
+    NO_ROOM,
+    START,
+    Decided,
+    Decision,
+    Events,
+    Settle,
+    Waiting,
+)
+from pyworkers.server.pool.settling import Cancelled, Lost, PutOff
+from pyworkers.server.running import names
 from pyworkers.store import suspects
-from pyworkers.store.store import Store
-
-if TYPE_CHECKING:
-    from pyworkers.server.pool.jobs import JobTable
-import asyncio
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-from pyworkers import logs
-from pyworkers.failpoints import hit
-from pyworkers.protocol import envelope
-from pyworkers.protocol.limits import Ask
 from pyworkers.store.flow import limits
 from pyworkers.store.flow.limits import Asked, AskReply, Verdict
+from pyworkers.store.store import Store
+
+log = logs.get_logger()
+_CANCELLED = Settle(Cancelled())
+_PUT_OFF = Settle(PutOff())
+
+
+class Gate:
+    """Lets a job start, holds it, or has it settled. This one lets every job start."""
+
+    name = ""
+
+    def admit(self, _job: Delivery) -> Decision:
+        """Decide whether a job may start. Called for each job, and again when a held one may go on."""
+        return START
+
+    def keep(self, job: Delivery, events: Events) -> None:
+        """Decide later on a job that it holds, by putting ``Decided`` into these events."""
+
+    def drop(self, job: Delivery) -> None:
+        """Forget a job that it may hold: it does not start here."""
+
+
+class CancelledJobs(Gate):
+    """The cancelled jobs, which do not start."""
+
+    name = "cancelled"
+
+    def __init__(self, cancellations: Cancellations) -> None:
+        self._cancellations = cancellations
+
+    def admit(self, job: Delivery) -> Decision:
+        """Have a cancelled job settled."""
+        noted = self._cancellations.noted
+        if noted and not job.cancelled and (jid := self._cancellations.jid_of(job.raw)):
+            job.cancel(jid)
+        return _CANCELLED if job.cancelled else START
+
+
+class CrashedJobs(Gate):
+    """The jobs that were alone in a process when that died: no other is to die with them the next time."""
+
+    name = "crashed"
+
+    def __init__(self) -> None:
+        self._shared = False
+
+    def share(self, shared: bool) -> None:
+        """Note whether a worker runs several jobs at once."""
+        self._shared = shared
+
+    def admit(self, job: Delivery) -> Decision:
+        """Hold a job that has crashed, if a worker runs several."""
+        return ALONE if self._shared and b'"crash_count"' in job.raw else START
+
+    def keep(self, job: Delivery, events: Events) -> None:
+        """Have the pool start a worker for it."""
+        events.put_nowait(Waiting())
+
 
 # A suspect that ends without an outcome (a stop, a lost lease) frees the turn at the next check.
 _CHECK_S = 1.0
@@ -51,14 +122,7 @@ _CHECK_S = 1.0
 _REST_S = 3600.0
 
 
-class _Turn(NamedTuple):
-    """A job with the table that it is in."""
-
-    job: Delivery
-    jobs: JobTable
-
-
-class Suspects(Part):
+class Suspects(Gate, Part):
     """The marked jobs of one server that have not started, and the one suspect that runs."""
 
     name = "suspects"
@@ -74,15 +138,20 @@ class Suspects(Part):
         self._on_suspect = on_suspect
         self._store = store
         self._identity = identity
-        self._unread: dict[Delivery, JobTable] = {}
-        self._waiting: dict[Delivery, JobTable] = {}
-        self._running: _Turn | None = None
+        self._unread: dict[Delivery, Events] = {}
+        self._waiting: dict[Delivery, Events] = {}
+        self._running: Delivery | None = None
 
     # For the tables
 
-    def add(self, job: Delivery, jobs: JobTable) -> None:
+    def admit(self, job: Delivery) -> Decision:
+        """Hold a marked job, until its entry lets it start."""
+        return HOLD if job.raw.endswith(MARK) and not job.cleared else START
+
+    def keep(self, job: Delivery, events: Events) -> None:
         """Keep a marked job back until its entry is read."""
-        self._unread[job] = jobs
+        job.mark()
+        self._unread[job] = events
         self.nudge()
 
     def drop(self, job: Delivery) -> None:
@@ -109,39 +178,46 @@ class Suspects(Part):
         found = await self._store.arun(reading)
         for job, entry in zip(asked, found.entries, strict=True):
             # Else it was taken back meanwhile.
-            if (jobs := self._unread.pop(job, None)) is not None:
-                self._decide(_Turn(job, jobs), entry)
+            if (events := self._unread.pop(job, None)) is not None:
+                self._decide(job, events, entry)
         await self._give_turn(identity, found.running)
         return _CHECK_S if self._waiting else _REST_S
 
-    def _decide(self, turn: _Turn, entry: Entry) -> None:
+    def _decide(self, job: Delivery, events: Events, entry: Entry) -> None:
         if entry.deaths >= MAX_DEATHS:
-            turn.jobs.condemn(turn.job, _failure(entry))
+            events.put_nowait(Decided(job, Settle(Lost(_failure(entry)))))
         elif entry.servers < SUSPECT_FROM:
-            turn.jobs.start(turn.job)
+            _start(job, events)
         else:
             self._on_suspect()
-            self._waiting[turn.job] = turn.jobs
-            turn.jobs.suspend(turn.job)
+            self._waiting[job] = events
+            log.warning("job.held", queue=job.queue, **names(job.raw, job.queue))
+            # Its worker is free for another job until it has its turn.
+            events.put_nowait(Decided(job, NO_ROOM))
 
     async def _give_turn(self, identity: str, noted: str) -> None:
         """Start the next suspect if none runs. It is noted first: the server may die as soon as it starts."""
-        if self._running is not None and not self._running.jobs.holds(self._running.job):
+        if self._running is not None and self._running.has_ended:
             self._running = None
-        turn = self._running or next((_Turn(*item) for item in self._waiting.items()), None)
-        field = field_of(turn.job.raw) if turn else ""
+        job = self._running or next(iter(self._waiting), None)
+        field = field_of(job.raw) if job else ""
         if field:
             await self._store.arun(suspects.run_alone(self._store.keys, identity, field))
         elif noted:
             await self._store.arun(suspects.run_none(self._store.keys, identity))
-        if turn is None or turn is self._running:
+        if job is None or job is self._running:
             return
-        if self._waiting.pop(turn.job, None) is None:
+        if (events := self._waiting.pop(job, None)) is None:
             # It was taken back meanwhile.
             self.nudge()
             return
-        self._running = turn
-        turn.jobs.start(turn.job)
+        self._running = job
+        _start(job, events)
+
+
+def _start(job: Delivery, events: Events) -> None:
+    job.clear()
+    events.put_nowait(Decided(job, START))
 
 
 def _failure(entry: Entry) -> Failure:
@@ -155,19 +231,17 @@ _SWEEP_S = 60.0
 # When Redis refuses commands on the keys of one job, it is asked again after this time.
 _REFUSED_S = 1.0
 
-log = logs.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
 class _Open:
     """A job without a final reply. ``due``: the time (of the loop's clock) to ask."""
 
     asked: Asked
-    jobs: JobTable
+    events: Events
     due: float = 0.0
 
 
-class Asks(Part):
+class Asks(Gate, Part):
     """The jobs of one server that ask for their limits. ``expect`` is called with the times in schedule."""
 
     name = "asks"
@@ -185,13 +259,18 @@ class Asks(Part):
 
     # For the tables
 
-    def add(self, job: Delivery, ask: Ask, jobs: JobTable) -> None:
+    def admit(self, job: Delivery) -> Decision:
+        """Hold a job that asks."""
+        return START if job.ask is None else HOLD
+
+    def keep(self, job: Delivery, events: Events) -> None:
         """Ask for a job, until it is answered or dropped. From now on, its end frees its slots."""
-        identity = self._identity()
-        job.hold(limits.frees(identity, ask), limits.starts(identity, ask))
-        payload = envelope.splice(job.raw, ask.changes) if ask.changes else b""
-        self._open[job] = _Open(Asked(ask, job.queue, job.raw, payload), jobs)
-        self.nudge()
+        ask, identity = job.ask, self._identity()
+        if ask is not None:
+            job.hold(limits.frees(identity, ask), limits.starts(identity, ask))
+            payload = envelope.splice(job.raw, ask.changes) if ask.changes else b""
+            self._open[job] = _Open(Asked(ask, job.queue, job.raw, payload), events)
+            self.nudge()
 
     def drop(self, job: Delivery) -> None:
         """Forget a job that does not start here."""
@@ -241,7 +320,7 @@ class Asks(Part):
             self._open[job] = replace(one, due=now + _REFUSED_S)
         elif reply.verdict is Verdict.WAIT:
             self._open[job] = replace(one, due=now + reply.after_s)
-            one.jobs.make_room(job)
+            one.events.put_nowait(Decided(job, NO_ROOM))
         else:
             del self._open[job]
             self._conclude(job, one, reply)
@@ -249,11 +328,19 @@ class Asks(Part):
     def _conclude(self, job: Delivery, one: _Open, reply: AskReply) -> None:
         if reply.verdict is Verdict.GRANTED:
             job.grant()
-            one.jobs.start(job)
+            one.events.put_nowait(Decided(job, START))
             return
         if reply.verdict is Verdict.BROKEN:
             log.error("limit.failed", queue=job.queue, error=f"WRONGTYPE {reply.key} is no zset")
         if reply.verdict is not Verdict.GONE:
             log.debug("job.limited", queue=job.queue, jid=one.asked.ask.jid, until=reply.at)
             self._expect(reply.at)
-        one.jobs.put_off(job)
+        one.events.put_nowait(Decided(job, _PUT_OFF))
+
+
+class Gates(NamedTuple):
+    """The gates that the groups of one server share, in their order."""
+
+    cancelled: CancelledJobs
+    suspects: Suspects
+    asks: Asks

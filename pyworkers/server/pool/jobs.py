@@ -19,28 +19,32 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyworkers import logs
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.protocol.effects import Effect, StoreIteration
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
-from pyworkers.server.pool.events import LookDue, Waiting
-from pyworkers.server.pool.gates import Asks, Suspects
+from pyworkers.server.pool.events import ALONE, START, Decision, Hold, LookDue, Settle, Start
+from pyworkers.server.pool.gates import CrashedJobs, Gate, Gates
 from pyworkers.server.pool.handout import HandOut
 from pyworkers.server.pool.lookahead import LookAhead
 from pyworkers.server.pool.missing import Missing
 from pyworkers.server.pool.outbox import Outbox
-from pyworkers.server.pool.settling import KILL_GRACE_S, Bystander, Cancelled, Left, Lost, Settling, died
+from pyworkers.server.pool.settling import (
+    KILL_GRACE_S,
+    Bystander,
+    Cancelled,
+    Cause,
+    Left,
+    Lost,
+    Settling,
+    died,
+)
 from pyworkers.server.pool.worker import Crew, Worker
-from pyworkers.server.running import names
 
-log = logs.get_logger()
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
 _MAX_TRIES = 3
@@ -52,15 +56,6 @@ _STARTED_S = 0.008
 _CLAIMED_S, _LATEST_S = 0.01, 0.5
 # Until a look for a job that is not taken: one ahead of the workers, and one for which a worker is idle.
 _AHEAD_S, _IDLE_S = 0.05, 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """What decides whether a job may start, shared by the tables of one server."""
-
-    cancellations: Cancellations
-    suspects: Suspects
-    asks: Asks
 
 
 class Seen(NamedTuple):
@@ -85,10 +80,12 @@ class JobTable:
         """
         self.crew = crew
         self._settling = settling
-        self._cancellations, self._suspects, self._asks = gates.cancellations, gates.suspects, gates.asks
+        self._cancelled = gates.cancelled
+        self._crashed = CrashedJobs()
+        self.gates: tuple[Gate, ...] = (*gates, self._crashed)
+        """The gates that a job passes before it is handed out, in their order."""
         self._outbox = outbox
         self._freed = outbox.changed.set
-        self._shared = False
         self._closing = False
         self._numbers = itertools.count(1)
         self._held: dict[int, Delivery] = {}
@@ -135,19 +132,27 @@ class JobTable:
         return [job.raw for job in self.jobs() if job.queue == queue]
 
     def deliver(self, queue: str, raw: bytes, start: Effect | None = None) -> None:
-        """Start a job, unless it is cancelled; ``start`` notes its start, for the rate of its queue."""
+        """Start a job, if the gates let it; ``start`` notes its start, for the rate of its queue."""
         job = Delivery(next(self._numbers), queue, raw)
         if start is not None:
             job.rate(start)
-        if self._cancellations.noted and (jid := self._cancellations.jid_of(raw)):
-            job.cancel(jid)
-            self._settling.settle(job, Cancelled())
-        elif job.marked:
-            job.mark()
-            self._hold(job)
-            self._suspects.add(job, self)
-        else:
-            self._start(job)
+        self._admit(job)
+
+    def _admit(self, job: Delivery) -> None:
+        """Hand out a job, or do what the first gate decides that does not let it start."""
+        for gate in self.gates:
+            decision = gate.admit(job)
+            if decision is not START:
+                self._stop_at(gate, job, decision)
+                return
+        self._offer(job)
+
+    def _stop_at(self, gate: Gate, job: Delivery, decision: Decision) -> None:
+        match decision:
+            case Settle(cause):
+                self._settle(job, cause)
+            case Hold():
+                self._hold(job, decision, gate)
 
     def set_fence(self, queue: str, fence: int) -> None:
         """Send this fencing token with the jobs of an ordered queue."""
@@ -159,77 +164,48 @@ class JobTable:
 
     # HELD
 
-    def _hold(self, job: Delivery) -> None:
-        """Keep a job, and room for it, until it may start."""
-        job.keep()
+    def _hold(self, job: Delivery, hold: Hold, gate: Gate) -> None:
+        """Keep a job until the gate decides on it."""
+        job.keep(room=hold.room, alone=hold.alone)
+        if self._closing:
+            # It would only be given back, or be killed again.
+            self._settle(job, Left())
+            return
         self._held[job.number] = job
+        gate.keep(job, self.crew.events)
+        if not hold.room:
+            self._freed()
 
-    def start(self, job: Delivery) -> None:
-        """Hand out a job that was held."""
-        del self._held[job.number]
-        self._start(job)
-
-    def _start(self, job: Delivery) -> None:
-        if self._shared and _has_crashed(job.raw):
-            self._suspect(job)
-        else:
-            self._offer(job)
-
-    def put_off(self, job: Delivery) -> None:
-        """Forget a job that is in ``schedule``: its worker is free for another job."""
-        del self._held[job.number]
-        job.settled()
-        self._freed()
-
-    def make_room(self, job: Delivery) -> None:
-        """Note that a held job needs no worker for now."""
-        job.make_room()
-        self._freed()
-
-    def suspend(self, job: Delivery) -> None:
-        """Note that a suspect waits for its turn: its worker is free for another job."""
-        log.warning("job.held", queue=job.queue, **names(job.raw, job.queue))
-        self.make_room(job)
-
-    def condemn(self, job: Delivery, failure: Failure) -> None:
-        """Settle a job that must not start, as one that was lost."""
-        del self._held[job.number]
-        self._lost(job, failure)
-        self._freed()
-
-    def holds(self, job: Delivery) -> bool:
-        """True while a job has no end."""
-        return job.number in self._offered or job.number in self._held
+    def decide(self, job: Delivery, decision: Decision) -> None:
+        """Do what the gate that holds a job has decided, unless the job was taken back meanwhile."""
+        if self._held.get(job.number) is not job:
+            return
+        match decision:
+            case Start():
+                del self._held[job.number]
+                self._admit(job)
+            case Hold():
+                job.make_room()
+                self._freed()
+            case Settle(cause):
+                del self._held[job.number]
+                self._settle(job, cause)
+                self._freed()
 
     def _drop_held(self, wanted: Callable[[Delivery], bool]) -> list[Delivery]:
         held = [job for job in self._held.values() if wanted(job)]
         for job in held:
             del self._held[job.number]
-            self._suspects.drop(job)
-            self._asks.drop(job)
+            for gate in self.gates:
+                gate.drop(job)
         return held
 
     # HELD until it has a worker of its own
 
-    def _suspect(self, job: Delivery) -> None:
-        """Have a job run in a worker of its own."""
-        if self._closing:
-            # It would only be killed again.
-            if isinstance(job, Errand):
-                job.dropped()
-            else:
-                self._settling.settle(job, Left())
-            return
-        self.set_apart(job)
-        self.crew.events.put_nowait(Waiting())
-        # It gets a worker of its own, so the room for which it was fetched is still free.
-        self._freed()
-
     def set_apart(self, job: Delivery) -> None:
         """Keep a job for a worker of its own, which asks for it by ``next_suspect``."""
         self._drop(job)
-        job.keep(alone=True)
-        self._held[job.number] = job
+        self._hold(job, ALONE, self._crashed)
 
     def next_suspect(self) -> Delivery | None:
         """Remove the job that has waited longest for a worker of its own; None if there is none."""
@@ -295,14 +271,14 @@ class JobTable:
         if self.idle:
             self._offer(errand)
         else:
-            self._suspect(errand)
+            self.set_apart(errand)
         return errand.answer
 
     # For the pool
 
     def share(self, shared: bool) -> None:
         """Note whether a worker runs several jobs at once."""
-        self._shared = shared
+        self._crashed.share(shared)
 
     @property
     def workers_end(self) -> int:
@@ -356,17 +332,11 @@ class JobTable:
     def asked(self, number: int, ask: Ask) -> None:
         """Have Redis decide whether a job may start."""
         job = self._offered.get(number)
-        if job is None:
-            return
-        self._drop(job)
-        if job.cancelled:
-            self._settling.settle(job, Cancelled())
-        elif self._closing:
-            self._settling.settle(job, Left())
-        else:
+        if job is not None:
+            self._drop(job)
+            job.ask_for(ask)
             job.renumber(next(self._numbers))
-            self._hold(job)
-            self._asks.add(job, ask, self)
+            self._admit(job)
 
     def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:
         """Settle the jobs of a dead process. If it was killed because of one, the others are given back; all
@@ -376,35 +346,35 @@ class JobTable:
         for job in jobs:
             self._drop(job)
             if job.at_fault or (len(jobs) == 1 and not beside):
-                self._lost(job, failure)
+                self._settle(job, Lost(failure))
             elif job.errand:
                 self._vanished(job, failure.error_message)
             elif at_fault or beside:
                 self._settling.settle(job, Bystander())
             else:
                 self._settling.suspected(job)
-                self._suspect(job)
+                self.set_apart(job)
 
     def begin_again(self, job: Delivery, reason: str) -> None:
         """Have a suspect run whose own worker ended before it began the job."""
         self._drop(job)
         if not job.at_fault and job.tries < _MAX_TRIES:
-            self._suspect(job)
+            self.set_apart(job)
         else:
-            self._lost(job, died(reason or "did not begin the job", 0))
+            self._settle(job, Lost(died(reason or "did not begin the job", 0)))
 
     def _vanished(self, job: Delivery, reason: str) -> None:
         """Hand out again a job that its worker did not begin; ``reason`` is that of the worker's end."""
         if not job.at_fault and job.tries < _MAX_TRIES:
             self._offer(job)
         else:
-            self._lost(job, died(reason or "did not begin the job", 0))
+            self._settle(job, Lost(died(reason or "did not begin the job", 0)))
 
-    def _lost(self, job: Delivery, failure: Failure) -> None:
+    def _settle(self, job: Delivery, cause: Cause) -> None:
+        """Settle a job that its worker does not report; an errand is dropped."""
         if isinstance(job, Errand):
             job.dropped()
-            return
-        if self._settling.settle(job, Lost(failure)) is not None and job.loss is not None:
+        elif self._settling.settle(job, cause) is not None and job.loss is not None:
             # The hooks run in a worker, because the master has no user code.
             self._offer(Errand(next(self._numbers), job.queue, job.loss.pack()))
 
@@ -419,10 +389,7 @@ class JobTable:
         """Drop the jobs whose workers were killed because the server stops, or has lost its lease."""
         for job in list(self._offered.values()):
             self._drop(job)
-            if isinstance(job, Errand):
-                job.dropped()
-            else:
-                self._settling.settle(job, Left(killed=True))
+            self._settle(job, Left(killed=True))
 
     def leave_untaken(self) -> None:
         """Drop the jobs that no worker has taken: they stay in the in-progress list."""
@@ -442,12 +409,8 @@ class JobTable:
 
     def cancel_noted(self) -> None:
         """End the jobs that are cancelled. A running one gets a request, and is killed a little later."""
-        jobs = []
-        for job in self.jobs():
-            if not job.cancelled and (jid := self._cancellations.jid_of(job.raw)):
-                job.cancel(jid)
-                jobs.append(job)
-        if jobs:
+        jobs = [job for job in self.jobs() if not job.cancelled]
+        if jobs := [job for job in jobs if self._cancelled.admit(job) is not START]:
             self._cancel(jobs)
 
     def _cancel(self, jobs: list[Delivery]) -> None:
@@ -612,8 +575,3 @@ class JobTable:
         self._hand_out.offer_first(jobs)
         if jobs:
             self._look_later()
-
-
-def _has_crashed(raw: bytes) -> bool:
-    """True if the job was alone in its process when that died: no other is to die with it the next time."""
-    return b'"crash_count"' in raw

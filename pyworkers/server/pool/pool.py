@@ -24,7 +24,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import Closed, Died, Event, LookDue, Waiting
+from pyworkers.server.pool.events import Closed, Decided, Died, Event, LookDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.worker import Seat, Standing, State, Worker
 from pyworkers.server.running import Running, names
@@ -79,6 +79,8 @@ class Pool:
                 self.look()
             case Waiting():
                 self._run_suspects()
+            case Decided(job, decision):
+                self._jobs.decide(job, decision)
             case Closed(member) if worker := self._crew.get(member):
                 self._closed(worker)
             case Died(member, status, rss_kb) if worker := self._crew.get(member):

@@ -80,7 +80,14 @@ class Lost:
     instead: ClassVar[Outcome] = BURIED
 
 
-Cause: TypeAlias = Cancelled | Left | Untaken | Bystander | Lost
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """It is in ``schedule``, or gone: its limits have decided so."""
+
+    instead: ClassVar[Outcome] = REQUEUE
+
+
+Cause: TypeAlias = Cancelled | Left | Untaken | Bystander | Lost | PutOff
 """Why a job ends without a report of its worker; ``instead`` is its outcome if settling it fails."""
 
 
@@ -193,6 +200,8 @@ class Settling:
                 return Report(REQUEUE) if job.at_end else None
             case Untaken():
                 return Report(REQUEUE)
+            case PutOff():
+                return None
 
     def _lost(self, job: Delivery, failure: Failure) -> Report:
         if job.timed_out_s:
