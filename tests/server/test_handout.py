@@ -472,11 +472,14 @@ async def test_a_worker_without_descriptors_gives_a_large_job_back_and_is_replac
 ) -> None:
     code = """
     import resource
+    @worker.on_startup
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
     @worker.process("q")
     def handle(message):
         (here / f"ran.{message.jid}").write_text(str(os.getpid()))
         if message.jid == "leak":
-            resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
             try:
                 while True:
                     os.dup(0)
