@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -83,15 +84,19 @@ def socket_path(directory: Path) -> Path:
 
 
 def answers(path: Path) -> bool:
-    """True if a server at the socket ``path`` answers ``PING`` within a second, and is not still loading."""
+    """True if a server at the socket ``path`` answers ``PING`` within a second, and is not still loading.
+
+    With a full disk, the answer is an error.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:
             connection.connect(str(path))
             connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith(b"+PONG")
+            reply = connection.recv(64)
         except OSError:
             return False
+    return bool(reply) and not reply.startswith(b"-LOADING")
 
 
 def server_binary() -> Path:
@@ -210,6 +215,8 @@ class EmbeddedServer:
 
     def _failure(self, what: str) -> EmbeddedError:
         tail = self._log.read_text(errors="replace")[-_LOG_TAIL:].strip() if self._log.exists() else ""
+        if not tail and not shutil.disk_usage(self.directory).free:
+            what += f" (the disk of {self.directory} is full)"
         return EmbeddedError(f"the embedded server {what}; the end of {self._log}:\n{tail}")
 
     def _settings(self) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import tomllib
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from pyworkers.cli import main
 from pyworkers.cli.options import Source
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import render
+from pyworkers.embedded import answers
 from pyworkers.errors import ConfigError, RedisUnavailableError
 
 pytestmark = pytest.mark.usefixtures("no_redis_in_environment")
@@ -116,6 +119,31 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_bad_url_on_the_command_line_is_an_error_of_configuration() -> None:
     with pytest.raises(ConfigError, match=r"command line: redis\.url: 'ftp://x' is not a Redis URL"):
         Source(None, "ftp://x", None).redis()
+
+
+@pytest.mark.parametrize(
+    ("reply", "runs"),
+    [
+        (b"+PONG\r\n", True),
+        (b"-MISCONF Errors writing to the AOF file: No space left on device\r\n", True),
+        (b"-LOADING Valkey is loading the dataset in memory\r\n", False),
+        (b"", False),
+    ],
+)
+def test_an_embedded_server_runs_also_with_a_full_disk(tmp_path: Path, reply: bytes, runs: bool) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+
+        def serve() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(64)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert answers(tmp_path / "s") is runs
+        thread.join()
 
 
 def test_an_embedded_server_that_does_not_run_is_reported_with_how_to_start_it(tmp_path: Path) -> None:
