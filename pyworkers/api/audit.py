@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import as_text, valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
@@ -34,7 +35,18 @@ class Action:
 
     def as_dict(self) -> dict[str, Any]:
         """The action for JSON."""
-        return asdict(self)
+        return AUDIT_ACTION.as_dict(self)
+
+
+AUDIT_ACTION: Table[Action] = Table(
+    "AuditAction",
+    Column("who", title="Who", cut=3),
+    Column("source", title="From", about="The address of the person's machine.", cut=4),
+    Column("action", title="Action", empty="(no action)", cut=5),
+    Column("target", title="Target", cut=1),
+    Column("result", title="Result", cut=2),
+    Column("at", Kind.MOMENT, "When", nullable=True),
+)
 
 
 @dataclass(frozen=True, slots=True)

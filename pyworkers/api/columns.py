@@ -21,7 +21,10 @@ class Kind(Enum):
     """What a value is. Its JSON type follows from it, and how pages and commands show it."""
 
     TEXT = "string"
+    CODE = "code"
+    """A text that is shown as code."""
     COUNT = "integer"
+    NUMBER = "number"
     RATE = "rate"
     """Things a minute, with one digit in JSON."""
     SECONDS = "seconds"
@@ -29,6 +32,10 @@ class Kind(Enum):
     MOMENT = "moment"
     """A time in epoch seconds."""
     FLAG = "boolean"
+    BAR = "bar"
+    """A part and the whole, drawn as a bar."""
+    SHARE = "share"
+    """A part and the whole, as a bar and in numbers."""
     WORDS = "words"
     """A sequence of ``Word``: never in JSON."""
     RECORD = "record"
@@ -41,12 +48,15 @@ class Kind(Enum):
 
 _TYPES = {
     Kind.TEXT: "string",
+    Kind.CODE: "string",
     Kind.COUNT: "integer",
+    Kind.NUMBER: "number",
     Kind.RATE: "number",
     Kind.SECONDS: "number",
     Kind.MOMENT: "number",
     Kind.FLAG: "boolean",
 }
+_ONLY_SHOWN = (Kind.BAR, Kind.SHARE, Kind.WORDS)
 _DIGITS = {Kind.RATE: 1, Kind.SECONDS: 3}
 
 
@@ -90,6 +100,8 @@ class Column(Generic[R]):
     """True for a member that is missing in JSON while it is empty."""
     place: str = ""
     """The pages to one of which the text leads, as ``queues``."""
+    empty: str = ""
+    """What is shown for an empty text, or for no value."""
     live: bool = False
     """True for a cell that changes while a page is open."""
     cut: int = 0
@@ -98,7 +110,7 @@ class Column(Generic[R]):
     @property
     def number(self) -> bool:
         """True for a value that is aligned to the right."""
-        return self.kind in (Kind.COUNT, Kind.RATE, Kind.SECONDS)
+        return self.kind in (Kind.COUNT, Kind.NUMBER, Kind.RATE, Kind.SECONDS)
 
     def of(self, row: R, now: float) -> Any:
         """The value."""
@@ -112,7 +124,7 @@ class Table(Generic[R]):
         self.title = title
         self.columns = {column.name: column for column in columns}
         self._in_json = [
-            column for column in columns if column.kind is not Kind.WORDS and not column.only_shown
+            column for column in columns if column.kind not in _ONLY_SHOWN and not column.only_shown
         ]
 
     def shown(self, *names: str) -> tuple[Column[R], ...]:
@@ -123,7 +135,9 @@ class Table(Generic[R]):
     def as_dict(self, row: R, now: float = 0.0) -> dict[str, Any]:
         """The record for JSON."""
         values = ((column, column.of(row, now)) for column in self._in_json)
-        there = ((column, value) for column, value in values if value or not column.optional)
+        there = (
+            (column, value) for column, value in values if not column.optional or value not in (None, "")
+        )
         return {column.name: _plain(column, value) for column, value in there}
 
     @property
@@ -143,7 +157,7 @@ def _plain(column: Column[Any], value: Any) -> Any:
         if column.kind is Kind.RECORDS:
             return [table.as_dict(record) for record in value]
         return None if value is None else table.as_dict(value)
-    if column.kind is Kind.TEXT:
+    if column.kind in (Kind.TEXT, Kind.CODE):
         return valid(value)
     digits = _DIGITS.get(column.kind)
     return value if value is None or digits is None else round(value, digits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyworkers.api.record import valid
+from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.flow.unique import parts_of
 from pyworkers.store.flow import locks
@@ -47,9 +47,26 @@ class Lock:
 
     def as_dict(self) -> dict[str, Any]:
         """The lock for JSON."""
-        names = {name: valid(getattr(self, name)) for name in ("key", "job_class", "queue", "digest", "jid")}
-        names["class"] = names.pop("job_class")
-        return {**names, "ttl": self.ttl_s}
+        return LOCK.as_dict(self)
+
+    def expires(self, now: float) -> float | None:
+        """When the lock expires, in epoch seconds; None if it never does."""
+        return None if self.ttl_s is None else now + self.ttl_s
+
+
+LOCK: Table[Lock] = Table(
+    "Lock",
+    Column("key"),
+    Column("class", value=lambda lock, _now: lock.job_class),
+    Column("what", title="Class", value=lambda lock, _now: lock.job_class or lock.key, only_shown=True,
+           empty="(empty name)", cut=2),
+    Column("queue", title="Queue", place="queues", cut=3),
+    Column("expires", Kind.MOMENT, "Expires", value=Lock.expires, only_shown=True, empty="never"),
+    Column("jid", title="JID", place="jobs", cut=4),
+    Column("digest", Kind.CODE, "Digest", cut=1),
+    Column("ttl", Kind.SECONDS, value=lambda lock, _now: lock.ttl_s, nullable=True,
+           about="The seconds until it expires; null if it never does."),
+)  # fmt: skip
 
 
 class LockSet:

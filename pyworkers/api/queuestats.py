@@ -117,7 +117,7 @@ def _by_owner(queue: QueueStats, _now: float) -> dict[str, int]:
 _RATE = "The jobs a minute that ran; null if no server of pyworkers serves the queue."
 QUEUE: Table[QueueStats] = Table(
     "Queue",
-    Column("name", Kind.TEXT, "Queue", place="queues", cut=2),
+    Column("name", Kind.TEXT, "Queue", place="queues", empty="(empty name)", cut=2),
     Column("size", Kind.COUNT, "Size", live=True, about="The waiting jobs."),
     Column(
         "latency_s", Kind.SECONDS, "Latency", value=QueueStats.latency_s, live=True,

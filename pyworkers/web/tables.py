@@ -6,6 +6,7 @@ Runs in the event loop of the dashboard. The macro ``table`` of macros.html writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from markupsafe import Markup, escape
@@ -13,14 +14,19 @@ from starlette.requests import Request
 
 from pyworkers.api.columns import Column, Kind, Word
 from pyworkers.web.rendering import address, linkable
-from pyworkers.web.showing import duration, number, shown
+from pyworkers.web.showing import duration, moment, number, shown
 
 R = TypeVar("R")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _UNKNOWN = escape("\N{EN DASH}")
 
 
 class Listing(Generic[R]):
-    """The rows of a table at one time. ``key`` names a row in the live cells, ``feed`` what changes them."""
+    """The rows of a table at one time. ``key`` names a row in the live cells, ``feed`` what changes them.
+
+    ``ended``: by column, the live part that is there if a row without news has ended. ``queries``: by
+    column, the query of the page to which it leads.
+    """
 
     def __init__(
         self,
@@ -31,9 +37,12 @@ class Listing(Generic[R]):
         *,
         key: Callable[[R], str] = lambda _row: "",
         feed: str = "",
+        ended: Mapping[str, str] = _NOTHING,
+        queries: Mapping[str, Callable[[R], Mapping[str, object]]] = _NOTHING,
     ) -> None:
-        self.columns, self.feed = columns, feed
+        self.columns, self.feed, self.ended = columns, feed, ended
         self._request, self._rows, self._now, self._key = request, rows, now, key
+        self._queries = queries
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -53,22 +62,37 @@ class Listing(Generic[R]):
         }
 
     def _cell(self, column: Column[R], row: R) -> Markup:
-        return cell(self._request, column, row, self._now)
+        query = self._queries[column.name](row) if column.name in self._queries else {}
+        return cell(self._request, column, row, self._now, query)
 
 
-def cell(request: Request, column: Column[R], row: R, now: float) -> Markup:
-    """One value as HTML; a dash if it is unknown."""
+def cell(
+    request: Request,
+    column: Column[R],
+    row: R,
+    now: float,
+    query: Mapping[str, object] = _NOTHING,
+) -> Markup:
+    """One value as HTML; a dash if it is unknown. ``query``: that of the page to which it leads."""
     value = column.of(row, now)
+    if value in (None, ""):
+        return escape(column.empty or _UNKNOWN)
     if column.place:
-        return link(request, column.place, value)
-    return escape(_SHOWN[column.kind](value)) if column.kind is not Kind.WORDS else words(request, value)
+        return link(request, column.place, value, query)
+    if column.kind is Kind.WORDS:
+        return words(request, value)
+    if column.kind is Kind.MOMENT:
+        return moment(value, now)
+    if column.kind in (Kind.BAR, Kind.SHARE):
+        return _share(column, *value)
+    return escape(_SHOWN[column.kind](value))
 
 
-def link(request: Request, place: str, name: str) -> Markup:
+def link(request: Request, place: str, name: str, query: Mapping[str, object] = _NOTHING) -> Markup:
     """A name that leads to its page, if an address can hold it."""
     if linkable(name):
-        return Markup('<a href="{}">{}</a>').format(address(request, place, name), shown(name))
-    return shown(name) if name else Markup("(empty name)")
+        return Markup('<a href="{}">{}</a>').format(address(request, place, name, **query), shown(name))
+    return shown(name)
 
 
 def words(request: Request, found: Sequence[Word]) -> Markup:
@@ -91,13 +115,21 @@ def _seconds(value: float) -> str | Markup:
     return duration(value) if value else _UNKNOWN
 
 
-def _rate(value: float | None) -> str:
-    return number(None if value is None else round(value))
+def _share(column: Column[Any], part: int, whole: int) -> Markup:
+    bar = Markup("")
+    if whole > 0:
+        form = '<progress value="{}" max="{}" aria-label="{}"></progress> '
+        bar = Markup(form).format(min(max(part, 0), whole), whole, column.about)
+    if column.kind is Kind.BAR:
+        return bar
+    return Markup('{}<span class="of">{} of {}</span>').format(bar, number(part), number(whole))
 
 
 _SHOWN: Mapping[Kind, Callable[[Any], str | Markup]] = {
     Kind.TEXT: shown,
+    Kind.CODE: lambda text: Markup("<code>{}</code>").format(shown(text)),
     Kind.COUNT: number,
-    Kind.RATE: _rate,
+    Kind.NUMBER: number,
+    Kind.RATE: lambda rate: number(round(rate)),
     Kind.SECONDS: _seconds,
 }

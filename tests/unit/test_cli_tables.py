@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from pyworkers.api.locks import LOCK
 from pyworkers.cli import check, cron, queues, stats, top
-from pyworkers.cli.flow import batches, limits, locks
+from pyworkers.cli.flow import batches, limits
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS
@@ -21,7 +22,7 @@ ALL = {
     "cron": cron._COLUMNS,
     "groups": GROUPS,
     "limits": limits._COLUMNS,
-    "locks": locks._COLUMNS,
+    "locks": Form(0).heads(LOCK.shown()),
     "processes": PROCESSES,
     "queues": Form(0).heads(queues._COLUMNS),
     "sizes": stats._SIZES,

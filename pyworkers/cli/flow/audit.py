@@ -6,21 +6,14 @@ import time
 
 import click
 
-from pyworkers.api import Action, AuditLog
+from pyworkers.api import AuditLog
+from pyworkers.api.audit import AUDIT_ACTION
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
-from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.text import printable
 
-_COLUMNS = (
-    Column("when"),
-    Column("who", cut=3),
-    Column("from", cut=4),
-    Column("action", cut=5),
-    Column("target", cut=1),
-    Column("result", cut=2),
-)
+_COLUMNS = AUDIT_ACTION.shown("at", "who", "source", "action", "target", "result")
 _MOST = 1000
 
 
@@ -40,15 +33,9 @@ def audit(source: Source, limit: int, as_json: bool, times: Times) -> None:
     Example: pyworkers audit --limit 10
     """
     found = AuditLog(source.redis()).page(0, limit).actions
-    now = time.time()
     if as_json:
         print_list(action.as_dict() for action in found)
     elif found:
-        show(_COLUMNS, [_row(action, now, times) for action in found])
+        Form(time.time(), times).show(_COLUMNS, found)
     else:
         click.echo("No action was taken yet.")
-
-
-def _row(action: Action, now: float, times: Times) -> tuple[str, ...]:
-    texts = (action.who, action.source, action.action, action.target, action.result)
-    return times.cell(action.at, now), *map(printable, texts)

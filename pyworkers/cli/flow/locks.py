@@ -11,20 +11,14 @@ from itertools import chain
 import click
 
 from pyworkers.api import Lock, LockSet
+from pyworkers.api.locks import LOCK
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output.auditing import done, noting
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
-from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import printable
 
-_COLUMNS = (
-    Column("class", cut=2),
-    Column("queue", cut=3),
-    Column("expires"),
-    Column("jid", cut=4),
-    Column("digest", cut=1),
-)
 _HELP = """Show the locks of unique jobs; release them.
 
 While a lock is held, the same job is a duplicate: enqueueing it returns the id (jid) of the job that
@@ -60,7 +54,7 @@ def list_(source: Source, job_class: str | None, queue: str | None, as_json: boo
     elif first is None:
         click.echo("No locks: no unique job is enqueued or running.")
     else:
-        show(_COLUMNS, (_row(lock, times) for lock in rows))
+        Form(time.time(), times).show(LOCK.shown(), rows)
 
 
 @click.command()
@@ -97,12 +91,6 @@ def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json:
                 click.echo(f"{printable(name)}: not held", err=True)
     if not all(released.values()):
         ctx.exit(1)
-
-
-def _row(lock: Lock, times: Times) -> tuple[str, ...]:
-    now = time.time()
-    end = "never" if lock.ttl_s is None else times.cell(now + lock.ttl_s, now)
-    return printable(lock.job_class), printable(lock.queue), end, printable(lock.jid), printable(lock.digest)
 
 
 locks = listing_group("locks", _HELP, {"list": list_, "release": release})

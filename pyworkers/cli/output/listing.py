@@ -36,25 +36,27 @@ class Form:
 
     def row(self, columns: Sequence[Column[R]], record: R) -> list[str]:
         """The texts of one row."""
-        return [self._text(column.kind, column.of(record, self.now)) for column in columns]
+        return [self._text(column, column.of(record, self.now)) for column in columns]
 
     def _title(self, column: Column[R]) -> str:
         return f"{column.title.lower()}{_UNITS.get(column.kind, '') if not self.brief else ''}"
 
-    def _text(self, kind: Kind, value: Any) -> str:
-        if value is None:
-            return ""
-        if kind is Kind.COUNT:
-            return f"{value:,}" if self.brief else str(value)
-        if kind is Kind.RATE:
-            return f"{value:.1f}"
+    def _text(self, column: Column[R], value: Any) -> str:
+        kind = column.kind
+        if value in (None, ""):
+            return column.empty
+        if kind is Kind.MOMENT:
+            return self.times.cell(value, self.now)
         if kind is Kind.SECONDS and self.brief:
             return duration(value) if value else ""
-        if kind is Kind.SECONDS:
-            return f"{value:.1f}"
-        return _words(value) if kind is Kind.WORDS else printable(value)
+        if kind is Kind.WORDS:
+            return _words(value)
+        if not column.number:
+            return printable(value)
+        return format(value, "," if self.brief and kind is Kind.COUNT else _FORMS[kind])
 
 
+_FORMS = {Kind.COUNT: "d", Kind.NUMBER: "g", Kind.RATE: ".1f", Kind.SECONDS: ".1f"}
 _UNITS = {Kind.SECONDS: " (s)"}
 
 

@@ -5,6 +5,7 @@ Pure. A test compares them with answers.
 
 from __future__ import annotations
 
+from pyworkers.api.locks import LOCK
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import (
     ANY,
@@ -140,10 +141,7 @@ _LIMIT = record(
 _HOLDER = record("Holder", {**dict.fromkeys(("member", "identity", "jid"), TEXT), "since": maybe(SCORE)})
 LIMITS = record("Limits", {"cursor": COUNT, "total": COUNT, "limits": array(_LIMIT)})
 LIMIT_VIEW = more(_LIMIT, "LimitView", {"holders": array(_HOLDER)})
-_LOCK = record(
-    "Lock", {**dict.fromkeys(("key", "class", "queue", "digest", "jid"), TEXT), "ttl": MAYBE_NUMBER}
-)
-LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(_LOCK)})
+LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 BATCH = record(
     "Batch",
     {
@@ -203,10 +201,6 @@ CLASS_METRICS = record(
 METRICS = record(
     "Metrics",
     {"period": TEXT, "since": NUMBER, "now": NUMBER, "total": COUNT, "classes": array(CLASS_METRICS)},
-)
-AUDIT_ACTION = record(
-    "AuditAction",
-    {**dict.fromkeys(("who", "source", "action", "target", "result"), TEXT), "at": MAYBE_NUMBER},
 )
 TASK = record(
     "Task",

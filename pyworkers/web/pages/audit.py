@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api.audit import read_audit
+from pyworkers.api.audit import AUDIT_ACTION, read_audit
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import render
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
+
+_COLUMNS = AUDIT_ACTION.shown("action", "target", "result", "who", "source", "at")
 
 
 async def show(request: Request) -> Response:
@@ -17,7 +22,8 @@ async def show(request: Request) -> Response:
     site = site_of(request)
     found = await site.read(read_audit(site.keys, first_of(request), ROWS))
     place = pager(request, "audit", total=found.total)
-    return await render(request, "audit.html", title="Audit", actions=found.actions, place=place)
+    actions = Listing(request, _COLUMNS, found.actions, time.time())
+    return await render(request, "audit.html", title="Audit", actions=actions, place=place)
 
 
 ROUTES = [Route("/audit", show)]

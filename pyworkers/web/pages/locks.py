@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import Lock, LockSet, read_lock_page
+from pyworkers.api.locks import LOCK
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.cursors import cursor_of, number_of
@@ -16,6 +19,7 @@ from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
 
 _LONGEST = 500
 
@@ -34,7 +38,7 @@ async def show(request: Request) -> Response:
         request,
         "locks.html",
         title="Locks",
-        locks=locks,
+        locks=Listing(request, LOCK.shown(), locks, time.time()),
         text=text,
         cursor=cursor,
         scanned=scanned,

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from pyworkers.api import ProcessSet, Signal
-from pyworkers.api.audit import read_audit
+from pyworkers.api.audit import AUDIT_ACTION, read_audit
 from pyworkers.api.processes import Process, describe_all, read_process, read_processes, request_numbers
 from pyworkers.api.running import WorkSet, read_works
 from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-from pyworkers.web.json.schemas import AUDIT_ACTION, PROCESS, WORKS
+from pyworkers.web.json.schemas import PROCESS, WORKS
 
 _ABOUT = {
     Signal.QUIET: "take no more jobs.",
@@ -106,7 +106,7 @@ RESOURCES = (
         "/audit",
         "The last thousand actions, the latest first.",
         _audit,
-        page_of("Audit", "actions", AUDIT_ACTION),
+        page_of("Audit", "actions", AUDIT_ACTION.schema),
         paging(),
     ),
 )
