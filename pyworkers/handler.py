@@ -24,13 +24,13 @@ from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.limits import Limit, check_limits
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.options import (
+    OPTIONS,
     EncryptOptions,
     FailureOptions,
     FieldOptions,
     QueueLimitOptions,
     TrackOptions,
     UniqueOptions,
-    rule_of,
     suggestion,
 )
 from pyworkers.protocol.retry import Policy
@@ -82,7 +82,7 @@ class JobOptions(
     """Options of ``@worker.job``."""
 
     queue: str
-    """Default: ``default``."""
+    """The queue of the jobs. Default: ``default``."""
     expires_in: float | timedelta | None
     """Seconds from the time when a job is due until it is dropped if it has not started. Default: None."""
     name: str | None
@@ -203,12 +203,12 @@ def check_handler(handler: Handler) -> None:
     except ValueError as error:
         raise DeclarationError(f"{handler.name}: {error}") from error
     for name in ("retry", "backtrace", "dead"):
-        (fits, rule), value = rule_of(name), getattr(handler.policy, name)
+        option, value = OPTIONS[name], getattr(handler.policy, name)
         unset = name == "backtrace" and value is None
-        _check(unset or fits(value), handler, f"{name} is {rule}", value)
+        _check(unset or option.fits(value), handler, f"{name} is {option.rule}", value)
     if (retry_for := handler.policy.retry_for) is not None:
-        fits, rule = rule_of("retry_for")
-        _check(fits(retry_for), handler, f"retry_for is {rule}", retry_for)
+        option = OPTIONS["retry_for"]
+        _check(option.fits(retry_for), handler, f"retry_for is {option.rule}", retry_for)
         _check(handler.policy.retry is not False, handler, "retry_for needs retries", False)
     timeout = handler.timeout
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from contrib.reference import api, commands, configuration, errors, events, metrics
+from contrib.reference import api, commands, configuration, errors, events, joboptions, metrics
 
 # Path below contrib/docs: the function that writes its text.
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -16,5 +16,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/configuration.md": configuration.page,
     "reference/errors.md": errors.page,
     "reference/events.md": events.page,
+    "reference/options.md": joboptions.page,
     "reference/metrics.md": metrics.page,
 }

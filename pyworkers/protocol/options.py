@@ -10,7 +10,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.envelope import check_value
@@ -44,7 +44,7 @@ class TrackOptions(TypedDict, total=False):
     """Options of a job whose status and result can be asked for."""
 
     track: float | timedelta | None
-    """Seconds after its end for which they can be asked for, by the job's id. Default: None, not at all."""
+    """Seconds after the end of the job for which ``status`` and ``result`` know it. Default: None, not."""
     history: bool
     """Keep the job as it was enqueued, and each run with its error, as long (``Client.history``). Default:
     False."""
@@ -54,7 +54,7 @@ class UniqueOptions(TypedDict, total=False):
     """Options of a job of which no second one may be enqueued."""
 
     unique_for: float | timedelta | None
-    """Seconds, beside the job's delay, for which a job with the same class, queue and arguments is a
+    """Seconds, after the job's delay, for which a job with the same class, queue and arguments is a
     duplicate: ``enqueue`` returns the jid of the other. Default: None, never."""
     unique_until: Literal["success", "start", "expiry"]
     """When that ends earlier: when the job is done or dead, at its start, or never. Default: ``success``."""
@@ -83,7 +83,7 @@ class EncryptOptions(TypedDict, total=False):
 class EnqueueOptions(
     FailureOptions, FieldOptions, TrackOptions, UniqueOptions, QueueLimitOptions, EncryptOptions, total=False
 ):
-    """Options of an enqueue call, beside ``retry``."""
+    """Options of an enqueue call, with ``retry``."""
 
     timeout: float
     """Seconds that the job may run, instead of its handler's limit."""
@@ -103,6 +103,7 @@ class JobOverrides(EnqueueOptions, total=False):
     """Options of ``Job.options``; None leaves ``queue`` and ``retry`` as declared."""
 
     queue: str | None
+    """The queue of the job."""
     any_queue: bool
     """Take a queue that the application does not know, e.g. one of another application. Default: False."""
     retry: bool | int | None
@@ -166,17 +167,6 @@ TERM_OPTIONS = frozenset(
     name for options in (TrackOptions, UniqueOptions, QueueLimitOptions) for name in options.__annotations__
 )
 """The options from which the terms of a push are made."""
-# A timedelta among these is converted before anything is written.
-_TIMED_OPTIONS = TERM_OPTIONS | {"expires_in"}
-_LIVES = ("track", "unique_for")
-# Those that are not written into the envelope.
-_LOCAL = TERM_OPTIONS - {"track", "history", "unique_for", "unique_until"} | {"extra", "encrypt"}
-# Options that change what another one does, and are an error without it.
-_NEEDS = {
-    **dict.fromkeys(("unique_until", "unique_by", "on_duplicate"), "unique_for"),
-    "wait": "max_waiting",
-    "history": "track",
-}
 # Other parameters of the calls that take options.
 _PARAMETERS = ("queue", "delay", "at")
 
@@ -184,33 +174,28 @@ _PARAMETERS = ("queue", "delay", "at")
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise BadArgumentError for an option that does not exist, or for an invalid value."""
     for name, value in options.items():
-        if name not in _RULES:
+        if (option := OPTIONS.get(name)) is None:
             raise _unknown(name)
-        fits, rule = _RULES[name]
-        if not fits(value):
-            raise BadArgumentError(f"{name} must be {rule}, not {value!r}")
-        if name in _NEEDS and _NEEDS[name] not in options:
-            raise BadArgumentError(f"{name} has no effect without {_NEEDS[name]}")
+        if not option.fits(value):
+            raise BadArgumentError(f"{name} must be {option.rule}, not {value!r}")
+        if option.needs and option.needs not in options:
+            raise BadArgumentError(f"{name} has no effect without {option.needs}")
         if name == "extra":
             _check_extra(value)
-        elif name not in _TIMED_OPTIONS or (name == "unique_by" and not callable(value)):
+        elif not (isinstance(value, timedelta) or callable(value)):
             check_value(value, name)
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as fields of the envelope; the fields of ``extra`` are on the same level as the others."""
-    fields = {name: value for name, value in options.items() if name not in _LOCAL}
-    if "unique_for" in fields:
-        if fields["unique_for"] is None:
-            fields.pop("unique_until", None)
-            del fields["unique_for"]
-        else:
-            fields["unique_for"] = seconds_of(fields["unique_for"])
-    if "track" in fields:
-        if fields["track"] is None:
-            del fields["track"]
-        else:
-            fields["track"] = seconds_of(fields["track"])
+    fields = {name: value for name, value in options.items() if OPTIONS[name].is_field}
+    if fields.get("unique_for", 0) is None:
+        fields.pop("unique_until", None)
+    for name in ("unique_for", "track"):
+        if name in fields and fields[name] is None:
+            del fields[name]
+        elif name in fields:
+            fields[name] = seconds_of(fields[name])
     if not fields.get("history", True):
         del fields["history"]
     if options.get("encrypt"):
@@ -221,7 +206,7 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def terms_asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of TERM_OPTIONS that have a value, as JSON values but for a function."""
     given = {name: value for name, value in options.items() if name in TERM_OPTIONS and value is not None}
-    return {name: seconds_of(value) if name in _LIVES else value for name, value in given.items()}
+    return {name: seconds_of(value) for name, value in given.items()}
 
 
 def seconds_of(value: float | timedelta) -> float:
@@ -230,11 +215,6 @@ def seconds_of(value: float | timedelta) -> float:
         return value
     number = value.total_seconds()
     return int(number) if number == int(number) else number
-
-
-def rule_of(name: str) -> tuple[Callable[[Any], bool], str]:
-    """A test of an option's value, and a description of the valid values."""
-    return _RULES[name]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -250,14 +230,14 @@ def _unknown(name: str) -> BadArgumentError:
         return BadArgumentError(f"{name} is not an option here: {_ELSEWHERE[name]}")
     if name in _RESERVED:
         return BadArgumentError(f"{name} is not an option: it is written by pyworkers itself")
-    near = suggestion(name, (*_RULES, *_PARAMETERS))
+    near = suggestion(name, (*OPTIONS, *_PARAMETERS))
     message = f"{name} is not an option: {near}" if near else f"{name} is not an option"
     return BadArgumentError(message, hint=f'a field of your own goes into extra={{"{name}": …}}')
 
 
 def _check_extra(extra: Mapping[str, Any]) -> None:
     for name in extra:
-        if name in _RULES:
+        if name in OPTIONS:
             raise BadArgumentError(f"extra[{name!r}] is not a field of your own: it is the option {name}=…")
         if name in _RESERVED:
             raise BadArgumentError(f"extra[{name!r}] is not a field of your own: pyworkers writes it")
@@ -281,36 +261,85 @@ def _is_tags(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(tag, str) for tag in value)
 
 
-_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "retry": (_is_flag_or_count, "True, False or a number of retries"),
-    "backtrace": (_is_flag_or_count, "True, False or a number of lines"),
-    "dead": (lambda value: isinstance(value, bool), "True or False"),
-    "tags": (_is_tags, "a list of strings"),
-    "retry_for": (
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_flag_or_count(value) and not isinstance(value, bool)
+
+
+class JobOption(NamedTuple):
+    """The rule of an option; its type and its meaning are in the TypedDicts above."""
+
+    fits: Callable[[Any], bool]
+    """True for a valid value."""
+    rule: str
+    """The valid values, in words."""
+    origin: str = ""
+    """The program whose option it is; empty: that of pyworkers alone."""
+    needs: str = ""
+    """The option without which it is an error."""
+    is_field: bool = True
+    """It is written into the envelope under its name."""
+
+
+_LIFE = f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"
+_ENTERPRISE = "Sidekiq Enterprise"
+
+OPTIONS: Mapping[str, JobOption] = {
+    "retry": JobOption(_is_flag_or_count, "True, False or a number of retries", "Sidekiq"),
+    "backtrace": JobOption(_is_flag_or_count, "True, False or a number of lines", "Sidekiq"),
+    "dead": JobOption(_is_flag, "True or False", "Sidekiq"),
+    "tags": JobOption(_is_tags, "a list of strings", "Sidekiq"),
+    "retry_for": JobOption(
         lambda value: _is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
         f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
+        "Sidekiq 7",
     ),
-    "expires_in": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
-    "retry_queue": (is_queue_name, "the name of a queue"),
-    # go-workers2's limit, since it reads no number from ``retry``.
-    "retry_max": (
-        lambda value: _is_flag_or_count(value) and not isinstance(value, bool),
-        "a number of retries",
+    "expires_in": JobOption(_is_life, _LIFE, "Sidekiq Pro"),
+    "retry_queue": JobOption(is_queue_name, "the name of a queue", "Sidekiq"),
+    # It reads no number from ``retry``.
+    "retry_max": JobOption(_is_count, "a number of retries", "go-workers2"),
+    "timeout": JobOption(lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
+    "track": JobOption(_is_life, _LIFE),
+    "history": JobOption(_is_flag, "True or False", needs="track"),
+    "unique_for": JobOption(_is_life, _LIFE, _ENTERPRISE),
+    "unique_until": JobOption(
+        lambda value: value in ("success", "start", "expiry"),
+        "success, start or expiry",
+        _ENTERPRISE,
+        needs="unique_for",
     ),
-    "timeout": (lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
-    "track": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
-    "history": (lambda value: isinstance(value, bool), "True or False"),
-    "unique_for": (_is_life, f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"),
-    "unique_until": (lambda value: value in ("success", "start", "expiry"), "success, start or expiry"),
-    "unique_by": (lambda value: True, "a function of the arguments, or what it returns"),
-    "on_duplicate": (lambda value: value in ("skip", "raise", "replace"), "skip, raise or replace"),
-    "max_waiting": (
-        lambda value: value is None or (_is_flag_or_count(value) and value >= 1 and value is not True),
+    "unique_by": JobOption(
+        lambda value: True,
+        "a function of the arguments, or what it returns",
+        needs="unique_for",
+        is_field=False,
+    ),
+    "on_duplicate": JobOption(
+        lambda value: value in ("skip", "raise", "replace"),
+        "skip, raise or replace",
+        needs="unique_for",
+        is_field=False,
+    ),
+    "max_waiting": JobOption(
+        lambda value: value is None or (_is_count(value) and value >= 1),
         "a number of jobs from 1, or None",
+        is_field=False,
     ),
-    "wait": (lambda value: _is_number(value) and 0 <= value < math.inf, "seconds from 0"),
-    "encrypt": (lambda value: isinstance(value, bool), "True or False"),
-    "jid": (lambda value: isinstance(value, str) and value != "", "a string that is not empty"),
-    "extra": (lambda value: isinstance(value, Mapping), "a dict with fields of your own"),
+    "wait": JobOption(
+        lambda value: _is_number(value) and 0 <= value < math.inf,
+        "seconds from 0",
+        needs="max_waiting",
+        is_field=False,
+    ),
+    "encrypt": JobOption(_is_flag, "True or False", is_field=False),
+    "jid": JobOption(
+        lambda value: isinstance(value, str) and value != "", "a string that is not empty", "Sidekiq"
+    ),
+    "extra": JobOption(
+        lambda value: isinstance(value, Mapping), "a dict with fields of your own", is_field=False
+    ),
 }
-OPTIONS = frozenset(_RULES)
+"""The options of an enqueue call, by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 
@@ -12,9 +13,13 @@ import pytest
 import pyworkers.api
 import pyworkers.errors
 import pyworkers.testing
-from contrib.reference import PAGES, api, commands, configuration, errors, events, metrics
+from contrib.reference import PAGES, api, commands, configuration, errors, events, joboptions, metrics
+from pyworkers import Client
 from pyworkers.cli import main
 from pyworkers.config.options import describe
+from pyworkers.groups import GroupOptions
+from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
+from pyworkers.protocol.options import EnqueueOptions, JobOverrides
 from tests.helpers.support import ROOT
 
 
@@ -30,6 +35,38 @@ def test_every_integration_has_its_directives() -> None:
     files = {path.stem for path in (ROOT / "pyworkers/integrations").iterdir() if path.name[0] != "_"}
     assert files == {line.split(".")[2] for line in page.splitlines() if line.startswith("::: ")}
     assert "::: pyworkers.integrations.sqlalchemy.enqueue_after_commit\n" in page
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (pyworkers.Worker.process, HandlerOptions),
+        (pyworkers.Worker.job, JobOptions),
+        (pyworkers.Worker.group, GroupOptions),
+        (pyworkers.Worker.cron, CronOptions),
+    ],
+)
+def test_the_docstring_of_a_decorator_lists_its_options(method: object, options: type[object]) -> None:
+    listed = re.findall(r"^ {2,}(\w+)=", inspect.getdoc(method) or "", re.MULTILINE)
+    assert sorted(listed) == sorted(options.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [(Client.enqueue, EnqueueOptions), (pyworkers.Job.options, JobOverrides)]
+)
+def test_the_docstring_of_a_call_names_its_options(method: object, options: type[object]) -> None:
+    named = set(re.findall(r"``(\w+)", inspect.getdoc(method) or ""))
+    named |= set(re.findall(r"(\w+)=", inspect.getdoc(method) or ""))
+    assert named >= set(options.__annotations__)
+
+
+def test_every_option_of_a_job_is_listed() -> None:
+    page = joboptions.page()
+    for kind in (HandlerOptions, JobOptions, EnqueueOptions, JobOverrides):
+        described = joboptions.options_of(kind.__name__)
+        assert set(described) == set(kind.__annotations__)
+        assert [name for name in described if f"| `{name}` |" not in page] == []
+        assert [name for name, option in described.items() if not option.meaning] == []
 
 
 def test_every_public_name_has_a_docstring() -> None:

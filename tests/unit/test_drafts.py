@@ -295,7 +295,7 @@ def test_an_option_that_does_not_exist_is_refused_with_the_nearest(
 
 
 def test_the_table_of_options_is_what_a_type_checker_sees() -> None:
-    assert {*options.EnqueueOptions.__annotations__, "retry"} == options.OPTIONS
+    assert {*options.EnqueueOptions.__annotations__, "retry"} == set(options.OPTIONS)
 
 
 @pytest.mark.parametrize("retry", [True, False, 0, 7])

@@ -28,7 +28,7 @@ from pyworkers.integrations.django.taskjobs import tasks
 from pyworkers.integrations.django.taskoptions import options_of
 from pyworkers.integrations.django.taskqueues import queue_of, ranges
 from pyworkers.integrations.django.taskresults import FIELD, About, result_of
-from pyworkers.protocol.options import rule_of, suggestion
+from pyworkers.protocol.options import OPTIONS, suggestion
 
 _KEPT_S = 86_400
 
@@ -49,11 +49,11 @@ class TaskBackend(BaseTaskBackend):
             if name != "track":
                 hint = suggestion(name, ("track",)) or "it has: track"
                 raise ImproperlyConfigured(f"TASKS[{alias!r}]: OPTIONS has no key {name!r}: {hint}")
-        fits, rule = rule_of("track")
+        option = OPTIONS["track"]
         self._track = self.options.get("track", _KEPT_S)
-        if self._track is None or not fits(self._track):
+        if self._track is None or not option.fits(self._track):
             raise ImproperlyConfigured(
-                f"TASKS[{alias!r}]: track is {rule.removesuffix(', or None')}, not {self._track!r}"
+                f"TASKS[{alias!r}]: track is {option.rule.removesuffix(', or None')}, not {self._track!r}"
             )
 
     @property
