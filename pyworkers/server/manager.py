@@ -19,7 +19,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
-from pyworkers.server.fetching.source import Source
+from pyworkers.server.fetching.source import Route, Source
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
@@ -105,10 +105,7 @@ class Manager:
         self._fetcher = make(
             group,
             inprogress,
-            Link(config.redis),
-            sources,
-            self._outbox,
-            self.jobs,
+            Route(sources, Link(config.redis), self.jobs, self._outbox),
             shared.listeners,
             shared.rng,
         )

@@ -17,7 +17,7 @@ from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import fetcher as fetcher_module
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
-from pyworkers.server.fetching.source import Source
+from pyworkers.server.fetching.source import Route, Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
 from pyworkers.server.pool import outbox as outbox_module
@@ -80,13 +80,15 @@ class Bench(RedisBench):
         self.fetcher = self.make(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),
-            self.link,
-            [
-                Source(queue, waiter, self.health.of_queue(queue), self.outbox.changed.set)
-                for queue, waiter in self.waiters.items()
-            ],
-            self.outbox,
-            self.jobs,  # type: ignore[arg-type]
+            Route(
+                [
+                    Source(queue, waiter, self.health.of_queue(queue), self.outbox.changed.set)
+                    for queue, waiter in self.waiters.items()
+                ],
+                self.link,
+                self.jobs,  # type: ignore[arg-type]
+                self.outbox,
+            ),
             Listeners(
                 lambda _queue, report: self.settled.append(report),
                 lambda _: None,

@@ -30,10 +30,9 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import QueueLimit
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.large import LargeJobs
-from pyworkers.server.fetching.source import Adoption, Source, Waits
+from pyworkers.server.fetching.source import Adoption, Route, Source, Waits
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.outbox import Cuts, Outbox, Portion
+from pyworkers.server.pool.outbox import Cuts, Portion
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.fetching.watched import Watched, exchange_watched, watch
@@ -48,19 +47,17 @@ Look = tuple[str, Callable[[Any], None]]
 
 
 class Fetcher:
-    """Feeds ``jobs`` and empties ``outbox``. ``sources`` are the queues of the group."""
+    """Feeds the table of jobs of a route, and empties its outbox."""
 
     def __init__(
         self,
         group: Group,
         inprogress: InProgress,
-        link: Link,
-        sources: Sequence[Source],
-        outbox: Outbox,
-        jobs: JobTable,
+        route: Route,
         listeners: Listeners,
         rng: random.Random,
     ) -> None:
+        sources, link, jobs, outbox = route.sources, route.link, route.jobs, route.outbox
         self._inprogress = inprogress
         self._link = link
         self._by_queue = {source.queue: source for source in sources}
@@ -76,12 +73,12 @@ class Fetcher:
         self._rounds = asyncio.Lock()
         """Held during a round, and from ``end`` on."""
         self._large = LargeJobs(jobs, outbox)
-        self._waits = Waits(inprogress, link, sources, outbox, jobs, self._large)
+        self._waits = Waits(inprogress, route, self._large)
         self._limited = Limited(link, self._waits)
         self._watching = Watching(link, self._large, sources[0]) if len(sources) == 1 else None
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
-        self._adoption = Adoption(link, sources, jobs, outbox)
+        self._adoption = Adoption(route)
         self.use(group)
 
     def use(self, group: Group) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyworkers import logs
@@ -166,6 +167,18 @@ class Source:
         await self._waiter.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way of the jobs of one group: from its queues, over its connection, to its table, and back to Redis
+    from its outbox.
+    """
+
+    sources: Sequence[Source]
+    link: Link
+    jobs: JobTable
+    outbox: Outbox
+
+
 class _DoubtfulMove(NamedTuple):
     """A blocking move without a reply, which may have taken a job; ``since`` is in monotonic seconds."""
 
@@ -221,11 +234,11 @@ log = logs.get_logger()
 class Adoption:
     """Runs the strays of all queues of a group."""
 
-    def __init__(self, link: Commands, sources: Sequence[Source], jobs: JobTable, outbox: Outbox) -> None:
-        self._link = link
-        self._sources = sources
-        self._jobs = jobs
-        self._outbox = outbox
+    def __init__(self, route: Route) -> None:
+        self._link: Commands = route.link
+        self._sources = route.sources
+        self._jobs = route.jobs
+        self._outbox = route.outbox
 
     async def adopt(self, inprogress: InProgress) -> None:
         """Run the jobs that two checks find unclaimed. Raises PyworkersError.
@@ -274,24 +287,16 @@ _LONGEST_END_S = 0.3
 
 
 class Waits:
-    """The blocking moves of ``sources`` into the lists ``inprogress``, which feed ``jobs``."""
+    """The blocking moves of a route into the lists ``inprogress``."""
 
-    def __init__(
-        self,
-        inprogress: InProgress,
-        link: Link,
-        sources: Sequence[Source],
-        outbox: Outbox,
-        jobs: JobTable,
-        large: LargeJobs,
-    ) -> None:
+    def __init__(self, inprogress: InProgress, route: Route, large: LargeJobs) -> None:
         self.defect: BaseException | None = None
         """An unexpected error of a wait: it ends the server, not only this queue."""
         self._inprogress = inprogress
-        self._link = link
-        self._sources = sources
-        self._outbox = outbox
-        self._jobs = jobs
+        self._link = route.link
+        self._sources = route.sources
+        self._outbox = route.outbox
+        self._jobs = route.jobs
         self._large = large
         self._head_start = HeadStart()
         self._surplus: asyncio.Task[None] | None = None
