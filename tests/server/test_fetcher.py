@@ -28,7 +28,7 @@ from pyworkers.store.calls import Call
 from pyworkers.store.fetching import waiter as waiter_module
 from pyworkers.store.fetching.waiter import Waiter
 from pyworkers.store.fetching.watched import exchange_watched
-from pyworkers.store.jobs import InProgress, Settlement
+from pyworkers.store.jobs import Exchange, InProgress, Settlement
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.deliveries import delivery
@@ -125,6 +125,24 @@ async def test_a_move_that_neither_returns_nor_fails_is_ended_and_its_connection
     await bench.redis.lpush(bench.keys.queue("q"), b"job")
     await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
     await async_wait_for(lambda: bench.health.troubles == {})
+
+
+async def test_a_flush_after_which_the_lease_is_lost_keeps_the_outcomes_of_newer_jobs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = InProgress.exchange
+
+    async def exchange_and_lose_lease(*args: Any) -> Exchange:
+        found = await exchange(*args)
+        bench.fetcher.move_to("host:1:bbb")
+        bench.outbox.settle(delivery(b"new"), Report(DONE))
+        return found
+
+    monkeypatch.setattr(InProgress, "exchange", exchange_and_lose_lease)
+    bench.outbox.settle(delivery(b"old"), Report(DONE))
+    await bench.fetcher.flush()
+    assert bench.outbox.raws("q") == [b"new"]
+    assert bench.settled == []
 
 
 async def test_the_end_of_an_outage_is_noted_although_no_job_comes(bench: Bench) -> None:

@@ -155,6 +155,9 @@ class Fetcher:
                 if self._cuts.searching:
                     continue
                 raise
+            if self._inprogress is not mine:
+                # The lease was lost meanwhile: a peer has the portion, and the outbox has dropped it.
+                return
             # What is left stands in an in-progress list, which is given back, by us or by a peer.
             self._account(portion, self._outbox.taken(portion), found)
 

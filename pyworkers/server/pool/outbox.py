@@ -153,6 +153,7 @@ class Outbox:
     def taken(self, portion: Portion, left: Sequence[int] = ()) -> int:
         """Remove this portion, which is in Redis, except for the places ``left``.
 
+        Its outcomes must still be the first ones, as they are unless ``clear`` was called since ``portion``.
         Returns the number of its outcomes; the rest of it are notes.
         """
         outcomes = len(portion)
