@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyworkers.config.fields import Config
 from pyworkers.config.groups import Only
@@ -31,11 +31,9 @@ from pyworkers.server.generations.folder import Folder
 from pyworkers.server.generations.launch import Launch, Launched, execute, fork
 from pyworkers.server.generations.watching import check_installed
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
+from pyworkers.server.owner import Owner
 from pyworkers.server.upgrade.predecessor import Predecessor
 from pyworkers.server.upgrade.successor import Command
-
-if TYPE_CHECKING:
-    from pyworkers.server.owned.owner import Owner
 
 
 def serve(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
@@ -27,6 +26,7 @@ from pyworkers.server.health import shortages_translated
 from pyworkers.server.http.opening import Site
 from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS
+from pyworkers.server.owner import Owner
 from pyworkers.server.parts import Tasks
 from pyworkers.server.upgrade.predecessor import Predecessor
 from pyworkers.server.upgrade.successor import Command
@@ -36,9 +36,6 @@ from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.preflight import inspect
 from pyworkers.store.processes.signals import Signal
-
-if TYPE_CHECKING:
-    from pyworkers.server.owned.owner import Owner
 
 _GOODBYE_S = 3.0
 _STACKS_APART_S = 0.02

@@ -190,6 +190,13 @@ def test_no_module_needs_one_that_needs_it() -> None:
     assert list(TopologicalSorter(found).static_order())
 
 
+def test_the_server_has_no_circle_for_the_type_checker_either() -> None:
+    users = [
+        name for name, path in modules() if room_of(name) == "server" and "TYPE_CHECKING" in path.read_text()
+    ]
+    assert users == []
+
+
 def test_no_folder_imports_from_more_others_than_a_person_can_keep_in_mind() -> None:
     folders: dict[str, set[str]] = {}
     for name, others in arrows().items():

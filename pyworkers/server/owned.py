@@ -12,7 +12,7 @@ from contextlib import suppress
 from pyworkers import streams
 from pyworkers.errors import PyworkersError
 from pyworkers.server import serve
-from pyworkers.server.owned.owner import Owner
+from pyworkers.server.owner import Owner
 
 
 def main(fd: int) -> int:

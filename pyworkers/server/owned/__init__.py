@@ -1,1 +1,0 @@
-"""Servers that another program has started with ``pyworkers.serve``, and that end with it."""
