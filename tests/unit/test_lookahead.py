@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.server.pool.lookahead import LookAhead
+from pyworkers.server.pool.handout import LookAhead
 
 
 def after(*lengths_ms: int, times: int = 300) -> LookAhead:

@@ -2,7 +2,7 @@
 
 Runs in the master's event loop. One exchange is under way at a time; while all queues are empty and a worker
 is idle, one blocking move for each queue waits beside it. No job is fetched without an idle worker to start
-it, or beyond those ahead (lookahead.py); so while Redis is unreachable, no more outcomes wait than that, each
+it, or beyond those ahead (handout.py); so while Redis is unreachable, no more outcomes wait than that, each
 at most twice the size of its job.
 
     idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool

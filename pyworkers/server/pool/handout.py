@@ -1,18 +1,25 @@
-"""HandOut: the socket from which the workers of one group take their jobs.
+"""HandOut: the socket from which the workers of one group take their jobs, and what is fetched for it.
 
-Runs in the master's event loop. Every worker takes from it when it has room; the kernel wakes one that waits.
-It knows no job: it sends packets, and takes back those that no worker has taken.
+Runs in the master's event loop. Every worker takes from the socket when it has room; the kernel wakes one
+that waits. ``HandOut`` sends packets, and takes back those that no worker has taken. ``LookAhead`` says how
+many jobs to fetch beyond those that idle workers can start. ``Missing`` finds, at the looks of the table of
+jobs, the jobs that a worker took without a claim, and the workers that take none although there is one. It
+settles nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Iterable
 
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.jobsocket import JobSocket
+from pyworkers.ipc.page import ATTENTION
 from pyworkers.server.pool.delivery import Delivery
+from pyworkers.server.pool.worker import Limits, Worker
 
 # Until another attempt to send after the system refused a descriptor.
 _REFUSED_S = 0.05
@@ -110,3 +117,144 @@ class HandOut:
         self._loop.remove_writer(self._ours)
         while self._unsent and self._send(self._unsent[0]):
             self._unsent.popleft()
+
+
+# The weight of the newest job in the mean.
+_WEIGHT = 1 / 16
+# The mean at first: high, so that a good number of short jobs must have ended before any is fetched ahead.
+_UNKNOWN_MS = 100.0
+# About an exchange with Redis.
+_SHORT_MS = 1.0
+# Reports give whole milliseconds; 0 is anything below a half.
+_SHORTEST_MS = 0.2
+# An exchange costs as much as several short jobs. So few workers have so many of these ahead, if they run
+# them in a millisecond. Measured with one to four workers.
+_LEAST = 20
+# Jobs that the workers end in a millisecond: below this number they need nothing ahead.
+_FEW = 3.0
+# The same for jobs that are longer than a millisecond: at a lower rate, the next exchange comes early enough.
+# Ten jobs that share two cores, and use 1 ms each, are about here: 1.6 of them end in a millisecond.
+_FEW_LONGER = 1.0
+# Milliseconds for which jobs are fetched ahead then, and so the time that one waits for a worker.
+_AHEAD_MS = 12.0
+# The outcomes of these jobs wait as long at least and at most: timers count milliseconds.
+_SHORTEST_REST_MS = 1.0
+_LONGEST_REST_MS = 6.0
+
+
+class LookAhead:
+    """The mean length of the jobs, and what follows from it: how many to fetch ahead. Pure.
+
+    While jobs are very short, a worker would wait for the next exchange with Redis for longer than its job
+    took; and while longer ones end in each millisecond, the room of those that end within an exchange would
+    stay empty. Otherwise it is zero. Workers that have a next job need no exchange at once: so the outcomes
+    of longer jobs may wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self._mean_ms = _UNKNOWN_MS
+
+    def ended(self, elapsed_ms: int) -> None:
+        """Note the length of a job."""
+        self._mean_ms += (elapsed_ms - self._mean_ms) * _WEIGHT
+
+    def reset(self) -> None:
+        """Fetch nothing ahead until jobs have proved to be short again."""
+        self._mean_ms = _UNKNOWN_MS
+
+    @property
+    def short(self) -> bool:
+        """True if the jobs take less than a millisecond."""
+        return self._mean_ms <= _SHORT_MS
+
+    def jobs(self, room: int) -> int:
+        """The number of jobs to fetch ahead for so many that run at once.
+
+        At most twice as many; of short ones, those that few workers run in a millisecond, at most ``_LEAST``.
+        """
+        per_ms = self._per_ms(room)
+        if self.short:
+            return 0 if per_ms < _FEW else min(max(2 * room, _LEAST), int(per_ms))
+        return 0 if per_ms < _FEW_LONGER else min(2 * room, int(_AHEAD_MS * per_ms))
+
+    def rest_s(self, room: int, ahead: int) -> float:
+        """Seconds for which the outcomes of so many that run at once may wait, while so many stand ahead.
+
+        As long as those last: the exchange with the outcomes read before brings the next ones meanwhile.
+        """
+        rest_ms = ahead / self._per_ms(room) if room > 0 and ahead > 0 else 0.0
+        return 0.0 if rest_ms < _SHORTEST_REST_MS else min(rest_ms, _LONGEST_REST_MS) / 1000
+
+    def _per_ms(self, room: int) -> float:
+        """The number of jobs that end in a millisecond."""
+        return room / max(self._mean_ms, _SHORTEST_MS)
+
+
+# For how long a job is neither in the socket nor claimed until it is lost, if a worker has died. Another
+# worker may have taken it, and wait for a processor before it claims it.
+_MISSING_S = 0.5
+
+
+class Missing:
+    """What the last looks have found, and since when."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._since: dict[int, float] = {}
+        self._idle: dict[Worker, tuple[tuple[int, int], float]] = {}
+        self.died_at = 0.0
+        """The time of the last end of a worker, in seconds of the monotonic clock."""
+        self.reason = ""
+        """The reason of that end."""
+
+    @property
+    def any(self) -> bool:
+        """True if a job is missing."""
+        return bool(self._since)
+
+    def died(self, reason: str) -> None:
+        """Note that a worker has ended: it may have taken a job without a claim."""
+        self.died_at, self.reason = time.monotonic(), reason
+
+    def forget(self) -> None:
+        """Forget the findings: every job has a worker."""
+        self._since.clear()
+        self._idle.clear()
+
+    def overdue(self, missing: list[Delivery]) -> list[Delivery]:
+        """Those of the jobs taken without a claim that are lost, because they remain so.
+
+        A worker claims a job within microseconds. If one has died since, it took the job with it; else a
+        worker may be suspended between the two steps, and is killed for that: see ``end_stalled``.
+        """
+        now = time.monotonic()
+        since = {d.number: self._since.get(d.number, now) for d in missing}
+        lost = [d for d in missing if now - since[d.number] >= self._patience_s(d)]
+        for delivery in lost:
+            del since[delivery.number]
+        self._since = since
+        return lost
+
+    def _patience_s(self, delivery: Delivery) -> float:
+        return _MISSING_S if self.died_at >= delivery.handed_at else 2 * self._limits.stalled_s
+
+    def end_stalled(self, serving: Iterable[Worker], *, ask: bool = False) -> None:
+        """Kill the idle workers that for long have neither taken a job nor answered, while there was one.
+
+        ``ask``: request an answer. One that waits in vain gives it, because it is not suspended.
+        """
+        now = self._loop.time()
+        idle = {worker for worker in serving if len(worker.unfinished()) < worker.slots}
+        before, self._idle = self._idle, {}
+        for worker in idle:
+            signs = worker.jobs_done, worker.answers
+            seen, since = before.get(worker, (signs, now))
+            if seen != signs:
+                since = now
+            self._idle[worker] = signs, since
+            if now - since > self._limits.stalled_s:
+                worker.end_stalled()
+        if ask:
+            for worker in self._idle:
+                worker.signal(ATTENTION)

@@ -29,9 +29,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
 from pyworkers.server.pool.events import ALONE, START, Decision, Hold, LookDue, Settle, Start
 from pyworkers.server.pool.gates import CrashedJobs, Gate, Gates
-from pyworkers.server.pool.handout import HandOut
-from pyworkers.server.pool.lookahead import LookAhead
-from pyworkers.server.pool.missing import Missing
+from pyworkers.server.pool.handout import HandOut, LookAhead, Missing
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import (
     KILL_GRACE_S,
