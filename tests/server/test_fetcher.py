@@ -17,11 +17,10 @@ from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import fetcher as fetcher_module
 from pyworkers.server.fetching.fetcher import Fetcher, Listeners
-from pyworkers.server.fetching.source import Route, Source
+from pyworkers.server.fetching.source import HeadStart, Route, Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
 from pyworkers.server.pool import outbox as outbox_module
-from pyworkers.server.pool.cpus import HeadStart
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel
 from pyworkers.store.calls import Call

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyworkers.server.pool.cpus import HeadStart
+from pyworkers.server.fetching.source import HeadStart
 
 
 @pytest.mark.parametrize(
