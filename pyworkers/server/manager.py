@@ -31,8 +31,7 @@ from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import KILL_GRACE_S, Rules, Settling
 from pyworkers.server.pool.worker import Crew
 from pyworkers.server.waiting import cancel, now, until
-from pyworkers.store.fetching.waiter import Waiter
-from pyworkers.store.jobs import InProgress
+from pyworkers.store.jobs import InProgress, Waiter
 from pyworkers.store.transport.link import Link
 
 # The time for on_shutdown hooks, and the time until a killed process is reaped.

@@ -1,17 +1,21 @@
 """Jobs: takes jobs from queues, settles their outcomes, and gives jobs back; each change is one step.
 
-Run by the master. It moves opaque bytes: it never decodes a job, reads no clock, and decides nothing.
+Run by the master. It moves opaque bytes: it never decodes a job, reads no clock, and decides nothing. The
+exchange settles and takes jobs by a script. ``Waiter`` waits for the next job of an empty queue. Large jobs
+are settled and taken by transactions (``watch``), while nothing else changes their list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import Effect, NoteStart, arguments, name_of
 from pyworkers.protocol.extract import Extract
@@ -23,8 +27,10 @@ from pyworkers.store import scripts
 from pyworkers.store.calls import Call, arun_one, one, script
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
-from pyworkers.store.transport.connections import errors_translated, translate
-from pyworkers.store.transport.replies import blobs, integer, integers, nonzero
+from pyworkers.store.transport.connections import CONNECT_TIMEOUT_S, errors_translated, translate
+from pyworkers.store.transport.link import Link
+from pyworkers.store.transport.replies import blobs, integer, integers, maybe_blob, nonzero, read
+from pyworkers.store.transport.wire import Wire, time_limit
 
 GIVEN_BACK_AT_ONCE = 1000
 """The most jobs that one script gives back."""
@@ -306,3 +312,164 @@ def _places(reply: list[Any], number: int) -> list[int]:
 def _pairs(reply: list[Any], number: int) -> Iterable[tuple[int, bytes]]:
     """Places, as ``_places``, and reasons, which a list holds in turn."""
     return zip(_places(reply[::2], number), blobs(reply[1::2]), strict=True)
+
+
+# How long Redis blocks at a time: an idle queue costs 60 / 20 = 3 commands a minute.
+LONGEST_BLOCK_S = 20.0
+# Redis still serves the blocked connection of a master that is stopped (SIGSTOP, a suspended machine). The
+# block must end before the lease, or a job would go to an owner whose lists were recovered already. A lease
+# that is renewed has 5/6 of its time left at least (server/lease.py).
+_PART_OF_LEASE = 2 / 3
+# A reply later than this after the block means that the connection is half open.
+PATIENCE_S = 2
+_BRIEF_S = 0.1
+
+
+class Waiter:
+    """The blocking move of one job from a queue into an in-progress list. ``unblock`` ends it safely.
+
+    It has a connection of its own, because the connection is busy while it waits. It sends nothing twice: a
+    repeated BRPOPLPUSH after a lost reply would take a second job.
+    """
+
+    def __init__(self, config: RedisConfig, lease_s: float = 30.0) -> None:
+        self._block_s = min(LONGEST_BLOCK_S, lease_s * _PART_OF_LEASE)
+        self._link = Link(config, self._block_s + PATIENCE_S)
+        # The link's timeout is for one command; this one is for the whole move, with the connect.
+        self._longest_s = CONNECT_TIMEOUT_S + self._block_s + 2 * PATIENCE_S
+        self.blocked = False
+        self._moves = 0
+
+    @property
+    def under_way(self) -> int:
+        """The number of the move whose reply is awaited; 0 if none is."""
+        return self._moves if self.blocked else 0
+
+    async def wait(
+        self, source: str, target: str, taken: Callable[[bytes], None], briefly: bool = False
+    ) -> None:
+        """Move the next job, call ``taken`` with it, and return; return without a job when the block expires.
+
+        ``source`` and ``target`` are the keys of the queue and of the list; if they are equal, the job stays
+        where it is. ``briefly``: the block expires after a tenth of a second. A move that neither returns nor
+        fails before its timeout is ended, and its connection is replaced: a link closes when the wait for a
+        reply is cancelled. Raises PyworkersError.
+        """
+        with errors_translated():
+            async with time_limit(self._longest_s):
+                await self._move(source, target, taken, _BRIEF_S if briefly else self._block_s)
+
+    async def _move(self, source: str, target: str, taken: Callable[[bytes], None], block_s: float) -> None:
+        def on_reply(raw: bytes | None) -> None:
+            if raw is not None:
+                taken(raw)
+
+        self._moves += 1
+        self.blocked = True
+        try:
+            if source == target:
+                # From the end that is popped next to the same end.
+                command = ("BLMOVE", source, target, "RIGHT", "RIGHT", block_s)
+                await self._link.execute_command(*command, on_reply=on_reply, read=maybe_blob)
+                return
+            await self._link.execute_command("BRPOPLPUSH", source, target, block_s, on_reply=on_reply)
+        finally:
+            self.blocked = False
+
+    async def unblock(self, control: Commands) -> None:
+        """Make a running ``wait`` return at once. ``control`` is another connection, for the command."""
+        if self.blocked and self._link.client_id is not None:
+            # After a refusal (ACL) or an outage, the wait still ends by its own timeout.
+            with suppress(PyworkersError), errors_translated():
+                await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
+
+    def drop_connection(self) -> None:
+        """End a wait with an error: another server is the primary."""
+        self._link.drop_connection()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._link.aclose()
+
+
+class Watched(NamedTuple):
+    """A list that holds exactly the jobs that this server knows: see ``watch``.
+
+    A job that passes through a script is copied several times: 1.5 ms for one of 1 MB, three times as long as
+    the move itself. A transaction does without, because of what WATCH proves: nothing has changed the list
+    since it held the jobs that this server knows, in an order that it knows; no peer has recovered it; and
+    the owner is registered. EXEC ends the watch, so nothing is done late or twice.
+    """
+
+    queue: str
+    wire: Wire
+    """The connection that watches it."""
+
+
+class WatchedExchange(NamedTuple):
+    """The result of an exchange with a watched list."""
+
+    found: Exchange
+    watched: Watched | None
+    """The list as it is afterwards; None if it may hold other jobs."""
+
+
+async def watch(lists: InProgress, link: Link, queue: str, held: int) -> Watched | None:
+    """Watch the list of a queue; None unless it holds ``held`` jobs and this server may take others.
+
+    Raises PyworkersError.
+    """
+    with errors_translated():
+        # An earlier watch may have failed already, and a new one would not change that.
+        wire, replies = await link.send_together([("UNWATCH",), *_watching(lists, queue)])
+    return Watched(queue, wire) if _is_watched(replies[1:], held) else None
+
+
+async def exchange_watched(
+    lists: InProgress, link: Link, watched: Watched, places: Sequence[int], wanted: int, held: int
+) -> WatchedExchange | None:
+    """Remove the jobs at these indexes of a watched list of ``held`` jobs, and take up to ``wanted``.
+
+    None if nothing was done: the list may have changed, or Redis refuses it. Raises PyworkersError.
+    """
+    queue, key = watched.queue, lists.key(watched.queue)
+    steps: list[tuple[Any, ...]] = [("LSET", key, place, b"") for place in places]
+    # A list of large jobs holds no empty one.
+    steps.append(("LREM", key, 0, b""))
+    steps += [("RPOPLPUSH", lists.source(queue), key)] * wanted
+    commands = [("MULTI",), *steps, ("EXEC",), *_watching(lists, queue)]
+    with errors_translated():
+        _, replies = await link.send_together(commands, watched.wire)
+        done = replies[len(steps) + 1]
+        if done is None or isinstance(done, Exception):
+            return None
+        found = read("EXEC", partial(_moved, queue, len(places), wanted), done)
+    held += len(found.jobs[0][1]) - len(places)
+    still = _is_watched(replies[len(steps) + 2 :], held)
+    return WatchedExchange(found, Watched(queue, watched.wire) if still else None)
+
+
+def _watching(lists: InProgress, queue: str) -> list[tuple[Any, ...]]:
+    """The commands that watch a list, and then look at it."""
+    key, tombstone, owners = lists.key(queue), lists.keys.tombstone(lists.identity), lists.keys.owners
+    return [
+        ("WATCH", key, tombstone, owners),
+        ("LLEN", key),
+        ("EXISTS", tombstone),
+        ("HEXISTS", owners, lists.identity),
+    ]
+
+
+def _is_watched(replies: list[Any], held: int) -> bool:
+    return replies == [b"OK", held, 0, 1]
+
+
+def _moved(queue: str, removed: int, wanted: int, reply: list[Any]) -> Exchange:
+    """The result of a transaction."""
+    if len(reply) != removed + 1 + wanted or reply[removed] != removed:
+        raise ValueError
+    taken = [raw for raw in reply[removed + 1 :] if raw is not None]
+    refusals = [raw for raw in taken if isinstance(raw, ResponseError)]
+    if refusals:
+        return Exchange([(queue, [])], [], refused={queue: translate(refusals[0])})
+    return Exchange([(queue, blobs(taken))], [])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyworkers.store.fetching.waiter import PATIENCE_S
+from pyworkers.store.jobs import PATIENCE_S
 from tests.faults.fleet import APP, LEASE_S, Fleet, stopped
 from tests.helpers.processes import children, process_alive
 from tests.helpers.redises import blocked

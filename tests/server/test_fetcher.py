@@ -23,11 +23,9 @@ from pyworkers.server.plan import Group
 from pyworkers.server.pool import outbox as outbox_module
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel
+from pyworkers.store import jobs as waiter_module
 from pyworkers.store.calls import Call
-from pyworkers.store.fetching import waiter as waiter_module
-from pyworkers.store.fetching.waiter import Waiter
-from pyworkers.store.fetching.watched import exchange_watched
-from pyworkers.store.jobs import Exchange, InProgress, Settlement
+from pyworkers.store.jobs import Exchange, InProgress, Settlement, Waiter, exchange_watched
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.deliveries import delivery

@@ -14,8 +14,15 @@ from pyworkers.protocol.effects import StoreValue, Unlock
 from pyworkers.protocol.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store.acl import Role
-from pyworkers.store.fetching.watched import Watched, WatchedExchange, exchange_watched, watch
-from pyworkers.store.jobs import Exchange, InProgress, Settlement
+from pyworkers.store.jobs import (
+    Exchange,
+    InProgress,
+    Settlement,
+    Watched,
+    WatchedExchange,
+    exchange_watched,
+    watch,
+)
 from pyworkers.store.transport.link import Link
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture

@@ -20,8 +20,7 @@ from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets
 from pyworkers.store.calls import Call, Operation, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
-from pyworkers.store.fetching.waiter import Waiter
-from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement
+from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement, Waiter
 from pyworkers.store.measures import runs
 from pyworkers.store.preflight import inspect
 from pyworkers.store.processes.cleanup import cleanup

@@ -15,8 +15,7 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
 from pyworkers.store import counters
 from pyworkers.store.acl import Role
 from pyworkers.store.calls import arun
-from pyworkers.store.fetching.waiter import Waiter
-from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement
+from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement, Waiter
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.sets import DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import connect_async

@@ -35,8 +35,7 @@ from pyworkers.server.plan import Group
 from pyworkers.server.pool.outbox import Cuts, Portion
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
-from pyworkers.store.fetching.watched import Watched, exchange_watched, watch
-from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken
+from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken, Watched, exchange_watched, watch
 from pyworkers.store.transport.link import Link
 
 log = logs.get_logger()

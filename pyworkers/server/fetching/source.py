@@ -25,8 +25,7 @@ from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
-from pyworkers.store.fetching.waiter import PATIENCE_S, Waiter
-from pyworkers.store.jobs import InProgress
+from pyworkers.store.jobs import PATIENCE_S, InProgress, Waiter
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport.link import Link
 

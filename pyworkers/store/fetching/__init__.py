@@ -1,1 +1,0 @@
-"""Fetching: two ways to take jobs beside the exchange script of ``jobs``."""
