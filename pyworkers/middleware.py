@@ -3,9 +3,9 @@
 Around a handler, in the worker process: a link is a callable ``(message, call_next)``. It returns the Outcome
 of ``call_next(message)``, that outcome with effects (``Outcome.with_effects``), another Outcome, or None for
 done. Links and jobs may be ``def`` or ``async def``, and they mix: a ``def`` link calls ``call_next``, an
-``async def`` link awaits it, also if the next one is of the other kind (worker/bridge.py). Built-in links
-are in worker/steps/. Around an enqueue call, in the program that enqueues (*client middleware*): a link is a
-callable ``(draft, call_next)`` and returns the jid of ``call_next(draft)``.
+``async def`` link awaits it, also if the next one is of the other kind (worker/bridge.py). The steps before
+and after them are in worker/steps/. Around an enqueue call, in the program that enqueues (*client
+middleware*): a link is a callable ``(draft, call_next)`` and returns the jid of ``call_next(draft)``.
 """
 
 from __future__ import annotations

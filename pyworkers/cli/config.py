@@ -47,7 +47,7 @@ def check(source: Source, as_json: bool) -> None:
 
 @config.command()
 @click.option(
-    "--chain", "show_chain", is_flag=True, help="Instead, print the links around the job of each handler."
+    "--chain", "show_chain", is_flag=True, help="Instead, print the steps that the jobs of each handler pass."
 )
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker of --chain, e.g. tasks:worker.")
 @json_option
@@ -81,7 +81,7 @@ def show(source: Source, show_chain: bool, app: str | None, as_json: bool) -> No
 
 
 def _chain_text(chain: HandlerChain) -> str:
-    """One handler, and below it the links in the order in which a job enters them."""
+    """One handler, and below it the steps in the order in which a job passes them."""
     return _text(f"{chain['handler']} (queue {chain['queue']})", chain["links"])
 
 

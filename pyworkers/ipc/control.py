@@ -123,13 +123,13 @@ class Manifest(TypedDict):
 
 
 class HandlerChain(TypedDict):
-    """The links of one handler, for display."""
+    """The steps of one handler, for display."""
 
     handler: str
     queue: str
     links: list[tuple[str, str]]
-    """The owner of each link (``built-in``, ``application``, ``handler``, ``job``) and its name, the
-    outermost first. JSON turns the pairs into lists."""
+    """The owner of each step (``built-in``, ``application``, ``handler``, ``job``) and its name, in the order
+    in which a job passes them; links are around the job. JSON turns the pairs into lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Loaded:
     """The fields of ``[redis]`` by which the application enqueues in jobs, or the ``error`` that prevents it.
     In a rehearsal, those by which it enqueues outside of workers."""
     chains: list[HandlerChain] = field(default_factory=list)
-    """The links of every handler. Only in a rehearsal."""
+    """The steps of every handler. Only in a rehearsal."""
     client_links: list[str] = field(default_factory=list)
     """The names of the client middleware, the outermost first. Only in a rehearsal."""
     opened: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Retry rules: decide whether a failed job is retried, and when, or moved to ``dead``, or dropped.
 
 Pure: facts, the time and a source of randomness come in, an Outcome goes out. Used by the worker's retry
-link and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb;
+step and, for jobs whose worker died, by the master. The rules are Sidekiq's (job_retry.rb;
 protocol.md, Retries).
 """
 

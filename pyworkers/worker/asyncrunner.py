@@ -23,7 +23,8 @@ from pyworkers.ipc.page import NO_JOB, UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chains import AnyChain, Chains, Surroundings, report_of
+from pyworkers.worker.chain import Chain
+from pyworkers.worker.chains import Chains, Surroundings, report_of
 from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Execution, Line, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
@@ -158,12 +159,12 @@ class AsyncProcess:
             execution.deliver_by(task.cancel)
         self._running[number] = execution, task
 
-    async def _run(self, slot: int, chain: AnyChain, execution: Execution) -> None:
+    async def _run(self, slot: int, chain: Chain, execution: Execution) -> None:
         try:
-            outcome = await chain.run_async(execution)
+            await chain.run_async(execution)
             # The task has a context that has the execution: a cycle that would keep both in memory.
             execution.deliver_by(None)
-            self._end(slot, execution.delivery, report_of(chain, execution, outcome))
+            self._end(slot, execution.delivery, report_of(chain, execution))
         except BaseException as error:
             self._fail(error)
 

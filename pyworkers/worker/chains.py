@@ -21,21 +21,16 @@ from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.asking import Asking, Starting
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting, chain_maker
+from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.cron import LIMIT_S, make_jobs
 from pyworkers.worker.execution import Execution, FencedExecution, Line
-from pyworkers.worker.steps.carrying import bind
 from pyworkers.worker.steps.hooks import FailureHooks
-from pyworkers.worker.steps.misfits import Fitting
 from pyworkers.worker.steps.retry import AfterRequest
-from pyworkers.worker.steps.timelimit import Announce, Limits, MakeTimer
+from pyworkers.worker.steps.start import bind
+from pyworkers.worker.steps.timelimit import Announce, MakeTimer, TimeLimit
 
 log = logs.get_logger()
-
-
-AnyChain = Chain | Asking | Starting
 
 
 @dataclass(slots=True)
@@ -47,7 +42,7 @@ class _Queue:
     one_handler: bool
     fence: int | None
     """The fencing token, for an ordered queue."""
-    chains: dict[str, AnyChain] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +76,11 @@ class Chains:
             redis_clock=around.redis_clock,
             backtrace=settings.backtrace,
         )
-        self._make = chain_maker(app.carried())
         self._queues: dict[bytes, _Queue] = {}
         self.have_limits = False
         """True once a chain asks for limits."""
 
-    def prepare(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
+    def prepare(self, packet: Packet) -> tuple[Chain, Execution] | None:
         """The chain of a job and the record of its run; None for an invalid job: see ``refuse``."""
         number, _, name, raw = packet
         queue = self._queues.get(name) or self._first_of(name)
@@ -100,16 +94,18 @@ class Chains:
             return chain, FencedExecution(queue.fence, message, number, self._line)
         return chain, Execution(message, number, self._line)
 
-    def prepare_granted(self, packet: Packet) -> tuple[AnyChain, Execution] | None:
-        """``prepare`` for a job that limits allow to start."""
+    def prepare_granted(self, packet: Packet) -> tuple[Chain, Execution] | None:
+        """``prepare`` for a job that limits allow to start; the start of a rate's is reported."""
         if (found := self.prepare(packet)) is None:
             return None
         chain, execution = found
-        if isinstance(chain, Asking) and packet.kind != PacketKind.RATED:
-            chain = chain.granted
-        if isinstance(chain, Chain) and packet.kind != PacketKind.GRANTED and self._line is not None:
-            return Starting(chain, self._line.started), execution
-        return chain, execution
+        if packet.kind == PacketKind.RATED and chain.asks:
+            # The limits of its queue allow it to start; those of its handler come next.
+            return found
+        execution.grant()
+        if packet.kind != PacketKind.GRANTED and self._line is not None:
+            self._line.started(packet.number)
+        return found
 
     def refuse(self, packet: Packet) -> Report:
         """The report about an invalid job, which is kept in ``dead`` with the reason."""
@@ -143,25 +139,16 @@ class Chains:
         outcome = loss.outcome
         kind = JobTimeout if outcome.error_class == JobTimeout.__name__ else WorkerLost
         hooks = FailureHooks(self._app, handler, self._around.bridge.run)
-        hooks.call(message, kind(outcome.error_message), outcome)
-
-    def _build(self, queue: str, handler: Handler) -> AnyChain:
-        """The chain of a handler, behind the ask for its limits if it has any."""
-        chain = self.build(queue, handler)
-        if not handler.limits:
-            return chain
-        self.have_limits = True
-        # A link may give the job other arguments.
-        fitting = None if self._app.links or handler.middleware else Fitting(handler)
-        return Asking(chain, handler.limits, self._app.encryption, self._rng, fitting)
+        if outcome.failed:
+            hooks.call(message, kind(outcome.error_message), outcome)
 
     def build(self, queue: str, handler: Handler | None) -> Chain:
         """The chain of a handler for jobs of a queue, or of jobs without one."""
         default_s = self._settings.timeouts.get(queue)
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
-        limits = Limits(default_s, self._around.announce_limit, self._around.timer)
-        return self._make(self._app, handler, self._setting, limits)
+        time_limit = TimeLimit(default_s, self._around.announce_limit, self._around.timer)
+        return Chain(self._app, handler, self._setting, time_limit)
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""
@@ -169,21 +156,22 @@ class Chains:
         found = self._queues[name] = _Queue(queue, self._app.owns(queue), fence)
         return found
 
-    def _first(self, queue: _Queue, job_class: str) -> AnyChain:
+    def _first(self, queue: _Queue, job_class: str) -> Chain:
         """Build the chain of a class at its first job; not kept for a class without a handler."""
         try:
             handler = self._app.lookup(queue.name, job_class)
         except UnknownJobError:
             return self.build(queue.name, None)
-        chain = queue.chains[job_class] = self._build(queue.name, handler)
+        chain = queue.chains[job_class] = self.build(queue.name, handler)
+        self.have_limits = self.have_limits or chain.asks
         return chain
 
     def _make_jid(self) -> str:
         return envelope.new_jid(self._rng)
 
 
-def report_of(chain: AnyChain, execution: Execution, outcome: Outcome) -> Report:
+def report_of(chain: Chain, execution: Execution) -> Report:
     """The report about a job that has ended, whose error is dropped."""
     if execution.exc_info is not None:
         execution.forget()
-    return Report(outcome, int(execution.elapsed_s * 1000 + 0.5), False, chain.name)
+    return Report(execution.outcome, int(execution.elapsed_s * 1000 + 0.5), False, chain.name)

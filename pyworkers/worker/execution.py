@@ -17,7 +17,7 @@ from pyworkers.errors import Interrupted
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.checkpoint import FIELD as CHECKPOINT
-from pyworkers.protocol.flow.rules import BESIDE_BATCH, FIELDS
+from pyworkers.protocol.flow.rules import FIELDS
 from pyworkers.protocol.flow.track import FIELD as TRACK
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
@@ -26,6 +26,7 @@ from pyworkers.worker.progress import CheckpointNotes, ProgressNotes
 
 if TYPE_CHECKING:
     from pyworkers.plugins.batches import Batch
+    from pyworkers.protocol.outcome import Outcome
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Deliver = Callable[[BaseException], object]
@@ -35,6 +36,8 @@ Note = Callable[[int, Sequence[Effect]], None]
 
 
 CONTINUES = "the job continues elsewhere"
+STEP_FIELDS = FIELDS | {"encrypt", "encrypted", "expiry", "timeout"}
+"""The fields of an envelope on which steps of the chain act; other jobs do not pass these steps."""
 
 
 class Line(NamedTuple):
@@ -105,8 +108,8 @@ class Execution:
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
         "_checkpoint", "_deliver", "_line", "_observed", "_progress", "_request", "_state", "_timer",
-        "delivery", "elapsed_s", "exc_info", "flows", "has_run", "has_started", "message", "only_counts",
-        "started_s",
+        "delivery", "elapsed_s", "exc_info", "granted", "has_run", "has_started", "message", "outcome",
+        "plain", "started_s",
     )  # fmt: skip
 
     def __init__(
@@ -132,14 +135,21 @@ class Execution:
         self._deliver = deliver
         self._timer: Timer | None = None
         self._line = line
-        self.flows = not FIELDS.isdisjoint(message.data)
-        """True if the envelope has fields with rules (protocol/flow)."""
-        self.only_counts = self.flows and BESIDE_BATCH.isdisjoint(message.data)
-        """True if nothing follows from the end of the job than that it is counted in its batch."""
+        self.granted = False
+        """True for a job that limits allow to start."""
+        self.plain = STEP_FIELDS.isdisjoint(message.data)
+        """True for a job that only passes the steps which each job passes."""
+        # Unset until the end of the run.
+        self.outcome: Outcome
         # Unset for most runs.
         self._observed: Any
         self._progress: ProgressNotes | None = None
         self._checkpoint: CheckpointNotes | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of a failed job."""
+        return None if self.exc_info is None else self.exc_info[1]
 
     @property
     def stopping(self) -> bool:
@@ -152,6 +162,10 @@ class Execution:
         from pyworkers.plugins.batches import batch_of
 
         return batch_of(self.message)
+
+    def grant(self) -> None:
+        """Note that limits allow the job to start."""
+        self.granted = True
 
     def called(self) -> None:
         """Note that the links of the application have called the job."""
@@ -181,10 +195,13 @@ class Execution:
     def end(self, now_s: float) -> bool:
         """Mark the job as ended: no request is delivered from now on. True if one was made.
 
-        May be called again.
+        May be called again, and for a job that has not begun.
         """
+        state = self._state
+        if state is _WAITING:
+            self.started_s = now_s
         self.elapsed_s = now_s - self.started_s
-        asked = self._state is _ASKED or self._state is _DELIVERED
+        asked = state is _ASKED or state is _DELIVERED
         if not asked:
             self._state = _ENDED
         timer, self._timer = self._timer, None
@@ -241,8 +258,7 @@ class Execution:
     def checkpoint(self) -> Checkpointing:
         """The checkpoint of the run, which its end writes or deletes."""
         if self._checkpoint is None:
-            self.flows = True
-            self.only_counts = False
+            self.plain = False
             self._checkpoint = CheckpointNotes(self.message.jid, self.note, time.monotonic)
         return _Guarded(self, self._checkpoint)
 
@@ -275,6 +291,10 @@ class Execution:
         if self._checkpoint is not None:
             found += ((CHECKPOINT, effect) for effect in self._checkpoint.rest(final))
         return found
+
+    def settle(self, outcome: Outcome) -> None:
+        """Keep the outcome of the run, with which it is over."""
+        self.outcome = outcome
 
     def fail(self, error: BaseException, trace: TracebackType | None) -> None:
         """Keep the error that the job raised."""

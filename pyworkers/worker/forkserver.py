@@ -314,7 +314,7 @@ def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
     chains: list[HandlerChain] = []
     for handler in app.handlers():
         runner = SerialRunner(app, settings, random.Random(), lambda *_: None, lambda _: None)
-        links = list(runner.chains.build(handler.queue, handler).links)
+        links = list(runner.chains.build(handler.queue, handler).steps)
         chains.append({"handler": handler.name, "queue": handler.queue, "links": links})
     return chains
 

@@ -66,9 +66,9 @@ class SerialRunner:
         self._execution = execution
         if self._early is not None and self._early[0] == packet.number:
             execution.ask(self._early[1])
-        outcome = chain.run(execution)
+        chain.run(execution)
         self._execution = None
-        return report_of(chain, execution, outcome)
+        return report_of(chain, execution)
 
     @property
     def current(self) -> int:

@@ -122,9 +122,9 @@ class ThreadProcess:
         self._running[packet.number] = execution
         if early := self._early.get(packet.number):
             execution.ask(early)
-        outcome = chain.run(execution)
+        chain.run(execution)
         del self._running[packet.number]
-        return report_of(chain, execution, outcome)
+        return report_of(chain, execution)
 
     def _send(self, number: int, report: Report) -> None:
         with self._lock:

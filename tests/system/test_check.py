@@ -328,22 +328,30 @@ def test_the_chain_of_each_handler_can_be_printed(tmp_path: Path) -> None:
         """\
 send (queue mail)
     built-in     context
-    built-in     logging
-    built-in     retry
-    built-in     running
+    built-in     expiry
+    built-in     start
     built-in     time limit
+    built-in     decryption
+    built-in     start effects
     application  audit
     handler      own
     job          send
+    built-in     retry
+    built-in     effects
+    built-in     logging
 
 take (queue events)
     built-in     context
-    built-in     logging
-    built-in     retry
-    built-in     running
+    built-in     expiry
+    built-in     start
     built-in     time limit
+    built-in     decryption
+    built-in     start effects
     application  audit
     job          take
+    built-in     retry
+    built-in     effects
+    built-in     logging
 
 enqueueing
     application  tenant

@@ -16,10 +16,8 @@ from pyworkers.protocol.effects import CountMember, Effect
 from pyworkers.protocol.flow.batch import counted, expanded
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import BESIDE_BATCH, effects_of, member_at
-from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, MemberAt, done_member
 from pyworkers.testing import Fake, fake, inline
-from pyworkers.worker.execution import Execution
 
 NOWHERE = "redis://127.0.0.1:1/0"
 
@@ -104,9 +102,6 @@ def test_members_with_other_ids_have_effects(more: dict[str, Any]) -> None:
 def test_more_follows_from_members_with_other_fields(more: dict[str, Any]) -> None:
     data = {"jid": JID, "batch": ID, **more}
     assert BESIDE_BATCH.isdisjoint(data) == ("retry" in more)
-    assert Execution(Message.parse(json.dumps(data | {"class": "C"}).encode(), "q", str)).only_counts == (
-        "retry" in more
-    )
 
 
 def test_a_job_without_a_batch_has_no_places() -> None:

@@ -27,14 +27,19 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.signals import interrupted
-from pyworkers.worker.steps.timelimit import Alarm, Limits
+from pyworkers.worker.steps.timelimit import Alarm, TimeLimit
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 
 
 def as_task(chain: Chain, execution: Execution) -> asyncio.Task[Outcome]:
     """The task of a job, as a worker process of mode async makes it."""
-    task = asyncio.create_task(chain.run_async(execution))
+
+    async def run() -> Outcome:
+        await chain.run_async(execution)
+        return execution.outcome
+
+    task = asyncio.create_task(run())
     execution.deliver_by(task.cancel)
     task.add_done_callback(lambda _: execution.deliver_by(None))
     return task
@@ -47,7 +52,7 @@ class Runner:
         self.shared = shared
         self.bridge = Bridge("async" if shared else "process")
 
-    def chain(self, worker: Worker, limits: Limits | None = None, **more: Any) -> Chain:
+    def chain(self, worker: Worker, limits: TimeLimit | None = None, **more: Any) -> Chain:
         setting = Setting(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1), **more)
         return Chain(worker, worker.lookup("default", "job"), setting, limits)
 
@@ -231,7 +236,7 @@ def test_the_context_of_a_job_ends_with_it(runner: Runner, shape: str, limit_s: 
         work()
 
     worker.job(name="job")(work_async if shape[-1] == "a" else work)
-    limits = Limits(limit_s, lambda *_: None, LoopTimer if runner.shared else Alarm)
+    limits = TimeLimit(limit_s, lambda *_: None, LoopTimer if runner.shared else Alarm)
 
     async def run() -> None:
         await as_task(runner.chain(worker, limits), Execution(MESSAGE))
@@ -575,7 +580,7 @@ def test_an_alarm_ends_async_code(serial: Runner, links: str) -> None:
     async def job(*args: str) -> None:
         await asyncio.sleep(60)
 
-    limits = Limits(0.05, lambda *about: announced.append(about), Alarm)
+    limits = TimeLimit(0.05, lambda *about: announced.append(about), Alarm)
     outcome = serial.run(worker, Execution(MESSAGE, 7), limits=limits)
     assert (outcome.fate, outcome.error_class) == (Fate.RETRY, "JobTimeout")
     assert announced == [(7, 0.05)]
@@ -585,7 +590,7 @@ def test_an_alarm_ends_async_code(serial: Runner, links: str) -> None:
 def test_a_limit_that_no_clock_can_count_is_shortened(serial: Runner, timeout: float) -> None:
     worker, announced = Worker(), list[tuple[int, float]]()
     worker.job(name="job")(lambda *args: None)
-    limits = Limits(timeout, lambda *about: announced.append(about), Alarm)
+    limits = TimeLimit(timeout, lambda *about: announced.append(about), Alarm)
     assert serial.run(worker, Execution(MESSAGE, 7), limits=limits).fate is Fate.DONE
     assert announced == [(7, 1e9)]
 

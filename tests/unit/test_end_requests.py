@@ -18,7 +18,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.signals import cancelled, interrupted
-from pyworkers.worker.steps.timelimit import Alarm, Limits
+from pyworkers.worker.steps.timelimit import Alarm, TimeLimit
 
 # Two signals for the two requests, because a worker has a page for them, and a test has none.
 CANCEL_REQUEST, INTERRUPT_REQUEST = signal.SIGUSR1, signal.SIGUSR2
@@ -62,7 +62,7 @@ class Job:
 
 
 def chain(
-    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: Limits | None = None
+    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: TimeLimit | None = None
 ) -> Chain:
     worker = Worker()
     worker.job(name="job", middleware=[job])(lambda: None)
@@ -71,7 +71,7 @@ def chain(
 
 
 def run(
-    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: Limits | None = None
+    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: TimeLimit | None = None
 ) -> Outcome:
     """The outcome of a job that gets the signals."""
     execution = Execution(MESSAGE)
@@ -148,6 +148,6 @@ def test_nothing_follows_a_job_that_was_not_asked() -> None:
 def test_a_time_limit_is_a_request_like_the_others() -> None:
     ended: list[Execution] = []
     job = Job(signal.SIGALRM, INTERRUPT_REQUEST, end=DONE)
-    assert run(job, ended.append, Limits(60, lambda *_: None, Alarm)) is DONE
+    assert run(job, ended.append, TimeLimit(60, lambda *_: None, Alarm)) is DONE
     assert [type(error) for error in job.seen] == [JobTimeout]
     assert len(ended) == 1

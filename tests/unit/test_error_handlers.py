@@ -20,7 +20,6 @@ from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome
 from pyworkers.testing import fake, inline
-from pyworkers.worker.asking import Asking
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.chains import Chains, Surroundings
@@ -42,17 +41,16 @@ class Runner:
         execution = Execution(Message.parse(json.dumps(data).encode(), "default", str))
         handler = worker.lookup("default", "job")
         setting = Setting(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1))
-        chain = Chain(worker, handler, setting)
-        asking = Asking(chain, handler.limits, worker.encryption, random.Random(1))
-        return self._run(asking if handler.limits else chain, execution)
+        return self._run(Chain(worker, handler, setting), execution)
 
-    def _run(self, chain: Chain | Asking, execution: Execution) -> Outcome:
+    def _run(self, chain: Chain, execution: Execution) -> Outcome:
         if self.mode == "async":
             # On the loop of the process, as the jobs of such a process.
             found: list[Outcome] = []
 
             async def main() -> None:
-                found.append(await asyncio.create_task(chain.run_async(execution)))
+                await chain.run_async(execution)
+                found.append(execution.outcome)
 
             self.bridge.run(main)
             return found[0]

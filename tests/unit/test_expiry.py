@@ -20,7 +20,7 @@ from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.steps.expiry import has_expired
+from pyworkers.worker.steps.start import has_expired
 
 NOW = 1_795_225_197.5
 

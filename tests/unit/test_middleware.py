@@ -26,7 +26,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.hooks import exhausted_hooks, run_exhausted
-from pyworkers.worker.steps.timelimit import Alarm, Limits
+from pyworkers.worker.steps.timelimit import Alarm, TimeLimit
 
 NOW = 1_795_225_197.5
 
@@ -44,13 +44,17 @@ def message(job_class: str = "job", **fields: Any) -> Message:
 
 
 def chain_of(
-    worker: Worker, job_class: str = "job", max_retries: int = 25, limits: Limits | None = None, **more: Any
+    worker: Worker,
+    job_class: str = "job",
+    max_retries: int = 25,
+    limit: TimeLimit | None = None,
+    **more: Any,
 ) -> Chain:
     try:
         handler = worker.lookup("default", job_class)
     except UnknownJobError:
         handler = None
-    return Chain(worker, handler, Setting(Bridge(), max_retries, lambda: NOW, Lowest(), **more), limits)
+    return Chain(worker, handler, Setting(Bridge(), max_retries, lambda: NOW, Lowest(), **more), limit)
 
 
 def chain(worker: Worker, job_class: str = "job") -> CallNext:
@@ -614,7 +618,7 @@ def test_the_error_of_a_job_is_in_its_execution_until_it_is_dropped() -> None:
     assert execution.exc_info is None
 
 
-def test_a_chain_names_its_links_from_the_outside() -> None:
+def test_a_chain_names_its_steps_in_their_order() -> None:
     worker = Worker()
 
     @worker.middleware
@@ -622,18 +626,33 @@ def test_a_chain_names_its_links_from_the_outside() -> None:
         return call_next(message)
 
     worker.job(name="job", middleware=[noting([], "own")])(lambda: None)
-    call = chain_of(worker, limits=Limits(0, lambda *_: None, Alarm))
-    where = "test_a_chain_names_its_links_from_the_outside.<locals>"
-    assert call.links == (
+    call = chain_of(worker, limit=TimeLimit(0, lambda *_: None, Alarm))
+    where = "test_a_chain_names_its_steps_in_their_order.<locals>"
+    assert call.steps == (
         ("built-in", "context"),
-        ("built-in", "logging"),
-        ("built-in", "retry"),
-        ("built-in", "running"),
+        ("built-in", "expiry"),
+        ("built-in", "start"),
         ("built-in", "time limit"),
+        ("built-in", "decryption"),
+        ("built-in", "start effects"),
         ("application", f"{where}.audit"),
         ("handler", "noting.<locals>.link"),
         ("job", "job"),
+        ("built-in", "retry"),
+        ("built-in", "effects"),
+        ("built-in", "logging"),
     )
+
+
+def test_a_chain_has_the_steps_that_its_handler_needs() -> None:
+    worker = Worker(carry=["tenant"])
+    worker.on_error(lambda message, error, outcome: None)
+    worker.effects.append(lambda message, outcome: ())
+    worker.job(name="job", limits=[worker.limit("api", concurrency=1)])(lambda: None)
+    assert [name for owner, name in chain_of(worker).steps if owner == "built-in"] == [
+        *("context", "carried values", "limits", "expiry", "start", "decryption", "start effects"),
+        *("retry", "hooks", "effects", "plug-in effects", "logging"),
+    ]
 
 
 def test_a_link_in_two_forms_is_around_each_job_in_the_form_of_the_job() -> None:

@@ -24,7 +24,7 @@ from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Chain, Setting
 from pyworkers.worker.chains import Chains, Surroundings
 from pyworkers.worker.execution import Execution, Line
-from pyworkers.worker.steps.expiry import has_expired
+from pyworkers.worker.steps.start import has_expired
 from pyworkers.worker.steps.timelimit import Alarm
 
 NOW = 1_795_225_197.5

@@ -127,6 +127,15 @@ def test_a_request_while_the_job_is_read_ends_it(monkeypatch: pytest.MonkeyPatch
     assert ran == []
 
 
+def test_a_request_before_a_job_whose_limit_fails_ends_it() -> None:
+    app, calls = Worker(), Calls()
+    app.job(name="job", queue="q", limits=[app.limit("x", concurrency=1, by=lambda: 1 // 0)])(lambda: None)
+    serial = runner(app, calls)
+    serial.ask_to_end(1, JobCancelled())
+    assert serial.run(packet(1, raw())).outcome is CANCELLED
+    assert calls.ended == [1]
+
+
 def test_nothing_of_a_failed_job_is_kept() -> None:
     class Thing:
         pass

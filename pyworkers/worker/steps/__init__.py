@@ -1,1 +1,1 @@
-"""The built-in links around a handler: context, logging, effects, retry, running, limits."""
+"""The steps of a job before and after the code of the application, by name; chain.py has their order."""

@@ -1,8 +1,7 @@
-"""The effects links: add the effects of the envelope, and of the application, to the outcome of a job.
+"""The effects steps: what the start of a job changes in Redis, and what its outcome changes.
 
-Run in the worker process, around the retry link: they get the outcome of a job that raised, too. The first is
-a part of the chain for a job with fields that have rules (protocol/flow), the second if the list
-``Worker.effects`` is not empty.
+Run in the worker process, for jobs whose envelope has fields with rules (protocol/flow); the last one if the
+list ``Worker.effects`` is not empty. A job that raised has an outcome, too, by then.
 """
 
 from __future__ import annotations
@@ -17,25 +16,38 @@ from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import checkpoint, history
 from pyworkers.protocol.flow.ending import Ended, ending_of
-from pyworkers.protocol.flow.rules import STARTING, effects_of_start, member_at, with_end
+from pyworkers.protocol.flow.rules import (
+    BESIDE_BATCH,
+    FIELDS,
+    STARTING,
+    effects_of_start,
+    member_at,
+    with_end,
+)
 from pyworkers.protocol.flow.start import Start
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.misfits import Fitting
 
+After = Callable[[Execution, Outcome], Outcome]
+
 log = logs.get_logger()
 
 
-class Starts:
+class StartEffects:
     """Notes the starts of the jobs of one handler. A job that does not fit this server does not start."""
 
     def __init__(self, fitting: Fitting, clock: Callable[[], float]) -> None:
         self._fitting = fitting
         self._clock = clock
 
+    def step(self, execution: Execution) -> None:
+        """Note what the fields of the envelope ask for, if the job takes its arguments."""
+        self.note(execution, execution.message)
+
     def note(self, execution: Execution, call: Message) -> None:
-        """Note what the fields of the envelope ask for, if the job takes the arguments of ``call``."""
+        """``step``, if the job takes the arguments of ``call``, with which a link calls it."""
         message = execution.message
         if STARTING.isdisjoint(message.data) or not self._fitting.takes(call):
             return
@@ -50,15 +62,23 @@ class Starts:
             left_out("start", error)
 
 
-def with_flow(execution: Execution, outcome: Outcome, clock: Callable[[], float]) -> Outcome:
-    """The outcome with what the fields of the envelope ask for, and with what the job has not yet noted."""
-    if outcome is DONE and execution.only_counts:
-        message = execution.message
+def envelope_effects(clock: Callable[[], float]) -> After:
+    """Adds what the fields of the envelope ask for, and what the job has not yet noted."""
+    return lambda execution, outcome: with_envelope_effects(execution, outcome, clock)
+
+
+def with_envelope_effects(execution: Execution, outcome: Outcome, clock: Callable[[], float]) -> Outcome:
+    """The outcome with these effects. Raises BadResultError for a result that makes them too large."""
+    message = execution.message
+    if execution.has_notes:
+        outcome = _with_rest(execution, outcome)
+    elif FIELDS.isdisjoint(message.data):
+        return outcome
+    elif outcome is DONE and BESIDE_BATCH.isdisjoint(message.data):
+        # Nothing follows from the end of the job than that it is counted in its batch.
         at = member_at(message.data, message.jid, message.raw)
         if at is not None:
             return done_member(*at)
-    if execution.has_notes:
-        outcome = _with_rest(execution, outcome)
     return _with_effects_of(execution, outcome, clock())
 
 
@@ -108,11 +128,15 @@ def _name_of_process() -> str:
     return f"{os.uname().nodename}:{os.getpid()}"
 
 
-def with_effects(functions: Sequence[EffectsOf], message: Message, outcome: Outcome) -> Outcome:
-    """The outcome with its effects. An exception of a function is logged and does not change the fate."""
-    for function in functions:
-        try:
-            outcome = outcome.with_effects(*function(message, outcome))
-        except BaseException:
-            log.exception("hook.failed", hook="effects")
-    return outcome
+def plugin_effects(functions: Sequence[EffectsOf]) -> After:
+    """Adds the effects of ``Worker.effects``. What a function raises is logged; the fate stays."""
+
+    def add(execution: Execution, outcome: Outcome) -> Outcome:
+        for function in functions:
+            try:
+                outcome = outcome.with_effects(*function(execution.message, outcome))
+            except BaseException:
+                log.exception("hook.failed", hook="effects")
+        return outcome
+
+    return add

@@ -1,7 +1,7 @@
-"""Failures: calls the functions of the application that are called after a failed run of a job.
+"""The hooks step: calls the functions of the application that are called after a failed run of a job.
 
-Runs in the worker process, inside the logging link, or later for a job that was lost with its worker. What
-such a function raises is logged; the outcome of the job is decided, and stays.
+Runs in the worker process, or later for a job that was lost with its worker. What such a function raises is
+logged; the outcome of the job is decided, and stays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pyworkers.app import Worker
 from pyworkers.handler import Handler, OnExhausted
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
+from pyworkers.worker.execution import Execution
 
 log = logs.get_logger()
 
@@ -30,10 +31,14 @@ class FailureHooks:
         self.exist = bool(self._on_error or self._on_exhausted)
         """True if there is something to call."""
 
+    def after(self, execution: Execution, outcome: Outcome) -> Outcome:
+        """The step: ``call`` for a run that has failed. The outcome stays."""
+        if outcome.failed:
+            self.call(execution.message, execution.error, outcome)
+        return outcome
+
     def call(self, message: Message, error: BaseException | None, outcome: Outcome) -> None:
-        """Call what is due after a run; nothing unless it failed. ``error`` is None if nothing was raised."""
-        if not outcome.failed:
-            return
+        """Call what is due after a failed run. ``error`` is None if nothing was raised."""
         for handle in self._on_error:
             try:
                 self._run(handle, message, error, outcome)

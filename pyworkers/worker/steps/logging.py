@@ -1,7 +1,7 @@
-"""The logging link: writes one line per job, with its fate and its duration.
+"""The logging step: writes one line per job, with its fate and its duration.
 
-Runs in the worker process, outside the retry link, which leaves the error of a failed job in the Execution.
-Arguments are never logged.
+Runs in the worker process, as the last step. The error of a failed job is in the Execution. Arguments are
+never logged.
 """
 
 from __future__ import annotations
@@ -19,14 +19,23 @@ _DONE = Fate.DONE
 log = logs.get_logger()
 
 
-def log_end(execution: Execution, outcome: Outcome) -> None:
-    """Write the line of a job that has ended."""
+def log_end(execution: Execution, outcome: Outcome) -> Outcome:
+    """Write the line of a job that has ended. The outcome stays."""
     # In whole microseconds; round(…, 3) would take a microsecond itself.
     duration_ms = int(execution.elapsed_s * 1e6) / 1000
     if outcome.fate is _DONE:
         log.info("job.done", duration_ms=duration_ms)
     else:
         _log(execution.message, outcome, execution.exc_info, duration_ms)
+    return outcome
+
+
+def log_end_in_links(execution: Execution, outcome: Outcome) -> Outcome:
+    """``log_end`` for a handler with links: a job is skipped that is done, but was not called by a link."""
+    if outcome.fate is not _DONE or execution.has_run:
+        return log_end(execution, outcome)
+    log.info("job.skipped", hint="a middleware has not called call_next")
+    return outcome
 
 
 def _log(message: Message, outcome: Outcome, error: ExcInfo | None, duration_ms: float) -> None:

@@ -16,6 +16,7 @@ from pyworkers.functions import CALLS, READS, accepts, check_accepts, check_read
 from pyworkers.handler import Handler
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.sealing import FIELD
+from pyworkers.worker.steps.limits import ASKS
 
 
 class Fitting:
@@ -43,8 +44,8 @@ class Fitting:
         if self._types is not None:
             check_reads(message, self._types)
 
-    def refuses(self, message: Message, error: BaseException, *, called: bool = True) -> bool:
-        """True if the job does not fit. ``called``: False if the error is from before its links."""
+    def refuses(self, message: Message, error: BaseException) -> bool:
+        """True if the job has failed because it does not fit."""
         if isinstance(error, UnknownJobError):
             return not self._known
         if isinstance(error, BadArgumentError):
@@ -52,7 +53,7 @@ class Fitting:
             return any(frame.f_code is READS for frame in _frames(error))
         if self._function is None or not isinstance(error, TypeError):
             return False
-        return self._refuses_call(message, error) if called else not accepts(self._function, message.args)
+        return self._refuses_call(message, error)
 
     def lacks_key(self, message: Message, error: BaseException) -> bool:
         """True if the arguments are encrypted and cannot be opened here."""
@@ -61,13 +62,13 @@ class Fitting:
         return sealed and isinstance(error, EncryptionKeyError)
 
     def _refuses_call(self, message: Message, error: TypeError) -> bool:
-        """True if the function was called, perhaps by its decorators, and was not reached."""
+        """True if the function was to be called, perhaps by its decorators, and was not reached."""
         args, called, reached = message.args, False, False
         for frame in _frames(error):
             if frame.f_code is CALLS:
                 # A middleware may have replaced those of the message.
                 called, args = True, frame.f_locals["args"]
-            called = called or _runs(frame, self._outer)
+            called = called or frame.f_code is ASKS or _runs(frame, self._outer)
             reached = reached or _runs(frame, self._inner)
         return called and not reached and not accepts(self._function, args)
 

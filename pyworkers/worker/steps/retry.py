@@ -1,12 +1,14 @@
-"""The retry link: turns an exception of a job into an outcome, and calls the functions for a failed run.
+"""The retry step: turns an exception of a job into an outcome, and cleans up after a request to end.
 
-Runs in the worker process, inside the logging link. Catches every exception from the links inside it,
-``sys.exit`` and Ctrl-C included: none of them may decide whether a job is acknowledged.
+Runs in the worker process, after a job that raised, ``sys.exit`` and Ctrl-C included: no exception may decide
+whether a job is acknowledged. Programs of a job that was asked to end are killed then, also if it caught the
+request.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import traceback
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
@@ -38,7 +40,6 @@ from pyworkers.protocol.outcome import BURIED, CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution, caused
 from pyworkers.worker.signals import STOPS
-from pyworkers.worker.steps.hooks import FailureHooks
 from pyworkers.worker.steps.misfits import Fitting
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -53,39 +54,44 @@ log = logs.get_logger()
 
 @dataclass(frozen=True)
 class Retrying:
-    """Parameters of the retry link: the handler's policy and hooks, a clock in epoch seconds, an Rng."""
+    """The step, with the handler's policy and functions, clocks in seconds, and an Rng."""
 
     policy: Policy
     clock: Callable[[], float]
+    """Epoch seconds."""
     rng: Rng
-    hooks: FailureHooks
+    after_request: AfterRequest = lambda _: None
+    stopwatch: Callable[[], float] = time.monotonic
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
     fitting: Fitting = field(default_factory=lambda: Fitting(None))
 
-    @property
-    def has_hooks(self) -> bool:
-        """True if the fate of a failed job depends on, or is passed to, the application's code."""
-        return bool(self.retry_in or self.hooks.exist)
+    def decide(self, execution: Execution, ending: Outcome | BaseException) -> Outcome:
+        """The outcome of a job that raised an error (a readable one), was asked to end, or has failed."""
+        request = self._release(execution) if execution.stopping else None
+        if isinstance(ending, Outcome):
+            if not isinstance(request, Interrupted) or ending.fate is not Fate.RETRY:
+                return ending
+            ending = Interrupted(STOPS)
+        return self._outcome_of_failure(execution, answer_to(request, ending))
 
+    def _release(self, execution: Execution) -> BaseException | None:
+        """Clean up after a job that was asked to end, as a part of its time; returns the request."""
+        request = execution.take_request()
+        self.after_request(execution)
+        execution.end(self.stopwatch())
+        return request
 
-def outcome_of_failure(
-    execution: Execution, error: BaseException, about: Retrying, *, called: bool = True
-) -> Outcome:
-    """The outcome of a job that raised; stores the error in the Execution, and runs the hooks.
-
-    ``called`` unless the job failed before its links were called.
-    """
-    error = _chosen(readable(error))
-    execution.fail(error, _traceback(error))
-    try:
-        outcome = _decided(execution, error, about, called=called)
-    except Exception:
-        # Nothing that is in a payload may end the process: the job is kept as it is.
-        log.exception("job.unsettled", fate="dead")
-        outcome = BURIED
-    about.hooks.call(execution.message, error, outcome)
-    return outcome
+    def _outcome_of_failure(self, execution: Execution, error: BaseException) -> Outcome:
+        """The outcome of a job that raised; the Execution keeps the error."""
+        error = _chosen(readable(error))
+        execution.fail(error, _traceback(error))
+        try:
+            return _decided(execution, error, self)
+        except Exception:
+            # Nothing that is in a payload may end the process: the job is kept as it is.
+            log.exception("job.unsettled", fate="dead")
+            return BURIED
 
 
 def answer_to(request: BaseException | None, error: BaseException) -> BaseException:
@@ -100,8 +106,8 @@ def answer_to(request: BaseException | None, error: BaseException) -> BaseExcept
     return error
 
 
-def _decided(execution: Execution, error: BaseException, about: Retrying, *, called: bool) -> Outcome:
-    if about.fitting.refuses(execution.message, error, called=called):
+def _decided(execution: Execution, error: BaseException, about: Retrying) -> Outcome:
+    if about.fitting.refuses(execution.message, error):
         outcome = _misfit(execution.message, error, about)
     else:
         outcome = _outcome_of(execution.message, error, about)

@@ -1,6 +1,6 @@
-"""The soft time limit: asks a job that runs too long to end, with JobTimeout.
+"""The time limit step: asks a job that runs too long to end, with JobTimeout.
 
-Runs in the worker process, as the innermost built-in link. The request lets a job clean up; the master
+Runs in the worker process, after the start. The request lets a job clean up; the master
 enforces the limit and kills the worker a little later.
 """
 
@@ -24,18 +24,19 @@ MakeTimer = Callable[[float, Callable[[BaseException], None]], Timer]
 _LONGEST_S = 1e9
 
 
-class Limits:
+class TimeLimit:
     """The limit of a handler's jobs: the message's ``timeout``, or else ``default_s``; 0 is no limit."""
 
     def __init__(self, default_s: float, announce: Announce, timer: MakeTimer) -> None:
-        self._default_s = min(default_s, _LONGEST_S)
+        self.default_s = min(default_s, _LONGEST_S)
+        """For a message without its own limit."""
         self._announce = announce
         self._timer = timer
 
     def apply(self, execution: Execution) -> None:
         """Announce the limit of a job that begins, and start its timer."""
         own = execution.message.data.get("timeout")
-        seconds = self._default_s if own is None else _own_limit(own) or self._default_s
+        seconds = self.default_s if own is None else _own_limit(own) or self.default_s
         if seconds:
             self._announce(execution.delivery, seconds)
             execution.limit(self._timer(seconds, execution.ask))
