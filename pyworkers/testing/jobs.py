@@ -24,8 +24,8 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution, Line
+from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.execution import Channel, Execution
 
 
 @dataclass
@@ -92,7 +92,7 @@ def run(
             hint="name the worker: drain(worker), inline(worker), or pytest --pyworkers-app",
         )
     message = Message.parse(job.raw, job.queue, lambda: job.jid)
-    execution = Execution(message, line=Line(lambda _, noted: apply(noted)))
+    execution = Execution(message, channel=Channel(lambda _, noted: apply(noted)))
     # The limits of a job are those of the test, which has them checked before.
     execution.grant()
     bridge = Bridge()
@@ -125,7 +125,7 @@ def wants(job: EnqueuedJob, worker: Worker | None) -> list[Want]:
 
 def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge, clock: Callable[[], float]) -> Chain:
     rng = random.Random(os.urandom(8))
-    return Chain(worker, _handler(worker, job), Setting(bridge, MAX_RETRIES, clock, rng, redis_clock=clock))
+    return Chain(worker, _handler(worker, job), Runtime(bridge, MAX_RETRIES, clock, rng, redis_clock=clock))
 
 
 def _handler(worker: Worker, job: EnqueuedJob) -> Handler | None:

@@ -23,10 +23,10 @@ from pyworkers.ipc.page import NO_JOB, UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain
-from pyworkers.worker.chains import Chains, Surroundings, report_of
+from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chains import Chains, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution, Line, current_execution
+from pyworkers.worker.execution import Channel, Execution, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
@@ -60,15 +60,19 @@ class AsyncProcess:
         self._connection = connection
         self._bridge = bridge
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
-        around = Surroundings(
+        runtime = Runtime(
             bridge,
-            connection.announce_limit,
-            LoopTimer,
+            settings.max_retries,
+            time.time,
+            rng,
             self._end_programs,
-            Line(connection.note, connection.returns, connection.announce_start),
-            connection.redis_clock,
+            redis_clock=connection.redis_clock,
+            backtrace=settings.backtrace,
+            announce_limit=connection.announce_limit,
+            timer=LoopTimer,
         )
-        self._chains = Chains(app, settings, rng, around)
+        channel = Channel(connection.note, connection.returns, connection.announce_start)
+        self._chains = Chains(app, settings, runtime, channel)
         self._loop = bridge.loop()
         self._left = self._loop.create_future()
         """Done once the process is to leave, and its jobs have ended."""

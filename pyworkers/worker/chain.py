@@ -37,15 +37,15 @@ from pyworkers.worker.steps.logging import log_end, log_end_in_links
 from pyworkers.worker.steps.misfits import Fitting
 from pyworkers.worker.steps.retry import AfterRequest, Retrying
 from pyworkers.worker.steps.start import carrying, decryption, enter, expiry, starting
-from pyworkers.worker.steps.timelimit import TimeLimit
+from pyworkers.worker.steps.timelimit import Announce, MakeTimer, TimeLimit
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _ASK = Fate.ASK
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """The parameters of the chains of one process."""
+class Runtime:
+    """What the chains of one process use, as its runner supplies it."""
 
     bridge: Bridge
     max_retries: int
@@ -59,6 +59,9 @@ class Setting:
     """Epoch seconds by Redis' clock."""
     backtrace: int = BACKTRACE
     """Lines of the traceback of a failed job, where neither the job nor its handler gives a number."""
+    announce_limit: Announce = lambda *_: None
+    timer: MakeTimer | None = None
+    """None: jobs have no time limit."""
 
 
 class Passed(Enum):
@@ -86,18 +89,19 @@ class Chain:
         self,
         worker: Worker,
         handler: Handler | None,
-        setting: Setting,
-        time_limit: TimeLimit | None = None,
+        runtime: Runtime,
+        default_limit_s: float = 0.0,
     ) -> None:
+        """``default_limit_s`` is the time limit of jobs without their own; 0 is none."""
         self.name = handler.name if handler else ""
         """The name of the handler; empty for the chain of jobs without one."""
         self.asks = bool(handler and handler.limits)
         """True if jobs ask for limits."""
         fitting = Fitting(handler)
-        starts = StartEffects(fitting, setting.clock)
-        hooks = FailureHooks(worker, handler, setting.bridge.run)
-        before = tuple(_before(worker, handler, setting, time_limit, fitting, starts))
-        after = tuple(_after(worker, handler, setting, hooks, fitting))
+        starts = StartEffects(fitting, runtime.clock)
+        hooks = FailureHooks(worker, handler, runtime.bridge.run)
+        before = tuple(_before(worker, handler, runtime, default_limit_s, fitting, starts))
+        after = tuple(_after(worker, handler, runtime, hooks, fitting))
         self.steps = (
             *(("built-in", step.name) for step in before),
             *(("application", name_of(link)) for link in worker.links),
@@ -111,8 +115,8 @@ class Chain:
         self._deciding = _runs(after, Passed.BY_OTHERS)
         self._after = _runs(after, Passed.BY_ALL, Passed.BY_FIELDS)
         self._after_plain = _runs(after, Passed.BY_ALL)
-        bridge = self._bridge = setting.bridge
-        self._stopwatch = setting.stopwatch
+        bridge = self._bridge = runtime.bridge
+        self._stopwatch = runtime.stopwatch
         # What may take its time.
         self._calls_application = bool(hooks.exist or (handler and handler.retry_in))
         part = job_of(worker, handler, bridge, starts)
@@ -197,8 +201,8 @@ class Chain:
 def _before(
     worker: Worker,
     handler: Handler | None,
-    setting: Setting,
-    time_limit: TimeLimit | None,
+    runtime: Runtime,
+    default_limit_s: float,
     fitting: Fitting,
     starts: StartEffects,
 ) -> Iterator[Step]:
@@ -209,27 +213,27 @@ def _before(
     if handler and handler.limits:
         # A link may give the job other arguments.
         check = None if worker.links or handler.middleware else fitting.check
-        asking = Asking(handler.limits, worker.encryption, setting.rng, setting.stopwatch, check)
+        asking = Asking(handler.limits, worker.encryption, runtime.rng, runtime.stopwatch, check)
         yield Step("limits", asking.ask)
-    yield Step("expiry", expiry(setting.redis_clock), Passed.BY_FIELDS)
-    yield Step("start", starting(setting.stopwatch))
-    if time_limit:
-        always = time_limit.default_s > 0
-        yield Step("time limit", time_limit.apply, Passed.BY_ALL if always else Passed.BY_FIELDS)
+    yield Step("expiry", expiry(runtime.redis_clock), Passed.BY_FIELDS)
+    yield Step("start", starting(runtime.stopwatch))
+    if runtime.timer is not None:
+        time_limit = TimeLimit(default_limit_s, runtime.announce_limit, runtime.timer)
+        yield Step("time limit", time_limit.apply, Passed.BY_ALL if default_limit_s else Passed.BY_FIELDS)
     yield Step("decryption", decryption(worker.encryption), Passed.BY_FIELDS)
     yield Step("start effects", starts.step, Passed.BY_FIELDS)
 
 
 def _after(
-    worker: Worker, handler: Handler | None, setting: Setting, hooks: FailureHooks, fitting: Fitting
+    worker: Worker, handler: Handler | None, runtime: Runtime, hooks: FailureHooks, fitting: Fitting
 ) -> Iterator[Step]:
     """The steps after the job."""
     retrying = Retrying(
-        _policy(handler, setting),
-        setting.clock,
-        setting.rng,
-        setting.after_request,
-        setting.stopwatch,
+        _policy(handler, runtime),
+        runtime.clock,
+        runtime.rng,
+        runtime.after_request,
+        runtime.stopwatch,
         handler.fates if handler else Fates(),
         handler.retry_in if handler else None,
         fitting,
@@ -237,7 +241,7 @@ def _after(
     yield Step("retry", retrying.decide, Passed.BY_OTHERS)
     if hooks.exist:
         yield Step("hooks", hooks.after, Passed.BY_OTHERS)
-    yield Step("effects", envelope_effects(setting.clock), Passed.BY_FIELDS)
+    yield Step("effects", envelope_effects(runtime.clock), Passed.BY_FIELDS)
     if worker.effects:
         yield Step("plug-in effects", plugin_effects(worker.effects))
     has_links = worker.links or (handler and handler.middleware)
@@ -248,8 +252,8 @@ def _runs(steps: tuple[Step, ...], *passed: Passed) -> tuple[Callable[..., Any],
     return tuple(step.run for step in steps if step.passed in passed)
 
 
-def _policy(handler: Handler | None, setting: Setting) -> Policy:
+def _policy(handler: Handler | None, runtime: Runtime) -> Policy:
     """The handler's policy, with the settings where it says nothing."""
     policy = handler.policy if handler else Policy()
-    lines = setting.backtrace if policy.backtrace is None else policy.backtrace
-    return replace(policy, max_retries=setting.max_retries, backtrace=lines)
+    lines = runtime.backtrace if policy.backtrace is None else policy.backtrace
+    return replace(policy, max_retries=runtime.max_retries, backtrace=lines)

@@ -6,7 +6,6 @@ Runs in the worker process; the same for every runner. It reads no socket and wr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
@@ -18,17 +17,13 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import envelope, retry
-from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Runtime
 from pyworkers.worker.cron import LIMIT_S, make_jobs
-from pyworkers.worker.execution import Execution, FencedExecution, Line
+from pyworkers.worker.execution import Channel, Execution, FencedExecution
 from pyworkers.worker.steps.hooks import FailureHooks
-from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.start import bind
-from pyworkers.worker.steps.timelimit import Announce, MakeTimer, TimeLimit
 
 log = logs.get_logger()
 
@@ -45,37 +40,16 @@ class _Queue:
     chains: dict[str, Chain] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a runner supplies to the chains of its jobs."""
-
-    bridge: Bridge
-    announce_limit: Announce
-    timer: MakeTimer
-    after_request: AfterRequest
-    line: Line | None = None
-    redis_clock: Callable[[], float] = time.time
-    """Epoch seconds by Redis' clock."""
-
-
 class Chains:
     """Finds the chain for each job of a group."""
 
-    def __init__(self, app: Worker, settings: Settings, rng: Rng, around: Surroundings) -> None:
+    def __init__(
+        self, app: Worker, settings: Settings, runtime: Runtime, channel: Channel | None = None
+    ) -> None:
         self._app = app
         self._settings = settings
-        self._rng = rng
-        self._around = around
-        self._line = around.line
-        self._setting = Setting(
-            around.bridge,
-            settings.max_retries,
-            time.time,
-            rng,
-            around.after_request,
-            redis_clock=around.redis_clock,
-            backtrace=settings.backtrace,
-        )
+        self._runtime = runtime
+        self._channel = channel
         self._queues: dict[bytes, _Queue] = {}
         self.have_limits = False
         """True once a chain asks for limits."""
@@ -91,8 +65,8 @@ class Chains:
         job_class = "" if queue.one_handler else message.job_class
         chain = queue.chains.get(job_class) or self._first(queue, job_class)
         if queue.fence is not None:
-            return chain, FencedExecution(queue.fence, message, number, self._line)
-        return chain, Execution(message, number, self._line)
+            return chain, FencedExecution(queue.fence, message, number, self._channel)
+        return chain, Execution(message, number, self._channel)
 
     def prepare_granted(self, packet: Packet) -> tuple[Chain, Execution] | None:
         """``prepare`` for a job that limits allow to start; the start of a rate's is reported."""
@@ -103,8 +77,8 @@ class Chains:
             # The limits of its queue allow it to start; those of its handler come next.
             return found
         execution.grant()
-        if packet.kind != PacketKind.GRANTED and self._line is not None:
-            self._line.started(packet.number)
+        if packet.kind != PacketKind.GRANTED and self._channel is not None:
+            self._channel.started(packet.number)
         return found
 
     def refuse(self, packet: Packet) -> Report:
@@ -121,7 +95,7 @@ class Chains:
     def run_errand(self, packet: Packet) -> Report:
         """Run an errand: make the jobs of cron slots, or call the hooks of a lost job."""
         if packet.kind == PacketKind.SLOTS:
-            self._around.announce_limit(packet.number, LIMIT_S)
+            self._runtime.announce_limit(packet.number, LIMIT_S)
             return make_jobs(self._app, packet.payload)
         copy_context().run(self._report_loss, packet)
         return Report(DONE)
@@ -138,7 +112,7 @@ class Chains:
             handler = None
         outcome = loss.outcome
         kind = JobTimeout if outcome.error_class == JobTimeout.__name__ else WorkerLost
-        hooks = FailureHooks(self._app, handler, self._around.bridge.run)
+        hooks = FailureHooks(self._app, handler, self._runtime.bridge.run)
         if outcome.failed:
             hooks.call(message, kind(outcome.error_message), outcome)
 
@@ -147,8 +121,7 @@ class Chains:
         default_s = self._settings.timeouts.get(queue)
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
-        time_limit = TimeLimit(default_s, self._around.announce_limit, self._around.timer)
-        return Chain(self._app, handler, self._setting, time_limit)
+        return Chain(self._app, handler, self._runtime, default_s)
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""
@@ -167,7 +140,7 @@ class Chains:
         return chain
 
     def _make_jid(self) -> str:
-        return envelope.new_jid(self._rng)
+        return envelope.new_jid(self._runtime.rng)
 
 
 def report_of(chain: Chain, execution: Execution) -> Report:

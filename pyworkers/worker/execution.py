@@ -40,7 +40,7 @@ STEP_FIELDS = FIELDS | {"encrypt", "encrypted", "expiry", "timeout"}
 """The fields of an envelope on which steps of the chain act; other jobs do not pass these steps."""
 
 
-class Line(NamedTuple):
+class Channel(NamedTuple):
     """The way from the runs of a process to its master; one for all of them."""
 
     note: Note
@@ -107,16 +107,31 @@ class Execution:
     fence: int | None = None
     """The fencing token of a job of an ordered queue; see FencedExecution."""
     __slots__ = (
-        "_checkpoint", "_deliver", "_line", "_observed", "_progress", "_request", "_state", "_timer",
-        "delivery", "elapsed_s", "exc_info", "granted", "has_run", "has_started", "message", "outcome",
-        "plain", "started_s",
+        "_channel",
+        "_checkpoint",
+        "_deliver",
+        "_observed",
+        "_progress",
+        "_request",
+        "_state",
+        "_timer",
+        "delivery",
+        "elapsed_s",
+        "exc_info",
+        "granted",
+        "has_run",
+        "has_started",
+        "message",
+        "outcome",
+        "plain",
+        "started_s",
     )  # fmt: skip
 
     def __init__(
         self,
         message: Message,
         delivery: int = 0,
-        line: Line | None = None,
+        channel: Channel | None = None,
         deliver: Deliver | None = raise_here,
     ) -> None:
         self.message = message
@@ -134,7 +149,7 @@ class Execution:
         self._request: BaseException | None = None
         self._deliver = deliver
         self._timer: Timer | None = None
-        self._line = line
+        self._channel = channel
         self.granted = False
         """True for a job that limits allow to start."""
         self.plain = STEP_FIELDS.isdisjoint(message.data)
@@ -243,8 +258,8 @@ class Execution:
             raise ValueError("a note may be applied twice: its effects must be repeatable")
         if (size := effects.size_of(noted)) > MAX_NOTE_BYTES:
             raise ValueError(f"a note of {size} bytes; the limit is {MAX_NOTE_BYTES}")
-        if self._line is not None:
-            self._line.note(self.delivery, noted)
+        if self._channel is not None:
+            self._channel.note(self.delivery, noted)
 
     def progress(self, progress: Progress) -> None:
         """Note how far the job is, if it is tracked."""
@@ -277,7 +292,7 @@ class Execution:
         if self._state is _ASKED and self._request is not None:
             self._state = _DELIVERED
             raise self._request
-        if self._line is not None and self._line.returns():
+        if self._channel is not None and self._channel.returns():
             raise Interrupted(CONTINUES)
 
     def rest(self, final: bool) -> Sequence[tuple[str, Effect]]:
@@ -325,8 +340,8 @@ class FencedExecution(Execution):
 
     __slots__ = ("fence",)
 
-    def __init__(self, fence: int, message: Message, delivery: int, line: Line | None) -> None:
-        super().__init__(message, delivery, line)
+    def __init__(self, fence: int, message: Message, delivery: int, channel: Channel | None) -> None:
+        super().__init__(message, delivery, channel)
         self.fence = fence
 
 

@@ -16,9 +16,10 @@ from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chains import Chains, Surroundings, report_of
+from pyworkers.worker.chain import Runtime
+from pyworkers.worker.chains import Chains, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution, Line
+from pyworkers.worker.execution import Channel, Execution
 from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
@@ -44,11 +45,21 @@ class SerialRunner:
         announce_limit: Announce,
         after_request: AfterRequest,
         bridge: Bridge | None = None,
-        line: Line | None = None,
+        channel: Channel | None = None,
         redis_clock: Callable[[], float] = time.time,
     ) -> None:
-        around = Surroundings(bridge or Bridge(), announce_limit, Alarm, after_request, line, redis_clock)
-        self.chains = Chains(app, settings, rng, around)
+        runtime = Runtime(
+            bridge or Bridge(),
+            settings.max_retries,
+            time.time,
+            rng,
+            after_request,
+            redis_clock=redis_clock,
+            backtrace=settings.backtrace,
+            announce_limit=announce_limit,
+            timer=Alarm,
+        )
+        self.chains = Chains(app, settings, runtime, channel)
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
 
@@ -99,7 +110,7 @@ class SerialProcess:
             connection.announce_limit,
             self._end_programs,
             bridge,
-            Line(connection.note, connection.returns, connection.announce_start),
+            Channel(connection.note, connection.returns, connection.announce_start),
             connection.redis_clock,
         )
         listen(self._look)

@@ -24,9 +24,10 @@ from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chains import Chains, Surroundings, report_of
+from pyworkers.worker.chain import Runtime
+from pyworkers.worker.chains import Chains, report_of
 from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Execution, Line
+from pyworkers.worker.execution import Channel, Execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
@@ -45,15 +46,19 @@ class ThreadProcess:
         self._connection = connection
         self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
         self._deadlines = Deadlines()
-        around = Surroundings(
+        runtime = Runtime(
             bridge,
-            connection.announce_limit,
-            self._deadlines.timer,
+            settings.max_retries,
+            time.time,
+            rng,
             self._end_programs,
-            Line(connection.note, connection.returns, connection.announce_start),
-            connection.redis_clock,
+            redis_clock=connection.redis_clock,
+            backtrace=settings.backtrace,
+            announce_limit=connection.announce_limit,
+            timer=self._deadlines.timer,
         )
-        self._chains = Chains(app, settings, rng, around)
+        channel = Channel(connection.note, connection.returns, connection.announce_start)
+        self._chains = Chains(app, settings, runtime, channel)
         self._free: SimpleQueue[int] = SimpleQueue()
         self._taken: SimpleQueue[tuple[int, Packet] | None] = SimpleQueue()
         self._running: dict[int, Execution] = {}

@@ -19,7 +19,7 @@ from pyworkers.protocol.suspects import MARK, acquitted
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import Bystander, Left, Lost, Rules, Settling, died, timed_out
-from pyworkers.worker.execution import Line
+from pyworkers.worker.execution import Channel
 from pyworkers.worker.runner import SerialRunner
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.deliveries import delivery
@@ -140,14 +140,13 @@ def of_marked(job: Delivery, report: Report) -> Report:
 @pytest.mark.fault("P9")
 @pytest.mark.parametrize("end", WORKER_ENDS)
 async def test_odd_fields_do_not_change_how_a_worker_ends_a_job(bench: Bench, end: str) -> None:
-    line = Line(lambda *_: None)
     runner = SerialRunner(
         app(),
         Settings(),
         random.Random(1),
         lambda *_: None,
         lambda _: None,
-        line=line,
+        channel=Channel(lambda *_: None),
         redis_clock=lambda: NOW,
     )
     raws = list(payloads(end))

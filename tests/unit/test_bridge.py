@@ -24,10 +24,10 @@ from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.asyncrunner import LoopTimer
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Runtime
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.signals import interrupted
-from pyworkers.worker.steps.timelimit import Alarm, TimeLimit
+from pyworkers.worker.steps.timelimit import Alarm
 
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 
@@ -52,9 +52,9 @@ class Runner:
         self.shared = shared
         self.bridge = Bridge("async" if shared else "process")
 
-    def chain(self, worker: Worker, limits: TimeLimit | None = None, **more: Any) -> Chain:
-        setting = Setting(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1), **more)
-        return Chain(worker, worker.lookup("default", "job"), setting, limits)
+    def chain(self, worker: Worker, limit_s: float = 0.0, **more: Any) -> Chain:
+        runtime = Runtime(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1), **more)
+        return Chain(worker, worker.lookup("default", "job"), runtime, limit_s)
 
     def run(self, worker: Worker, execution: Execution | None = None, **more: Any) -> Outcome:
         execution = execution or Execution(MESSAGE)
@@ -236,10 +236,10 @@ def test_the_context_of_a_job_ends_with_it(runner: Runner, shape: str, limit_s: 
         work()
 
     worker.job(name="job")(work_async if shape[-1] == "a" else work)
-    limits = TimeLimit(limit_s, lambda *_: None, LoopTimer if runner.shared else Alarm)
+    timer = LoopTimer if runner.shared else Alarm
 
     async def run() -> None:
-        await as_task(runner.chain(worker, limits), Execution(MESSAGE))
+        await as_task(runner.chain(worker, limit_s, timer=timer), Execution(MESSAGE))
         # A thread of the pool drops its last piece of work a moment later.
         deadline = time.monotonic() + 60
         while things[0]() is not None and time.monotonic() < deadline:
@@ -251,7 +251,7 @@ def test_the_context_of_a_job_ends_with_it(runner: Runner, shape: str, limit_s: 
         if runner.shared:
             asyncio.run(run())
         else:
-            assert runner.run(worker, limits=limits) == DONE
+            assert runner.run(worker, limit_s=limit_s, timer=timer) == DONE
             assert things[0]() is None
     finally:
         gc.enable()
@@ -580,8 +580,13 @@ def test_an_alarm_ends_async_code(serial: Runner, links: str) -> None:
     async def job(*args: str) -> None:
         await asyncio.sleep(60)
 
-    limits = TimeLimit(0.05, lambda *about: announced.append(about), Alarm)
-    outcome = serial.run(worker, Execution(MESSAGE, 7), limits=limits)
+    outcome = serial.run(
+        worker,
+        Execution(MESSAGE, 7),
+        limit_s=0.05,
+        announce_limit=lambda *about: announced.append(about),
+        timer=Alarm,
+    )
     assert (outcome.fate, outcome.error_class) == (Fate.RETRY, "JobTimeout")
     assert announced == [(7, 0.05)]
 
@@ -590,8 +595,14 @@ def test_an_alarm_ends_async_code(serial: Runner, links: str) -> None:
 def test_a_limit_that_no_clock_can_count_is_shortened(serial: Runner, timeout: float) -> None:
     worker, announced = Worker(), list[tuple[int, float]]()
     worker.job(name="job")(lambda *args: None)
-    limits = TimeLimit(timeout, lambda *about: announced.append(about), Alarm)
-    assert serial.run(worker, Execution(MESSAGE, 7), limits=limits).fate is Fate.DONE
+    outcome = serial.run(
+        worker,
+        Execution(MESSAGE, 7),
+        limit_s=timeout,
+        announce_limit=lambda *about: announced.append(about),
+        timer=Alarm,
+    )
+    assert outcome.fate is Fate.DONE
     assert announced == [(7, 1e9)]
 
 

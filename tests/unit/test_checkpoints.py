@@ -21,8 +21,8 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.testing import fake
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.execution import Execution, Line, current_execution
+from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.execution import Channel, Execution, current_execution
 from pyworkers.worker.progress import MAX_BYTES, CheckpointNotes, encoded
 
 
@@ -127,7 +127,9 @@ def test_a_value_that_cannot_be_written_is_refused(value: Any) -> None:
 
 
 def run_of(*, returns: bool) -> Execution:
-    return Execution(Message("j1", "q", "Any", [], {}, b""), 7, Line(lambda *_: None, lambda: returns), None)
+    return Execution(
+        Message("j1", "q", "Any", [], {}, b""), 7, Channel(lambda *_: None, lambda: returns), None
+    )
 
 
 def test_save_ends_a_job_that_is_to_continue_elsewhere() -> None:
@@ -186,7 +188,7 @@ def test_a_value_for_which_the_effects_of_a_link_leave_no_room_is_left_out() -> 
         current_execution().checkpoint().save(1)
         current_execution().checkpoint().save(2)
 
-    chain = Chain(app, app.lookup("default", "job"), Setting(bridge, 25, time.time, random.Random(1)))
+    chain = Chain(app, app.lookup("default", "job"), Runtime(bridge, 25, time.time, random.Random(1)))
     try:
         outcome = chain.run(Execution(Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)))
     finally:

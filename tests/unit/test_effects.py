@@ -16,7 +16,7 @@ from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect,
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
-from pyworkers.worker.execution import MAX_NOTE_BYTES, Execution, Line
+from pyworkers.worker.execution import MAX_NOTE_BYTES, Channel, Execution
 
 ALL: list[tuple[Effect, bytes]] = [
     (Unlock("lock:a", "me"), b"\0\0\0\0\x06lock:a\0\0\0\x02me"),
@@ -183,7 +183,7 @@ def test_a_running_job_notes_only_what_may_be_applied_twice() -> None:
     run = Execution(
         Message("j", "q", "Any", [], {}, b""),
         7,
-        Line(lambda number, noted: sent.append((number, tuple(noted)))),
+        Channel(lambda number, noted: sent.append((number, tuple(noted)))),
     )
     run.note(Unlock("lock", "me"), DeleteKey("k"))
     with pytest.raises(ValueError, match="must be repeatable"):

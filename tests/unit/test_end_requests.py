@@ -15,10 +15,10 @@ from pyworkers.middleware import CallNext
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Runtime
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.signals import cancelled, interrupted
-from pyworkers.worker.steps.timelimit import Alarm, TimeLimit
+from pyworkers.worker.steps.timelimit import Alarm
 
 # Two signals for the two requests, because a worker has a page for them, and a test has none.
 CANCEL_REQUEST, INTERRUPT_REQUEST = signal.SIGUSR1, signal.SIGUSR2
@@ -61,22 +61,18 @@ class Job:
         return self._end or call_next(message)
 
 
-def chain(
-    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: TimeLimit | None = None
-) -> Chain:
+def chain(job: Job, after: Callable[[Execution], None] = lambda _: None, limit_s: float = 0.0) -> Chain:
     worker = Worker()
     worker.job(name="job", middleware=[job])(lambda: None)
-    setting = Setting(Bridge(), 25, lambda: 1_795_225_197.5, random.Random(1), after)
-    return Chain(worker, worker.lookup("default", "job"), setting, limits)
+    runtime = Runtime(Bridge(), 25, lambda: 1_795_225_197.5, random.Random(1), after, timer=Alarm)
+    return Chain(worker, worker.lookup("default", "job"), runtime, limit_s)
 
 
-def run(
-    job: Job, after: Callable[[Execution], None] = lambda _: None, limits: TimeLimit | None = None
-) -> Outcome:
+def run(job: Job, after: Callable[[Execution], None] = lambda _: None, limit_s: float = 0.0) -> Outcome:
     """The outcome of a job that gets the signals."""
     execution = Execution(MESSAGE)
     listen(execution.ask)
-    return chain(job, after, limits).run(execution)
+    return chain(job, after, limit_s).run(execution)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +144,6 @@ def test_nothing_follows_a_job_that_was_not_asked() -> None:
 def test_a_time_limit_is_a_request_like_the_others() -> None:
     ended: list[Execution] = []
     job = Job(signal.SIGALRM, INTERRUPT_REQUEST, end=DONE)
-    assert run(job, ended.append, TimeLimit(60, lambda *_: None, Alarm)) is DONE
+    assert run(job, ended.append, 60) is DONE
     assert [type(error) for error in job.seen] == [JobTimeout]
     assert len(ended) == 1

@@ -7,6 +7,7 @@ import json
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,10 +22,9 @@ from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome
 from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.chains import Chains, Surroundings
+from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.steps.timelimit import Alarm
 
 Reports = list[tuple[str, BaseException | None, Fate]]
 
@@ -40,8 +40,8 @@ class Runner:
         data = {"class": "job", "args": [], "jid": "j1", **fields}
         execution = Execution(Message.parse(json.dumps(data).encode(), "default", str))
         handler = worker.lookup("default", "job")
-        setting = Setting(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1))
-        return self._run(Chain(worker, handler, setting), execution)
+        runtime = Runtime(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1))
+        return self._run(Chain(worker, handler, runtime), execution)
 
     def _run(self, chain: Chain, execution: Execution) -> Outcome:
         if self.mode == "async":
@@ -215,8 +215,7 @@ def test_a_job_that_was_lost_with_its_worker(is_async: bool, name: str, fate: Fa
     exhausted: list[str] = []
     worker.job(name="job", on_exhausted=lambda message, error: exhausted.append(message.jid))(lambda: None)
     bridge = Bridge()
-    around = Surroundings(bridge, lambda *_: None, Alarm, lambda _: None)
-    chains = Chains(worker, Settings(), random.Random(1), around)
+    chains = Chains(worker, Settings(), Runtime(bridge, 25, time.time, random.Random(1)))
     outcome = Outcome(fate, failed=True, error_class=name, error_message="why")
     loss = Loss(b'{"class":"job","args":[]}', "j1", outcome)
     assert chains.run_errand(Packet(1, PacketKind.LOST, b"default", loss.pack())).outcome is DONE

@@ -18,7 +18,7 @@ from pyworkers.protocol.outcome import DONE, EXPIRED, REQUEUE, Fate, Outcome
 from pyworkers.server.pool.settling import Rules
 from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Runtime
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.start import has_expired
 
@@ -78,8 +78,8 @@ def run(job: Any, found: Message, redis_now: float = NOW) -> tuple[Outcome, list
 
     worker.job(name="job")(lambda: job(ran))
     # The clock of this machine is wrong.
-    setting = Setting(Bridge(), 25, lambda: 0.0, random.Random(1), redis_clock=lambda: redis_now)
-    chain = Chain(worker, worker.lookup("default", "job"), setting)
+    runtime = Runtime(Bridge(), 25, lambda: 0.0, random.Random(1), redis_clock=lambda: redis_now)
+    chain = Chain(worker, worker.lookup("default", "job"), runtime)
     return chain.run(Execution(found)), ran
 
 

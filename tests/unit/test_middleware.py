@@ -23,10 +23,10 @@ from pyworkers.protocol.effects import DeleteKey
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Runtime
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.hooks import exhausted_hooks, run_exhausted
-from pyworkers.worker.steps.timelimit import Alarm, TimeLimit
+from pyworkers.worker.steps.timelimit import Alarm
 
 NOW = 1_795_225_197.5
 
@@ -47,14 +47,13 @@ def chain_of(
     worker: Worker,
     job_class: str = "job",
     max_retries: int = 25,
-    limit: TimeLimit | None = None,
     **more: Any,
 ) -> Chain:
     try:
         handler = worker.lookup("default", job_class)
     except UnknownJobError:
         handler = None
-    return Chain(worker, handler, Setting(Bridge(), max_retries, lambda: NOW, Lowest(), **more), limit)
+    return Chain(worker, handler, Runtime(Bridge(), max_retries, lambda: NOW, Lowest(), **more))
 
 
 def chain(worker: Worker, job_class: str = "job") -> CallNext:
@@ -626,7 +625,7 @@ def test_a_chain_names_its_steps_in_their_order() -> None:
         return call_next(message)
 
     worker.job(name="job", middleware=[noting([], "own")])(lambda: None)
-    call = chain_of(worker, limit=TimeLimit(0, lambda *_: None, Alarm))
+    call = chain_of(worker, timer=Alarm)
     where = "test_a_chain_names_its_steps_in_their_order.<locals>"
     assert call.steps == (
         ("built-in", "context"),

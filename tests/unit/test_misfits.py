@@ -21,11 +21,10 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.protocol.retry import MISFIT_S, Failure, Policy
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
-from pyworkers.worker.chains import Chains, Surroundings
-from pyworkers.worker.execution import Execution, Line
+from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chains import Chains
+from pyworkers.worker.execution import Channel, Execution
 from pyworkers.worker.steps.start import has_expired
-from pyworkers.worker.steps.timelimit import Alarm
 
 NOW = 1_795_225_197.5
 FAILURE = Failure("UnknownJobError", "no handler")
@@ -224,10 +223,9 @@ def test_a_misfit_asks_for_no_limit(
     if link:
         worker.middleware(lambda message, call_next: call_next(message.replace(args=[1])))
     bridge = Bridge()
-    around = Surroundings(bridge, lambda *_: None, Alarm, lambda _: None)
     job = message(args=args, retry=False, encrypted=sealed)
     packet = Packet(1, PacketKind.JOB, b"default", job.raw)
-    found = Chains(worker, Settings(), random.Random(1), around).prepare(packet)
+    found = Chains(worker, Settings(), Runtime(bridge, 25, lambda: NOW, random.Random(1))).prepare(packet)
     assert found is not None
     outcome = found[0].run(found[1])
     bridge.close()
@@ -252,8 +250,8 @@ def run(worker: Worker, job: Message, line: Notes | None = None) -> Outcome:
     except UnknownJobError:
         handler = None
     try:
-        return Chain(worker, handler, Setting(bridge, 25, lambda: NOW, random.Random(1))).run(
-            Execution(job, line=Line(line.note) if line else None)
+        return Chain(worker, handler, Runtime(bridge, 25, lambda: NOW, random.Random(1))).run(
+            Execution(job, channel=Channel(line.note) if line else None)
         )
     finally:
         bridge.close()

@@ -24,7 +24,7 @@ from pyworkers.observing.requests import ignore
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Setting
+from pyworkers.worker.chain import Chain, Runtime
 from pyworkers.worker.execution import Execution
 
 
@@ -64,8 +64,8 @@ def run(worker: Worker, **fields: Any) -> Outcome:
     message = Message.parse(raw, "default", lambda: "j")
     bridge = Bridge()
     try:
-        setting = Setting(bridge, 25, lambda: 1e9, random.Random(1))
-        return Chain(worker, worker.lookup("default", "job"), setting).run(Execution(message))
+        runtime = Runtime(bridge, 25, lambda: 1e9, random.Random(1))
+        return Chain(worker, worker.lookup("default", "job"), runtime).run(Execution(message))
     finally:
         bridge.close()
 

@@ -28,15 +28,14 @@ class TimeLimit:
     """The limit of a handler's jobs: the message's ``timeout``, or else ``default_s``; 0 is no limit."""
 
     def __init__(self, default_s: float, announce: Announce, timer: MakeTimer) -> None:
-        self.default_s = min(default_s, _LONGEST_S)
-        """For a message without its own limit."""
+        self._default_s = min(default_s, _LONGEST_S)
         self._announce = announce
         self._timer = timer
 
     def apply(self, execution: Execution) -> None:
         """Announce the limit of a job that begins, and start its timer."""
         own = execution.message.data.get("timeout")
-        seconds = self.default_s if own is None else _own_limit(own) or self.default_s
+        seconds = self._default_s if own is None else _own_limit(own) or self._default_s
         if seconds:
             self._announce(execution.delivery, seconds)
             execution.limit(self._timer(seconds, execution.ask))
