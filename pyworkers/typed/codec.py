@@ -56,11 +56,14 @@ class TypeCodec:
 
     def __init__(self, annotation: Any) -> None:
         """Raises pydantic's errors for an annotation that it cannot use, and ImportError without pydantic."""
-        from pydantic import ConfigDict, TypeAdapter
-
-        # In a tuple, because a model may not have a configuration from here, but the types around it may.
-        config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
         with unfrozen():
+            # Imported under a frozen clock, pydantic would know its classes alone from then on.
+            from pydantic import ConfigDict, TypeAdapter
+
+            # In a tuple, because a model may not have a configuration from here, but the types around it may.
+            config = ConfigDict(
+                ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"
+            )
             self._adapter: TypeAdapter[tuple[Any]] = TypeAdapter(tuple[annotation], config=config)
         if not self._adapter.pydantic_complete:
             # A class inside it has an annotation that cannot be evaluated: an error now, not at first use.

@@ -358,6 +358,37 @@ def test_a_frozen_clock_leaves_no_wrong_codec(monkeypatch: pytest.MonkeyPatch) -
     assert types.from_json(["2026-01-02", []]) == [DAY, []]
 
 
+FIRST_USE = """
+import datetime
+
+class FakeDate(datetime.date):
+    __module__ = "freezegun.api"
+
+real = datetime.date
+datetime.date = FakeDate
+from pyworkers import Worker
+from pyworkers.testing import fake
+
+worker, days = Worker(), []
+
+def job(day: FakeDate) -> None:
+    days.append(day)
+
+declared = worker.job(job)
+for number in range(2):
+    with fake() as queue:
+        declared.enqueue(real(2026, 1, 2))
+        queue.drain()
+    datetime.date = real
+print(days == [real(2026, 1, 2)] * 2)
+"""
+
+
+def test_pydantic_may_be_imported_first_under_a_frozen_clock() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1:] == ["True"], done.stderr
+
+
 def test_typed_varargs_defaults_and_names() -> None:
     worker, seen = Worker(), list[Any]()
 
