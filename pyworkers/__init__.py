@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from pyworkers.middleware import CallNext, DualLink, Middleware
     from pyworkers.plugins.batches import Batch
-    from pyworkers.plugins.canvas import chain, group
+    from pyworkers.plugins.canvas import chain, group, parallel
     from pyworkers.plugins.checkpoints import Checkpoint, checkpoint
     from pyworkers.protocol.call import RESULT, RESULTS, Call
     from pyworkers.protocol.flow.history import JobHistory, JobRun
@@ -93,6 +93,7 @@ __all__ = [
     "checkpoint",
     "current_message",
     "group",
+    "parallel",
     "serve",
 ]
 
@@ -126,7 +127,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             ),
             "pyworkers.middleware": ("CallNext", "DualLink", "Middleware"),
             "pyworkers.plugins.batches": ("Batch",),
-            "pyworkers.plugins.canvas": ("chain", "group"),
+            "pyworkers.plugins.canvas": ("chain", "group", "parallel"),
             "pyworkers.plugins.checkpoints": ("Checkpoint", "checkpoint"),
             "pyworkers.protocol.call": ("RESULT", "RESULTS", "Call"),
             "pyworkers.protocol.flow.history": ("JobHistory", "JobRun"),

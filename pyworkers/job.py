@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # The names of other libraries' jobs and those of a Worker, with what to do instead.
-_CALL = "call call(…) for a step of chain(…) or group(…)"
+_CALL = "call call(…) for a step of chain(…) or parallel(…)"
 _ELSEWHERE = {
     "AsyncResult": "call result(jid) of the Worker",
     "apply": "call the job as a function",

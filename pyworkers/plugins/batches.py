@@ -234,7 +234,9 @@ def callback_fields(client: Client, batch: str, callbacks: dict[str, Call | None
         if not isinstance(call, Call):
             raise BadArgumentError(f"{event} is a call, e.g. finish.call(7), not {call!r}")
         if call.holds(RESULT) or call.holds(RESULTS):
-            raise BadArgumentError(f"{event}: {call} has no result to take: use a chain, or group(…).then(…)")
+            raise BadArgumentError(
+                f"{event}: {call} has no result to take: use a chain, or parallel(…).then(…)"
+            )
         for ready in ready_jobs(client, call, batch):
             fields[event] = ready
     return fields

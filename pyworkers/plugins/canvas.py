@@ -1,4 +1,4 @@
-"""Canvas: chains and groups of jobs, which take the results of the jobs before them.
+"""Canvas: jobs one after the other (chains) or at the same time (groups), with results of jobs before them.
 
 Used in programs that enqueue, and in jobs. Both are batches: all of them are made when the canvas is
 enqueued, with the ids of all jobs; then the first jobs are pushed. A step carries the steps after it in its
@@ -56,7 +56,8 @@ class _Canvas:
         for node in nodes:
             if not isinstance(node, Call | _Canvas):
                 raise BadArgumentError(
-                    f"a step is a call, a chain or a group, not {node!r}", hint="job.call(…) makes a call"
+                    f"a step is a call, chain(…) or parallel(…), not {node!r}",
+                    hint="job.call(…) makes a call",
                 )
         self.nodes = tuple(nodes)
         self.levels: int = 1 + max((node.levels for node in nodes if isinstance(node, _Canvas)), default=0)
@@ -107,15 +108,15 @@ class Chain(_Canvas):
         return f"chain({', '.join(map(repr, self.nodes))})"
 
 
-class Group(_Canvas):
-    """Jobs that run beside each other; ``RESULTS`` in the job after them is the list of their results."""
+class Parallel(_Canvas):
+    """Jobs that run at the same time; ``RESULTS`` in the job after them is the list of their results."""
 
     def __init__(self, nodes: Sequence[Node], *, missing: str = FAIL, **callbacks: Call | None) -> None:
         super().__init__(nodes, **callbacks)
         self.fields = missing_field(missing)
 
     def __repr__(self) -> str:
-        return f"group({', '.join(map(repr, self.nodes))})"
+        return f"parallel({', '.join(map(repr, self.nodes))})"
 
 
 Node: TypeAlias = Call | _Canvas
@@ -134,17 +135,19 @@ def chain(
     return Chain(steps, on_success=on_success, on_complete=on_complete, on_death=on_death)
 
 
-def group(
+def parallel(
     *members: Node | Iterable[Node],
     on_success: Call | None = None,
     on_complete: Call | None = None,
     on_death: Call | None = None,
     missing: Literal["fail", "ignore"] = "fail",
-) -> Group:
-    """Jobs that run beside each other: calls, groups and chains, or one iterable of them.
+) -> Parallel:
+    """Jobs that run at the same time: calls, chains and other parallel jobs, or one iterable of them.
 
-    ``group(…).then(publish.call(RESULTS))`` runs a job after them. The callbacks and ``missing`` are those of
-    ``worker.batch``; ``RESULTS`` has no place for members that are left out. Raises BadArgumentError.
+    ``parallel(…).then(publish.call(RESULTS))`` runs a job after them. The callbacks and ``missing`` are
+    those of ``worker.batch``; ``RESULTS`` has no place for members that are left out.
+
+    Raises BadArgumentError.
     """
     nodes: list[Any] = []
     for member in members:
@@ -152,7 +155,11 @@ def group(
             [member] if isinstance(member, Call | _Canvas) or not isinstance(member, Iterable) else member
         )
     callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
-    return Group(nodes, missing=missing, **callbacks)
+    return Parallel(nodes, missing=missing, **callbacks)
+
+
+group = parallel
+"""The earlier name of ``parallel``."""
 
 
 @dataclass
@@ -282,11 +289,11 @@ def _steps(chain: _Canvas, before: Before) -> list[tuple[Node, Before]]:
 def _ends_with_group(node: Node) -> bool:
     if isinstance(node, Chain):
         return _ends_with_group(node.nodes[-1])
-    return isinstance(node, Group)
+    return isinstance(node, Parallel)
 
 
 def _check_placeholders(call: Call, before: Before) -> None:
     if before is Before.NOTHING and (call.holds(RESULT) or call.holds(RESULTS)):
         raise BadArgumentError(f"{call}: no step is before it whose result it could take")
     if before is Before.CALL and call.holds(RESULTS):
-        raise BadArgumentError(f"{call}: no group is before it", hint="RESULT is the result of one job")
+        raise BadArgumentError(f"{call}: no parallel(…) is before it", hint="RESULT is the result of one job")

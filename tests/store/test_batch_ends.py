@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import RESULT, RESULTS, Client, Worker, chain, group
+from pyworkers import RESULT, RESULTS, Client, Worker, chain, parallel
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, JobFailedError
@@ -69,14 +69,14 @@ class App:
         if kind == "chain":
             return chain(step.call("x"), step.call("next", RESULT), step.call(), **calls).enqueue()
         if kind == "group":
-            return group(step.call("a"), step.call("x"), missing=missing, **calls).enqueue()
+            return parallel(step.call("a"), step.call("x"), missing=missing, **calls).enqueue()
         if kind == "group, then":
-            both = group(step.call("a"), step.call("x"), missing=missing)
+            both = parallel(step.call("a"), step.call("x"), missing=missing)
             return both.then(step.call("next", RESULTS), **calls).enqueue()
         if kind == "nested":
             with self.worker.batch(**calls) as outer:
                 step.enqueue("a")
-                group(step.call("b"), step.call("x"), missing=missing).enqueue()
+                parallel(step.call("b"), step.call("x"), missing=missing).enqueue()
             return outer
         if kind == "nested chain":
             with self.worker.batch(**calls) as outer:
@@ -224,4 +224,4 @@ def test_missing_is_one_of_two_words(app: App, missing: Any) -> None:
     with pytest.raises(BadArgumentError, match='missing is "fail" or "ignore", not'):
         app.worker.batch(missing=missing)
     with pytest.raises(BadArgumentError, match='missing is "fail" or "ignore", not'):
-        group(app.step.call(), missing=missing)
+        parallel(app.step.call(), missing=missing)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from pyworkers import RESULTS, Client, Worker, chain, group
+from pyworkers import RESULTS, Client, Worker, chain, parallel
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
 from pyworkers.enqueueing import clock
@@ -324,7 +324,7 @@ def test_a_job_that_follows_expires_from_the_time_when_it_is_due(
         "late", on_success=soon.call("success"), on_complete=app.after.call("complete")
     ) as late:
         app.member.enqueue(1)
-    then = group(app.member.call(2)).then(soon.call('"created_at":1.0,"expiry":2.0}')).enqueue()
+    then = parallel(app.member.call(2)).then(soon.call('"created_at":1.0,"expiry":2.0}')).enqueue()
     for data in app.waiting("q"):
         app.count(Batch(app.client, data["batch"]), data["jid"], "done")
     found = app.waiting("after")
@@ -468,7 +468,7 @@ LOOKALIKE = [{"pyworkers": "RESULTS"}, {"pyworkers": "RESULT"}]
 def test_results_go_to_their_places_alone(app: App, kept: str) -> None:
     follows = app.anything.options(expires_in=60)
     args = [LOOKALIKE, {"ü": [RESULTS]}, RESULTS] if kept == "new" else [RESULTS]
-    group(app.member.call(1), app.member.call(2)).then(follows.call(*args)).enqueue()
+    parallel(app.member.call(1), app.member.call(2)).then(follows.call(*args)).enqueue()
     if kept == "old":
         # Without a value that looks like a placeholder, an earlier server fills it as well.
         [key] = list(app.redis.scan_iter(app.keys.batch("*:then")))
@@ -486,7 +486,7 @@ def test_results_go_to_their_places_alone(app: App, kept: str) -> None:
 
 def test_results_that_are_too_large_for_what_follows_end_the_group(app: App) -> None:
     follows = app.anything.call([RESULTS] * 400)
-    run = group(app.member.call(1)).then(follows).enqueue()
+    run = parallel(app.member.call(1)).then(follows).enqueue()
     [data] = app.waiting("q")
     large = b'"' + b"x" * 100_000 + b'"'
     names, args = written(app.keys, [(1, CountMember(data["batch"], data["jid"], "done", 0, large))])

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from pyworkers import RESULT, RESULTS, Client, Worker, chain, group
+from pyworkers import RESULT, RESULTS, Client, Worker, chain, parallel
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BatchError
 from pyworkers.plugins.batches import Batch
@@ -149,7 +149,7 @@ class BatchModel(TwoServers):
             return self.member.call(*args)
         kind, parts, missing = canvas
         if kind == "group":
-            return group([self.canvas(part, after_group) for part in parts], missing=missing)
+            return parallel([self.canvas(part, after_group) for part in parts], missing=missing)
         steps = []
         for part in parts:
             steps.append(self.canvas(part, after_group))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers import RESULT, RESULTS, Client, JobFailedError, ResultTimeout, Worker, chain, group
+from pyworkers import RESULT, RESULTS, Client, JobFailedError, ResultTimeout, Worker, chain, parallel
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -499,7 +499,7 @@ def test_the_jobs_of_the_first_batch_of_a_chain_are_missed(
     def after() -> None: ...
 
     first, second = (
-        group([step.call(), step.call()], missing=missing) if kind == "group" else chain(step.call())
+        parallel([step.call(), step.call()], missing=missing) if kind == "group" else chain(step.call())
         for kind in kinds.split()
     )
     of_second = RESULTS if kinds.endswith("group") else RESULT
@@ -521,7 +521,7 @@ def test_a_chain_to_which_members_are_added_goes_on_after_a_deleted_job(
     @worker.job(queue="q")
     def step(*args: object) -> None: ...
 
-    both = group([step.call(), step.call()], missing="ignore")
+    both = parallel([step.call(), step.call()], missing="ignore")
     run = chain(both, step.call(RESULTS)).enqueue()
     db.sadd(keys.batch(run.id) + ":members", "hold:other")
     db.hincrby(keys.batch(run.id), "open", 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import RESULT, RESULTS, AsyncClient, Worker, chain, group
+from pyworkers import RESULT, RESULTS, AsyncClient, Worker, chain, parallel
 from pyworkers.api import DeadSet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
@@ -153,7 +153,9 @@ def test_a_member_that_chose_to_be_discarded_is_done_and_one_that_was_dropped_is
     steps = app.give.options(retry=0, dead=False).call(1, "dies"), app.show.call("never", RESULT)
     with pytest.raises(JobFailedError, match=r"the chain \w+ is dead: a member is dropped: "):
         chain(*steps).enqueue().result()
-    both = group(app.give.call(1), app.give.call(2, "dies")).then(app.show.call("never", RESULTS)).enqueue()
+    both = (
+        parallel(app.give.call(1), app.give.call(2, "dies")).then(app.show.call("never", RESULTS)).enqueue()
+    )
     with pytest.raises(JobFailedError, match="a member is dead"):
         both.result()
     server.stop()
@@ -203,8 +205,8 @@ def test_results_go_from_step_to_step_and_from_a_group_to_the_job_after_it(
     text = 'ü"\\{"pyworkers":"RESULTS"}'
     batch = chain(
         give.call(text),
-        group(give.call(RESULT), chain(give.call([RESULT]), give.call([RESULT])), group(give.call(3))),
-        group(show.call("one", RESULTS), give.call(RESULT)),
+        parallel(give.call(RESULT), chain(give.call([RESULT]), give.call([RESULT])), parallel(give.call(3))),
+        parallel(show.call("one", RESULTS), give.call(RESULT)),
         show.call("end", RESULT),
     ).enqueue()
     server.wait_for_notes(1, "show", "one", [text, [[text]], [3]])
@@ -235,7 +237,7 @@ def test_a_result_that_is_not_json_fails_the_step(server: ServerProcess, app: Ap
 def test_the_result_of_a_canvas_is_waited_for(server: ServerProcess, app: App) -> None:
     give = app.give
     assert chain(give.call(1), give.call([RESULT])).enqueue().result() == [1]
-    both = group(give.call(1), give.call("x")).enqueue()
+    both = parallel(give.call(1), give.call("x")).enqueue()
     assert both.result() == both.result() == [1, "x"]
     assert asyncio.run(app.enlist("").aresult()) is None
     with pytest.raises(JobFailedError, match=r"the chain \w+ is dead: a member is dead"):

@@ -21,7 +21,7 @@ from pyworkers import (
     Cancelled,
     Client,
     Worker,
-    group,
+    parallel,
     serve,
 )
 from pyworkers.config.fields import Config, RedisConfig
@@ -91,7 +91,7 @@ def test_what_this_process_enqueues_goes_to_the_server(
         assert stray.result(jid) == stray.client.result(jid) == 7
         jid = asyncio.run(AsyncClient(NOWHERE).enqueue("default", "add", [5, 6], track=60))
         assert asyncio.run(AsyncClient(NOWHERE).result(jid)) == 11
-        assert group(app.add.call(1, 1), app.add.call(2, 2)).enqueue().result() == [2, 4]
+        assert parallel(app.add.call(1, 1), app.add.call(2, 2)).enqueue().result() == [2, 4]
         jid = app.slow.enqueue_in(600, "never")
         assert stray.find(jid).state == "scheduled"
         assert stray.cancel(jid) is Cancelled.REMOVED

@@ -112,7 +112,7 @@ def test_a_job_is_still_the_function(worker: Worker) -> None:
         ("map", "call enqueue_bulk([(…), …])"),
         ("schedule", "call enqueue_in(seconds, …) or enqueue_at(time, …)"),
         ("send_with_options", "call options(…).enqueue(…)"),
-        ("s", "call call(…) for a step of chain(…) or group(…)"),
+        ("s", "call call(…) for a step of chain(…) or parallel(…)"),
     ],
 )
 def test_a_method_of_another_library_is_an_error_that_names_ours(
@@ -126,7 +126,7 @@ def test_a_method_of_another_library_is_an_error_that_names_ours(
         with pytest.raises(AttributeError) as caught:
             getattr(job, name)
         assert str(caught.value) == f"a job has no method {name}: {instead}"
-        for method in set(re.findall(r"(\w+)\(", instead)) - {"chain", "group"}:
+        for method in set(re.findall(r"(\w+)\(", instead)) - {"chain", "parallel"}:
             assert callable(getattr(job, method))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import AsyncClient, Client, Worker, chain, current_message, group
+from pyworkers import AsyncClient, Client, Worker, chain, current_message, parallel
 from pyworkers.errors import BadArgumentError, BatchError, Discard, DuplicateJobError, Kill, ResultTimeout
 from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.call import RESULT
@@ -199,7 +199,7 @@ def test_a_refused_duplicate_leaves_no_batch(app: App) -> None:
 
 def test_the_result_of_a_batch_is_asked_for_by_its_id(app: App) -> None:
     with fake() as queue:
-        batch = group(app.member.call(1), app.member.call(2)).enqueue()
+        batch = parallel(app.member.call(1), app.member.call(2)).enqueue()
         with pytest.raises(ResultTimeout):
             app.worker.result(batch.id)
         queue.drain()

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pyworkers import RESULT, RESULTS, Worker, chain, group
+import pyworkers
+from pyworkers import RESULT, RESULTS, Worker, chain, parallel
 from pyworkers.errors import BadArgumentError, BadMessageError, BadResultError, Discard, JobFailedError, Kill
 from pyworkers.plugins.batches import Batch
-from pyworkers.plugins.canvas import Chain, Group
+from pyworkers.plugins.canvas import Chain, Parallel
 from pyworkers.protocol.effects import CountMember, Push
 from pyworkers.protocol.envelope import decode, encode
 from pyworkers.protocol.flow.ending import Ended, Ending
@@ -91,7 +92,7 @@ def test_a_step_gets_what_the_one_before_returned(app: App, queue: Fake) -> None
 
 
 def test_the_job_after_a_group_gets_the_results_in_order(app: App, queue: Fake) -> None:
-    batch = group(app.start.call(n) for n in range(4)).then(app.show.call(RESULTS)).enqueue()
+    batch = parallel(app.start.call(n) for n in range(4)).then(app.show.call(RESULTS)).enqueue()
     assert [job.args for job in queue.jobs] == [[0], [1], [2], [3]]
     queue.jobs.reverse()
     queue.drain()
@@ -113,7 +114,7 @@ def test_a_result_stands_in_any_kind_of_list_and_dict(app: App, queue: Fake) -> 
     "value", ['{"pyworkers":"RESULTS"}', {"pyworkers": "x"}, 'ü\n"\\', None, 1.5, [["a"]], "%s %1"]
 )
 def test_results_are_passed_unchanged(app: App, queue: Fake, value: Any) -> None:
-    both = group(app.start.call(value), app.start.call("x"))
+    both = parallel(app.start.call(value), app.start.call("x"))
     chain(app.start.call(value), app.start.call(RESULT), both, app.show.call("after", RESULTS)).enqueue()
     queue.drain()
     assert app.ran[1] == ("start", value)
@@ -122,7 +123,12 @@ def test_results_are_passed_unchanged(app: App, queue: Fake, value: Any) -> None
 
 def test_a_job_that_follows_expires_from_the_time_when_it_is_due(app: App, queue: Fake) -> None:
     soon, after = app.show.options(expires_in=60), app.after.options(expires_in=60)
-    steps = app.start.call(1), soon.call(RESULT), group(soon.call(2), app.start.call(3)), soon.call(RESULTS)
+    steps = (
+        app.start.call(1),
+        soon.call(RESULT),
+        parallel(soon.call(2), app.start.call(3)),
+        soon.call(RESULTS),
+    )
     batch = chain(*steps, on_success=after.call("success")).enqueue()
     queue.travel(hours=1)
     queue.drain()
@@ -138,8 +144,8 @@ def test_canvases_nest(app: App, queue: Fake) -> None:
     inner = chain(app.add.call(1, RESULT), app.add.call(10, RESULT))
     batch = chain(
         app.start.call(5),
-        group(app.start.call(RESULT), inner, group(app.start.call(7), app.add.call(RESULT, 100))),
-        group(app.show.call("one", RESULT), app.show.call("two", RESULTS)),
+        parallel(app.start.call(RESULT), inner, parallel(app.start.call(7), app.add.call(RESULT, 100))),
+        parallel(app.show.call("one", RESULT), app.show.call("two", RESULTS)),
         app.show.call("end", RESULTS),
     ).enqueue()
     queue.drain()
@@ -182,7 +188,7 @@ def test_a_step_that_is_discarded_is_done_with_the_result_none(app: App, queue: 
     batch = chain(
         app.start.call(1),
         app.fail.call("discard"),
-        group(app.show.call("next", RESULT)),
+        parallel(app.show.call("next", RESULT)),
         on_success=app.after.call("success"),
     ).enqueue()
     finish(queue)
@@ -191,7 +197,7 @@ def test_a_step_that_is_discarded_is_done_with_the_result_none(app: App, queue: 
 
 
 def test_the_place_of_a_discarded_member_of_a_group_is_null(app: App, queue: Fake) -> None:
-    group(app.start.call(1), app.fail.call("discard"), app.start.call(3)).then(
+    parallel(app.start.call(1), app.fail.call("discard"), app.start.call(3)).then(
         app.show.call(RESULTS)
     ).enqueue()
     finish(queue)
@@ -199,14 +205,14 @@ def test_the_place_of_a_discarded_member_of_a_group_is_null(app: App, queue: Fak
 
 
 def test_an_empty_group_is_an_empty_list(app: App, queue: Fake) -> None:
-    group([]).then(app.show.call(RESULTS)).enqueue()
-    chain(app.start.call(1), group(), chain(group()), app.show.call("end", RESULT)).enqueue()
+    parallel([]).then(app.show.call(RESULTS)).enqueue()
+    chain(app.start.call(1), parallel(), chain(parallel()), app.show.call("end", RESULT)).enqueue()
     queue.drain()
     assert [call for call in app.ran if call[0] == "show"] == [("show", []), ("show", "end", [])]
 
 
 def test_an_empty_canvas_succeeds_at_once(app: App, queue: Fake) -> None:
-    batch = group(on_success=app.after.call("success")).enqueue()
+    batch = parallel(on_success=app.after.call("success")).enqueue()
     queue.drain()
     assert app.ran == [("success", batch.id)]
     with pytest.raises(BadArgumentError, match="without a call"):
@@ -234,7 +240,7 @@ def test_a_canvas_runs_inline_and_in_an_event_loop(app: App) -> None:
 
 def test_a_result_that_is_too_large_for_the_jobs_that_follow_fails_its_job(app: App, queue: Fake) -> None:
     batch = chain(
-        app.start.call("x" * 3_000_000), group(app.show.call(RESULT, n) for n in range(3))
+        app.start.call("x" * 3_000_000), parallel(app.show.call(RESULT, n) for n in range(3))
     ).enqueue()
     with pytest.raises(BadResultError, match="the jobs that follow, with the result, are larger than"):
         queue.drain()
@@ -259,8 +265,8 @@ def test_a_long_chain_is_flat(app: App, queue: Fake) -> None:
     ("canvas", "error"),
     [
         (lambda app: chain(app.start.call(RESULT)), "no step is before it"),
-        (lambda app: group(app.start.call(RESULTS)), "no step is before it"),
-        (lambda app: chain(app.start.call(1), app.show.call(RESULTS)), "no group is before it"),
+        (lambda app: parallel(app.start.call(RESULTS)), "no step is before it"),
+        (lambda app: chain(app.start.call(1), app.show.call(RESULTS)), r"no parallel\(…\) is before it"),
     ],
 )
 def test_a_placeholder_needs_what_it_stands_for(app: App, queue: Fake, canvas: Any, error: str) -> None:
@@ -312,10 +318,11 @@ def test_a_step_is_a_call(app: App) -> None:
     with pytest.raises(BadArgumentError, match="a step is a call"):
         chain(app.start)  # type: ignore[arg-type]
     with pytest.raises(BadArgumentError, match="a step is a call"):
-        group([1, 2])  # type: ignore[list-item]
-    assert isinstance(group(app.start.call(1)).then(app.show.call()), Chain)
-    assert isinstance(group([app.start.call(1)], app.start.call(2)), Group)
-    assert repr(chain(group(app.start.call(1)))) == "chain(group(start.call(1)))"
+        parallel([1, 2])  # type: ignore[list-item]
+    assert isinstance(parallel(app.start.call(1)).then(app.show.call()), Chain)
+    assert isinstance(parallel([app.start.call(1)], app.start.call(2)), Parallel)
+    assert pyworkers.group is parallel
+    assert repr(chain(parallel(app.start.call(1)))) == "chain(parallel(start.call(1)))"
 
 
 def test_client_middleware_may_not_drop_a_step(app: App, queue: Fake) -> None:
@@ -325,7 +332,7 @@ def test_client_middleware_may_not_drop_a_step(app: App, queue: Fake) -> None:
 
     with pytest.raises(BadArgumentError, match="has dropped add"):
         chain(app.start.call(1), app.add.call(1, RESULT)).enqueue()
-    group(app.start.call(1), app.add.call(1, 1)).then(app.show.call(RESULTS)).enqueue()
+    parallel(app.start.call(1), app.add.call(1, 1)).then(app.show.call(RESULTS)).enqueue()
     queue.drain()
     assert app.ran[-1] == ("show", [1, None])
 
@@ -360,7 +367,7 @@ LOOKALIKES = [{"pyworkers": name} for name in ("RESULT", "RESULTS", "BATCH_ID")]
 
 
 def test_data_that_looks_like_a_placeholder_is_data(app: App, queue: Fake) -> None:
-    both = group(app.start.call(LOOKALIKES), app.start.call([RESULT, LOOKALIKES]))
+    both = parallel(app.start.call(LOOKALIKES), app.start.call([RESULT, LOOKALIKES]))
     steps = app.start.call(LOOKALIKES), both, app.show.call(LOOKALIKES, {"a": [RESULTS]})
     after = app.worker.batch(on_success=app.show.call(LOOKALIKES))
     chain(*steps).enqueue()
@@ -422,7 +429,7 @@ def test_the_size_of_what_follows_is_computed_before_it_is_made(is_old: bool) ->
     ("nested", "levels", "error"),
     [
         (lambda call, inner: chain(inner, call), 201, "nested deeper than 200 levels"),
-        (lambda call, inner: group(inner), 201, "nested deeper than 200 levels"),
+        (lambda call, inner: parallel(inner), 201, "nested deeper than 200 levels"),
         (lambda call, inner: chain(call, inner), 150, "start with the steps after it is nested deeper"),
     ],
 )
