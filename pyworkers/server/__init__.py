@@ -50,52 +50,79 @@ def serve(
     start. ``read`` reads the configuration again, for a reload. ``owner`` is the program that has started
     this one, if it ends with that. With ``reload``, changed files cause one. Raises PyworkersError.
     """
-    started = config
     with ExitStack() as stack:
         predecessor = Predecessor.of(os.environ)
         if predecessor is not None:
             stack.enter_context(predecessor)
-        interpreter = _interpreter()
-        folder = Folder(interpreter.folder)
-        command = Command((interpreter.executable, *sys.orig_argv[1:]), folder, config.http.bind)
+        origin = _Origin(_interpreter())
         _app_of(config)
         if reload:
             check_installed()
         identity = make_identity()
         set_up_logs(config.log, identity)
-        config = _with_embedded(config, stack)
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        # A program that calls this function may have threads, and a process with threads must not fork.
-        again = partial(execute, interpreter)
-        first = _launch(config, identity, interpreter, fork if threading.active_count() == 1 else again)
+        started = _with_embedded(config, stack)
+        first = origin.launch_first(started, identity)
         stack.callback(first.kill)
         filelimit.lift()
         # Imported while the fork server imports the application.
         from pyworkers.server.master import Master, Start
-        from pyworkers.store import scripts
 
-        # Later, the files may be those of another release. The same is true of croniter, which the first cron
-        # entry needs, and of the module for jobs of Active Job.
-        scripts.keep()
-        for module in ("croniter", "pyworkers.protocol.active_job"):
-            import_module(module)
-
-        def launch_again(config: Config, identity: str) -> Launched:
-            folder.enter()
-            return _launch(config, identity, interpreter, again)
-
-        def read_again() -> Config:
-            # A path in it may be relative, as that of the configuration file may be.
-            folder.enter()
-            return read() if read else started
+        _import_the_rest()
 
         async def main() -> None:
-            configurations = Configurations(started, config, read_again)
-            watched = tuple(dict.fromkeys(_folders(config, interpreter.folder))) if reload else ()
+            configurations = Configurations(config, started, lambda: origin.read(read or (lambda: config)))
+            watched = origin.watched(started) if reload else ()
+            command = origin.command(config)
             start = Start(only or Only(), command, predecessor, fail_fast, owner, watched)
-            await Master(configurations, identity, first, launch_again, start).run()
+            await Master(configurations, identity, first, origin.launch_again, start).run()
 
         _run_loop(main)
+
+
+class _Origin:
+    """The interpreter and the folder of this server, with which each of its fork servers is launched."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+        self._folder = Folder(interpreter.folder)
+        self._execute = partial(execute, interpreter)
+
+    def command(self, config: Config) -> Command:
+        """The command line that starts this server again."""
+        return Command((self._interpreter.executable, *sys.orig_argv[1:]), self._folder, config.http.bind)
+
+    def launch_first(self, config: Config, identity: str) -> Launched:
+        """Launch the first fork server, with the signals of the master blocked until its loop runs."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        # A program that calls ``serve`` may have threads, and a process with threads must not fork.
+        alone = threading.active_count() == 1
+        return _launch(config, identity, self._interpreter, fork if alone else self._execute)
+
+    def launch_again(self, config: Config, identity: str) -> Launched:
+        """Launch another one, for a reload."""
+        self._folder.enter()
+        return _launch(config, identity, self._interpreter, self._execute)
+
+    def read(self, read: Callable[[], Config]) -> Config:
+        """Read the configuration again. A path in it may be relative, as that of its file may be."""
+        self._folder.enter()
+        return read()
+
+    def watched(self, config: Config) -> tuple[Path, ...]:
+        """The folders whose changes cause a reload."""
+        return tuple(dict.fromkeys(_folders(config, self._interpreter.folder)))
+
+
+def _import_the_rest() -> None:
+    """Import what is needed later, because the files may be those of another release by then.
+
+    The scripts; croniter, which the first cron entry needs; and the module for jobs of Active Job.
+    """
+    from pyworkers.store import scripts
+
+    scripts.keep()
+    for module in ("croniter", "pyworkers.protocol.active_job"):
+        import_module(module)
 
 
 def rehearse(config: Config) -> Loaded:
