@@ -29,7 +29,7 @@ from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import KILL_GRACE_S, Rules, Settling
-from pyworkers.server.pool.worker import Crew
+from pyworkers.server.pool.worker import Workers
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.jobs import InProgress, Waiter
 from pyworkers.store.transport.link import Link
@@ -95,9 +95,9 @@ class Manager:
             shared.gates.suspects.settled,
             self._in_place.step if self._in_place else None,
         )
-        crew = Crew()
-        self.jobs = JobTable(crew, self._settling, shared.gates, self._outbox)
-        self.pool = Pool(group.name, spawner, self.jobs, Scheduling(crew, shared.reserved), self._failing)
+        workers = Workers()
+        self.jobs = JobTable(workers, self._settling, shared.gates, self._outbox)
+        self.pool = Pool(group.name, spawner, self.jobs, Scheduling(workers, shared.reserved), self._failing)
         config, changed = shared.config, self._outbox.changed.set
         sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher

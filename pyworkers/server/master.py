@@ -167,7 +167,7 @@ class Master:
 
         Raises PyworkersError.
         """
-        await self._queues.staffed()
+        await self._queues.all_started()
         # Only now, because both servers answer from now on.
         self._site.open(self._sources(), predecessor.listener(self._start.command.bind))
         hit("before_takeover")

@@ -21,7 +21,7 @@ from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.settling import Rules
-from pyworkers.server.pool.worker import Standing
+from pyworkers.server.pool.worker import WorkerFacts
 from pyworkers.server.running import Running
 from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any
@@ -99,9 +99,9 @@ class Queues:
         """All managers that may have workers."""
         return [*self.serving.values(), *self.parting]
 
-    async def staffed(self) -> None:
+    async def all_started(self) -> None:
         """Wait until all workers have started. Raises PyworkersError if those of a group do not start."""
-        while not all(manager.pool.staffed for manager in self.serving.values()):
+        while not all(manager.pool.all_started for manager in self.serving.values()):
             if failing := [name for name, manager in self.serving.items() if manager.pool.is_failing]:
                 raise PyworkersError(f"no worker of the group {failing[0]} starts")
             await asyncio.sleep(POLL_S)
@@ -125,9 +125,9 @@ class Queues:
             return None
         return next((one for one in tables if one.idle), tables[0]).make_slots(queue, request)
 
-    def staff(self) -> list[Standing]:
+    def workers(self) -> list[WorkerFacts]:
         """The worker processes of all groups."""
-        return [worker for manager in self.everyone() for worker in manager.pool.staff()]
+        return [worker for manager in self.everyone() for worker in manager.pool.workers()]
 
     def restarts(self) -> dict[str, int]:
         """The number of workers by group that ended unexpectedly, and were replaced."""

@@ -163,7 +163,7 @@ class Workload:
             self.is_quiet or self._control.stop.is_set(),
             [os.getpid(), self.generations.current.process.pid, *self.queues.pids()],
             self.plan.classes,
-            self.queues.staff,
+            self.queues.workers,
             self.queues.restarts,
             self.queues.failing,
             self.plan.features,

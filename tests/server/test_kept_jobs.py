@@ -22,7 +22,7 @@ from pyworkers.server.pool.events import NO_ROOM, START, Decided, Decision, Sett
 from pyworkers.server.pool.gates import CancelledJobs, Gates
 from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.settling import Lost, Rules, Settling
-from pyworkers.server.pool.worker import Crew
+from pyworkers.server.pool.worker import Workers
 from tests.helpers.asks import FakeAsks
 from tests.helpers.deliveries import FakeOutbox, unmarked
 from tests.helpers.suspects import FakeSuspects
@@ -59,12 +59,12 @@ class Table:
         self.suspects = FakeSuspects()
         self.asks = FakeAsks()
         self.cancellations = Cancellations()
-        crew = Crew()
+        workers = Workers()
         rules = Rules(MANIFEST, 25, lambda: 1000.0, random.Random(1))
         outbox = FakeOutbox(self._settle, self._free)
         settling = Settling(outbox, rules, lambda _: None, unmarked)
         gates = Gates(CancelledJobs(self.cancellations), self.suspects, self.asks)
-        self.jobs = JobTable(crew, settling, gates, outbox)
+        self.jobs = JobTable(workers, settling, gates, outbox)
 
     def _settle(self, job: Delivery, report: Report) -> None:
         self.settled.append((job.queue, job.raw, report))
@@ -74,7 +74,7 @@ class Table:
 
     def apply(self) -> None:
         """Apply the events, as the pool does; ``alone`` counts those of jobs that wait to run alone."""
-        events = self.jobs.crew.events
+        events = self.jobs.workers.events
         while not events.empty():
             match events.get_nowait():
                 case Decided(job, decision):

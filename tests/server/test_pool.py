@@ -34,7 +34,7 @@ from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Rules, Settling
 from pyworkers.server.pool.worker import DEFAULTS, Limits, State
-from pyworkers.server.pool.worker import Crew as Workers
+from pyworkers.server.pool.worker import Workers as Workers
 from pyworkers.server.waiting import cancel
 from tests.helpers.asks import FakeAsks
 from tests.helpers.deliveries import FakeOutbox, unmarked

@@ -11,7 +11,7 @@ from pyworkers.server.heartbeat.facts import Facts, described, info
 from pyworkers.server.heartbeat.staff import listed
 from pyworkers.server.incarnation import make_identity
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.worker import Standing
+from pyworkers.server.pool.worker import WorkerFacts
 from pyworkers.server.running import Running
 
 GROUPS = {
@@ -26,10 +26,10 @@ RUNNING = [
     for number, queue in enumerate(("critical", "low", "mail", "low", "dropped"))
 ]
 STAFF = [
-    Standing("web", 7, "idle", 1.5, 3),
-    Standing("web", 8, "busy", 1.5, 0),
-    Standing("web", 9, "idle", 1.5, 0),
-    Standing("dropped", 10, "leaving", 1.5, 0),
+    WorkerFacts("web", 7, "idle", 1.5, 3),
+    WorkerFacts("web", 8, "busy", 1.5, 0),
+    WorkerFacts("web", 9, "idle", 1.5, 0),
+    WorkerFacts("dropped", 10, "leaving", 1.5, 0),
 ]
 FACTS = Facts("host:1:a", GROUPS, RUNNING, False, [], {}, lambda: STAFF, lambda: {"web": 2})
 

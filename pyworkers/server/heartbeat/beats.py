@@ -161,7 +161,7 @@ class Heartbeat(Part):
             "groups": envelope.encode(described(facts)),
             "classes": declared(facts),
             "features": featured(facts),
-            "workers": listed(facts.staff(), self._memory.last_kb, watched=self._watched),
+            "workers": listed(facts.workers(), self._memory.last_kb, watched=self._watched),
             "look": watch.name,
         }
         signalled, self._signalled = self._signalled, False

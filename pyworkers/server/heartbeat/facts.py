@@ -16,7 +16,7 @@ from typing import Any
 from pyworkers.protocol import envelope, flow
 from pyworkers.server.incarnation import host_name
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.worker import Standing
+from pyworkers.server.pool.worker import WorkerFacts
 from pyworkers.server.running import Running
 from pyworkers.version import __version__
 
@@ -36,7 +36,7 @@ class Facts:
     """All processes of the tree."""
     classes: Mapping[str, list[str] | None] = field(default_factory=dict)
     """The classes of the jobs by queue; None for a queue whose handler runs every class."""
-    staff: Callable[[], list[Standing]] = list
+    workers: Callable[[], list[WorkerFacts]] = list
     """Returns the worker processes."""
     restarts: Callable[[], dict[str, int]] = dict
     """Returns the number of workers by group that ended unexpectedly."""
@@ -106,7 +106,7 @@ def described(facts: Facts) -> dict[str, dict[str, object]]:
     """The groups for JSON, by name: queues, sizes, running jobs, workers by state, and how many crashed."""
     busy, restarts, failing = facts.busy, facts.restarts(), facts.failing()
     workers: dict[str, Counter[str]] = {name: Counter() for name in facts.groups}
-    for worker in facts.staff():
+    for worker in facts.workers():
         # A group that a reload has dropped may still have workers.
         if worker.group in workers:
             workers[worker.group][worker.state] += 1

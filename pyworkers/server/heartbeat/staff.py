@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pyworkers.protocol import envelope
-from pyworkers.server.pool.worker import Standing
+from pyworkers.server.pool.worker import WorkerFacts
 
 FEW = 32
 """So many workers are shown with each heartbeat: some 2 KB. More are shown only while a viewer is active."""
@@ -16,7 +16,7 @@ FEW = 32
 _MOST = 1000
 
 
-def listed(workers: Sequence[Standing], kb_of: Callable[[int], int], *, watched: bool) -> str:
+def listed(workers: Sequence[WorkerFacts], kb_of: Callable[[int], int], *, watched: bool) -> str:
     """The workers as JSON; empty if they are many and there is no viewer."""
     if len(workers) > FEW and not watched:
         return ""

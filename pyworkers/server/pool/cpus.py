@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyworkers.server.pool.worker import Crew
+from pyworkers.server.pool.worker import Workers
 
 # Below this number of jobs a second, the time until a job starts counts, and above it the CPU time.
 _MANY_PER_S = 1000
@@ -37,8 +37,8 @@ class Scheduling:
     job are kept.
     """
 
-    def __init__(self, crew: Crew, reserved: ReservedCpu) -> None:
-        self._crew = crew
+    def __init__(self, workers: Workers, reserved: ReservedCpu) -> None:
+        self._workers = workers
         self._reserved = reserved
         self._done: dict[int, int] = {}
         """The number of jobs that each worker had ended at the last look, by pid."""
@@ -48,20 +48,20 @@ class Scheduling:
         """The workers that run in batches."""
         self._apart: set[int] = set()
         """The workers that were moved off the reserved CPU."""
-        reserved.add(crew)
+        reserved.add(workers)
 
     def close(self) -> None:
         """The group has ended; a second call does nothing."""
-        self._reserved.remove(self._crew)
+        self._reserved.remove(self._workers)
 
     def look(self, short: bool, now: float) -> bool:
         """Choose for the time until the next look; ``short``: the jobs are short. True if many jobs end."""
-        done = {worker.pid: worker.jobs_done for worker in self._crew}
+        done = {worker.pid: worker.jobs_done for worker in self._workers}
         jobs = sum(max(0, number - self._done.get(pid, 0)) for pid, number in done.items())
         many, before_many = jobs >= _MANY_PER_S * (now - self._since), self._many
         self._done, self._since, self._many = done, now, many
         if many or before_many:
-            for worker in self._crew:
+            for worker in self._workers:
                 worker.set_busy(many)
         batches = short and many
         if sys.platform == "linux" and (batches or self._batches):
@@ -69,7 +69,7 @@ class Scheduling:
         return many
 
     def _choose(self, batches: bool, now: float) -> None:
-        pids = {worker.pid for worker in self._crew if worker.pid and worker.mode == "process"}
+        pids = {worker.pid for worker in self._workers if worker.pid and worker.mode == "process"}
         in_batches = pids if batches else set()
         off = in_batches if in_batches and self._reserved.look(now) else set()
         for pid in in_batches - self._batches:
@@ -144,7 +144,7 @@ class ReservedCpu:
         few = 2 <= len(self.every) <= _MOST_CPUS
         self.others = self.every - {min(self.every)} if few else frozenset()
         self._used_s = used_s
-        self._crews: list[Crew] = []
+        self._groups: list[Workers] = []
         self._last: _Use | None = None
         self._reserved = False
         self._change_at = 0.0
@@ -157,14 +157,14 @@ class ReservedCpu:
         self._most_s = 0.0
         """After the trial: the most that a job may cost, in seconds of CPU time."""
 
-    def add(self, crew: Crew) -> None:
+    def add(self, workers: Workers) -> None:
         """Count the workers of another group."""
-        self._crews.append(crew)
+        self._groups.append(workers)
 
-    def remove(self, crew: Crew) -> None:
+    def remove(self, workers: Workers) -> None:
         """Forget a group; a second call does nothing."""
         with suppress(ValueError):
-            self._crews.remove(crew)
+            self._groups.remove(workers)
 
     def look(self, now: float) -> bool:
         """True if the workers of a group with many short jobs are to keep to ``others``."""
@@ -209,6 +209,6 @@ class ReservedCpu:
         self._change_at = next_at
 
     def _use(self, now: float) -> _Use:
-        workers = [worker for crew in self._crews for worker in crew if worker.pid]
+        workers = [worker for group in self._groups for worker in group if worker.pid]
         used = {worker.pid: (self._used_s(worker.pid), worker.jobs_done) for worker in workers}
         return _Use(now, self._used_s(os.getpid()), used)

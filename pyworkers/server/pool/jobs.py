@@ -41,7 +41,7 @@ from pyworkers.server.pool.settling import (
     Settling,
     died,
 )
-from pyworkers.server.pool.worker import Crew, Worker
+from pyworkers.server.pool.worker import Worker, Workers
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
@@ -69,14 +69,14 @@ class Seen(NamedTuple):
 
 
 class JobTable:
-    """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``crew``."""
+    """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``workers``."""
 
-    def __init__(self, crew: Crew, settling: Settling, gates: Gates, outbox: Outbox) -> None:
+    def __init__(self, workers: Workers, settling: Settling, gates: Gates, outbox: Outbox) -> None:
         """It sets ``changed`` of the outbox if there is room for another job.
 
         Raises OSError.
         """
-        self.crew = crew
+        self.workers = workers
         self._settling = settling
         self._cancelled = gates.cancelled
         self._crashed = CrashedJobs()
@@ -96,7 +96,7 @@ class JobTable:
         self._leaving: set[int] = set()
         """The jobs of workers that take no others: they use none of the room."""
         self._ahead = LookAhead()
-        self._missing = Missing(crew.limits)
+        self._missing = Missing(workers.limits)
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
         self._unclaimed_seen = False
@@ -170,7 +170,7 @@ class JobTable:
             self._settle(job, Left())
             return
         self._held[job.number] = job
-        gate.keep(job, self.crew.events)
+        gate.keep(job, self.workers.events)
         if not hold.room:
             self._freed()
 
@@ -431,7 +431,7 @@ class JobTable:
 
     def _request(self, jobs: list[Delivery], interrupt: bool) -> list[Delivery]:
         """Ask the workers of these jobs; returns the jobs that none has claimed yet."""
-        loop, claims = asyncio.get_running_loop(), self.crew.claims()
+        loop, claims = asyncio.get_running_loop(), self.workers.claims()
         unclaimed = []
         for job in self.unfinished([job.number for job in jobs]):
             worker = claims.get(job.number)
@@ -459,7 +459,7 @@ class JobTable:
             self._serving.remove(worker)
             self._room -= worker.slots
             # It may take one more job before it knows: then the look notes it.
-            self._note_leaving(self.crew.claims())
+            self._note_leaving(self.workers.claims())
             self._look_later(soon=True)
 
     def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
@@ -501,14 +501,14 @@ class JobTable:
 
     def _look_due(self) -> None:
         self._timer = None
-        self.crew.events.put_nowait(LookDue())
+        self.workers.events.put_nowait(LookDue())
 
     def look(self) -> Seen | None:
         """Look for jobs that no worker has claimed: if one waits for too long, all are taken from the socket.
 
         The pool reads the outcomes then, and returns the jobs by ``looked``.
         """
-        claims = self.crew.claims()
+        claims = self.workers.claims()
         self._note_leaving(claims)
         waiting = self._unclaimed(claims)
         self._unclaimed_seen = bool(waiting)
@@ -522,7 +522,7 @@ class JobTable:
             return None
         drained = self._drain()
         # Only now, because workers may have taken some meanwhile.
-        return Seen(drained, self.crew.claims().keys(), surplus, limit)
+        return Seen(drained, self.workers.claims().keys(), surplus, limit)
 
     def looked(self, found: Seen) -> None:
         """Give back the jobs in the socket if all workers are busy, and find those that are not in it.

@@ -26,7 +26,7 @@ from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.events import Closed, Decided, Died, Event, LookDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.worker import Seat, Standing, State, Worker
+from pyworkers.server.pool.worker import State, Worker, WorkerFacts, WorkerSpec
 from pyworkers.server.running import Running, names
 
 log = logs.get_logger()
@@ -50,7 +50,7 @@ class Pool:
         """Raises OSError."""
         self._group = group
         self._spawner = spawner
-        self._crew = jobs.crew
+        self._workers = jobs.workers
         self._jobs = jobs
         self._scheduling = scheduling
         self._outcomes = OutcomePipe(group, self._receive, lambda: jobs.rest_s)
@@ -71,7 +71,7 @@ class Pool:
     async def run(self) -> None:
         """Apply the events of the group, one at a time, until cancelled."""
         while True:
-            self._apply(await self._crew.events.get())
+            self._apply(await self._workers.events.get())
 
     def _apply(self, event: Event) -> None:
         match event:
@@ -81,9 +81,9 @@ class Pool:
                 self._run_suspects()
             case Decided(job, decision):
                 self._jobs.decide(job, decision)
-            case Closed(member) if worker := self._crew.get(member):
+            case Closed(member) if worker := self._workers.get(member):
                 self._closed(worker)
-            case Died(member, status, rss_kb) if worker := self._crew.get(member):
+            case Died(member, status, rss_kb) if worker := self._workers.get(member):
                 self._died(worker, status, rss_kb)
 
     def look(self) -> None:
@@ -110,7 +110,7 @@ class Pool:
         self._spawner = spawner
         self._set(sizes, mode)
         self._respawn.cancel()
-        for worker in self._crew:
+        for worker in self._workers:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
                 self._dismiss(worker)
         self._reconcile()
@@ -118,12 +118,12 @@ class Pool:
     def set_clock(self, offset_s: float) -> None:
         """Note for the workers how far Redis' clock is ahead of the clock of this machine."""
         self._clock_offset_s = offset_s
-        for worker in self._crew:
+        for worker in self._workers:
             worker.set_clock(offset_s)
 
     def dumps(self) -> Iterator[Callable[[], None]]:
         """For each worker, a function that names it in the log and has it write its stacks to stderr."""
-        return (partial(self._dump, worker) for worker in list(self._crew))
+        return (partial(self._dump, worker) for worker in list(self._workers))
 
     def _dump(self, worker: Worker) -> None:
         if worker.pid and worker.state is not State.GONE:
@@ -134,18 +134,18 @@ class Pool:
 
     def stop(self) -> None:
         """Have all jobs with a checkpoint end at their next one, to continue elsewhere."""
-        for worker in self._crew:
+        for worker in self._workers:
             worker.stop()
 
     def abandon(self) -> None:
         """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe by then."""
         self._outcomes.drain()
         self._jobs.leave_untaken()
-        claimed = {job.number for worker in self._crew for job in worker.abandon()}
+        claimed = {job.number for worker in self._workers for job in worker.abandon()}
         if self._jobs.offered.keys() - claimed:
             # A worker has taken the rest and not said so yet; nothing shows which. It may be one that leaves,
             # or one whose READY frame is not read yet.
-            for worker in self._crew:
+            for worker in self._workers:
                 worker.abandon_idle()
         # The kills take milliseconds each, in which other jobs have ended, or have asked for their limits.
         self._outcomes.drain()
@@ -159,7 +159,7 @@ class Pool:
         """
         if not self._spawner.alive:
             return
-        for worker in self._crew:
+        for worker in self._workers:
             if worker.state in (State.BOOTING, State.SERVING) and not worker.unfinished():
                 self._dismiss(worker)
         self._reconcile()
@@ -167,18 +167,18 @@ class Pool:
     @property
     def abandoned(self) -> int:
         """The number of processes killed by ``abandon`` that may still run."""
-        return sum(worker.abandoned for worker in self._crew)
+        return sum(worker.abandoned for worker in self._workers)
 
     def close(self) -> None:
         """Have every worker leave after its jobs."""
         self._sizes = ()
         self._respawn.cancel()
-        for worker in self._crew:
+        for worker in self._workers:
             self._dismiss(worker)
 
     def kill(self, after_s: float) -> None:
         """Kill every process that is left: it has not ended in this time."""
-        for worker in self._crew:
+        for worker in self._workers:
             worker.end_overdue(after_s)
 
     def end(self) -> None:
@@ -188,9 +188,9 @@ class Pool:
         self._outcomes.close()
 
     @property
-    def staffed(self) -> bool:
+    def all_started(self) -> bool:
         """True when as many workers as wanted have started."""
-        return sum(worker.state is State.SERVING for worker in self._crew) >= len(self._sizes)
+        return sum(worker.state is State.SERVING for worker in self._workers) >= len(self._sizes)
 
     @property
     def is_failing(self) -> bool:
@@ -200,7 +200,7 @@ class Pool:
     @property
     def failing(self) -> str:
         """Why no job can run: no worker has started, and none can; empty if one has, or may."""
-        if not self._sizes or any(worker.state is State.SERVING for worker in self._crew):
+        if not self._sizes or any(worker.state is State.SERVING for worker in self._workers):
             return ""
         if not self._spawner.alive:
             return "the fork server has ended, and no other one has started: see reload.failed in the log"
@@ -209,22 +209,24 @@ class Pool:
     @property
     def empty(self) -> bool:
         """True when no process is left."""
-        return not len(self._crew)
+        return not len(self._workers)
 
     def pids(self) -> dict[int, str]:
         """The state of each process, by pid, for the log."""
-        return {worker.pid: _state(worker) for worker in self._crew if worker.pid}
+        return {worker.pid: _state(worker) for worker in self._workers if worker.pid}
 
-    def staff(self) -> Iterator[Standing]:
+    def workers(self) -> Iterator[WorkerFacts]:
         """Each process, for people."""
-        for worker in self._crew:
+        for worker in self._workers:
             if worker.pid:
-                yield Standing(self._group, worker.pid, _state(worker), worker.started_at, worker.jobs_done)
+                yield WorkerFacts(
+                    self._group, worker.pid, _state(worker), worker.started_at, worker.jobs_done
+                )
 
     def running(self) -> Iterator[Running]:
         """The jobs that workers have taken."""
         offset = time.time() - time.monotonic()
-        for worker in self._crew:
+        for worker in self._workers:
             for slot, number in enumerate(worker.claims(), 1):
                 limit_at = worker.limit_at(number)
                 if limit_at is not None:
@@ -238,7 +240,7 @@ class Pool:
 
     def _receive(self, frame: Frame) -> None:
         kind, member, number, payload = frame
-        worker = self._crew.get(member)
+        worker = self._workers.get(member)
         if worker is None:
             return
         if kind is Kind.OUTCOME:
@@ -311,7 +313,7 @@ class Pool:
         """Replace a worker that has ended, and settle its jobs. Outcomes in its pipe count."""
         self._outcomes.drain()
         end = worker.end(status, rss_kb)
-        self._crew.remove(worker)
+        self._workers.remove(worker)
         self._jobs.withdraw(worker)
         self._outcomes.forget(worker.member)
         if end.failed_start:
@@ -335,7 +337,7 @@ class Pool:
         if self._respawn.pending:
             return
         self._run_suspects()
-        staying = [w for w in self._crew if w.state is not State.LEAVING and w not in self._alone]
+        staying = [w for w in self._workers if w.state is not State.LEAVING and w not in self._alone]
         current = Counter(worker.slots for worker in staying if self._is_current(worker))
         if self._spawner.alive:
             for slots in (Counter(self._sizes) - current).elements():
@@ -356,10 +358,10 @@ class Pool:
             self._not_started(error)
 
     def _start(self, slots: int, jobs: int) -> Worker:
-        seat = Seat(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
-        worker = Worker(seat, self._spawner, self._crew, self._jobs.offered)
+        spec = WorkerSpec(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
+        worker = Worker(spec, self._spawner, self._workers, self._jobs.offered)
         worker.set_clock(self._clock_offset_s)
-        self._crew.add(worker)
+        self._workers.add(worker)
         return worker
 
     def _not_started(self, error: OSError) -> None:

@@ -68,13 +68,15 @@ class Exit:
 class Worker:
     """One forked process of one generation. Only this class sets its public attributes.
 
-    It reports its end through the events of its ``crew``; ``offered`` are the jobs that it may have taken.
+    It reports its end by an event of its ``workers``; ``offered`` are the jobs that it may have taken.
     """
 
-    def __init__(self, seat: Seat, spawner: Spawner, crew: Crew, offered: Mapping[int, Delivery]) -> None:
+    def __init__(
+        self, spec: WorkerSpec, spawner: Spawner, workers: Workers, offered: Mapping[int, Delivery]
+    ) -> None:
         """Request the process from the fork server. Raises OSError if a descriptor cannot be opened."""
         self.spawner = spawner
-        self.member, self.slots, self.mode = seat.member, seat.slots, seat.mode
+        self.member, self.slots, self.mode = spec.member, spec.slots, spec.mode
         self.state = State.BOOTING
         self.pid = 0
         self._started = False
@@ -86,12 +88,12 @@ class Worker:
         self.jobs_done = 0
         self.started_at = time.time()
         self.read_report = spawner.reports.read
-        self._group = seat.group
-        self._events = crew.events
+        self._group = spec.group
+        self._events = workers.events
         self._offered = offered
-        self._limits = crew.limits
+        self._limits = workers.limits
         self._loop = asyncio.get_running_loop()
-        self._overruns = Overruns(self, seat.slots)
+        self._overruns = Overruns(self, spec.slots)
         self._timeout: asyncio.TimerHandle | None = None
         """The timer for a missing report; one at a time."""
         self._again: asyncio.TimerHandle | None = None
@@ -99,10 +101,10 @@ class Worker:
         """The reason for its end, if the exit status does not show it."""
         self._beside = False
         """True if that reason is none of its jobs."""
-        self._page, descriptors, lifeline, self._presence = open_all(seat)
+        self._page, descriptors, lifeline, self._presence = open_all(spec)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
-        self._number = spawner.spawn(self, seat.group, seat.member, seat.slots, seat.mode, descriptors)
+        self._number = spawner.spawn(self, spec.group, spec.member, spec.slots, spec.mode, descriptors)
         self._expect(self._overdue, self._limits.overdue_s)
 
     # For the pool
@@ -472,7 +474,7 @@ class Overruns:
             self._process.end_job(delivery, f"was killed: its job ran longer than {seconds:g} s")
 
 
-class Crew:
+class Workers:
     """The workers of one group by their numbers, their time ``limits``, and the events that are reported."""
 
     def __init__(self, limits: Limits = DEFAULTS) -> None:
@@ -483,7 +485,7 @@ class Crew:
         """Returns the worker with a number; None if there is none."""
 
     def __iter__(self) -> Iterator[Worker]:
-        """All workers, the oldest first; the crew may change meanwhile."""
+        """All workers, the oldest first; others may come and go meanwhile."""
         return iter(list(self._members.values()))
 
     def __len__(self) -> int:
@@ -503,7 +505,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class WorkerSpec:
     """The place of a worker in its group: its number, how many jobs it runs at once, and its descriptors."""
 
     group: str
@@ -517,18 +519,18 @@ class Seat:
     """The descriptor of the write end of the outcome pipe."""
 
 
-def open_all(seat: Seat) -> tuple[Page, tuple[int, ...], int, int]:
+def open_all(spec: WorkerSpec) -> tuple[Page, tuple[int, ...], int, int]:
     """The page, the descriptors for the process, and the master's ends of lifeline and presence pipe.
 
     Raises OSError.
     """
     opened: list[int] = []
     try:
-        opened.append(os.dup(seat.jobs))
-        opened.append(os.dup(seat.outcomes))
+        opened.append(os.dup(spec.jobs))
+        opened.append(os.dup(spec.outcomes))
         opened.extend(os.pipe())
         opened.extend(os.pipe())
-        page, memory = open_page(seat.slots)
+        page, memory = open_page(spec.slots)
     except OSError:
         for fd in opened:
             os.close(fd)
@@ -564,7 +566,7 @@ _NEXT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WorkerFacts:
     """One worker process: its ``state`` is a word for the log, ``started_at`` is in epoch seconds."""
 
     group: str
