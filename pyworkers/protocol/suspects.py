@@ -42,7 +42,7 @@ def field_of(raw: bytes) -> str:
     return hashlib.sha1(raw.rstrip(MARK), usedforsecurity=False).hexdigest()
 
 
-def acquitted(raw: bytes, outcome: Outcome) -> Outcome:
+def deleting_entry(raw: bytes, outcome: Outcome) -> Outcome:
     """The outcome of a marked job, which also deletes its entry; unchanged for a job that is given back.
 
     The new payload of a retry has no mark, because ``envelope.splice`` drops trailing blanks.

@@ -17,7 +17,7 @@ from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
-from pyworkers.server.fetching.fetcher import Fetcher, Listeners
+from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
 from pyworkers.server.fetching.source import Route, Source
 from pyworkers.server.generations.spawner import Spawner
@@ -68,7 +68,7 @@ class Shared:
     """The health of a queue."""
     gates: Gates
     reserved: ReservedCpu
-    listeners: Listeners
+    callbacks: GroupCallbacks
     rng: random.Random
 
 
@@ -91,7 +91,7 @@ class Manager:
         self._settling = Settling(
             self._outbox,
             rules,
-            shared.listeners.interrupted,
+            shared.callbacks.interrupted,
             shared.gates.suspects.settled,
             self._in_place.step if self._in_place else None,
         )
@@ -105,7 +105,7 @@ class Manager:
             group,
             inprogress,
             Route(sources, Link(config.redis), self.jobs, self._outbox),
-            shared.listeners,
+            shared.callbacks,
             shared.rng,
         )
         # If the timeout is short, jobs get a third of it before the request to end.

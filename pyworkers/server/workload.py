@@ -19,7 +19,7 @@ from pyworkers.config.reloading import Configurations
 from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.fetching.fetcher import Listeners
+from pyworkers.server.fetching.fetcher import GroupCallbacks
 from pyworkers.server.generations.generations import Callbacks, Generations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.spawner import Spawner
@@ -137,7 +137,7 @@ class Workload:
             self.health.of_queue,
             Gates(CancelledJobs(self.queues.cancellations), self.services.suspects, self.services.asks),
             self._reserved,
-            Listeners(
+            GroupCallbacks(
                 self.services.settled,
                 self.services.counters.interrupted,
                 self._incarnations.lost,

@@ -16,8 +16,8 @@ from pyworkers.protocol.effects import Effect, StoreValue
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import fetcher as fetcher_module
-from pyworkers.server.fetching.fetcher import Fetcher, Listeners
-from pyworkers.server.fetching.source import HeadStart, Route, Source
+from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
+from pyworkers.server.fetching.source import CpuYield, Route, Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
 from pyworkers.server.pool import outbox as outbox_module
@@ -86,7 +86,7 @@ class Bench(RedisBench):
                 self.jobs,  # type: ignore[arg-type]
                 self.outbox,
             ),
-            Listeners(
+            GroupCallbacks(
                 lambda _queue, report: self.settled.append(report),
                 lambda _: None,
                 self.lost.append,
@@ -155,7 +155,7 @@ async def test_a_job_that_ends_a_wait_gets_a_head_start_and_one_that_stood_in_th
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[list[bytes]] = []
-    monkeypatch.setattr(HeadStart, "give", lambda _: given.append(bench.jobs.delivered.copy()))
+    monkeypatch.setattr(CpuYield, "give", lambda _: given.append(bench.jobs.delivered.copy()))
     bench.jobs.free = 3
     await bench.redis.lpush(bench.keys.queue("q"), b"one", b"two")
     bench.start(bench.fetcher.run())

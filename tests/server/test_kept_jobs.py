@@ -176,7 +176,7 @@ async def test_a_condemned_job_is_settled_and_its_hooks_run_in_a_worker(table: T
         "error_message": "its server died",
         "failed_at": 1000.0,
     }
-    # The errand waits for a worker.
+    # The task waits for a worker.
     assert (table.jobs.busy, table.jobs.free, table.jobs.known("q")) == (1, -1, {})
 
 

@@ -18,7 +18,7 @@ from pyworkers.ipc.control import Load, Loaded
 from pyworkers.protocol.outcome import DONE, Report
 from pyworkers.server import manager as manager_module
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.fetching.fetcher import Listeners
+from pyworkers.server.fetching.fetcher import GroupCallbacks
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
@@ -83,7 +83,7 @@ class Bench(RedisBench):
             ServerHealth(time.monotonic, random.Random()).of_queue,
             Gates(CancelledJobs(Cancellations()), FakeSuspects(), FakeAsks()),
             ReservedCpu((), float),
-            Listeners(
+            GroupCallbacks(
                 lambda _, report: self.counted.append(report),
                 lambda _: None,
                 lambda _: None,

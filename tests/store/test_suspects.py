@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
-from pyworkers.protocol.suspects import Entry, acquitted, field_of
+from pyworkers.protocol.suspects import Entry, deleting_entry, field_of
 from pyworkers.store import suspects
 from pyworkers.store.calls import arun
 from pyworkers.store.suspects import ENTRIES_TTL_S, Noted
@@ -158,9 +158,9 @@ async def test_the_entry_goes_with_the_settlement(bench: Bench, outcome: Outcome
     await bench.end(await bench.take())
     owner, marked = await bench.take(), JOB + b"\t"
     # Not ours: it is another server's still.
-    assert (await bench.peer.exchange("q", [(marked, acquitted(marked, DONE))], 0, NOW)).stale == [0]
+    assert (await bench.peer.exchange("q", [(marked, deleting_entry(marked, DONE))], 0, NOW)).stale == [0]
     assert (await bench.read(owner, JOB)).entries == [Entry(1, 0)]
-    found = await owner.exchange("q", [(marked, acquitted(marked, outcome))], 0, NOW)
+    found = await owner.exchange("q", [(marked, deleting_entry(marked, outcome))], 0, NOW)
     assert (found.stale, found.failed) == ([], ())
     assert (await bench.read(owner, JOB)).entries == [left]
 

@@ -15,7 +15,7 @@ from pyworkers import JobCancelled, Snooze, Worker
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.outcome import Fate, Outcome, Report, Reports
-from pyworkers.protocol.suspects import MARK, acquitted
+from pyworkers.protocol.suspects import MARK, deleting_entry
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import Bystander, Left, Lost, Rules, Settling, died, timed_out
@@ -134,7 +134,7 @@ def outbox_and_settling() -> tuple[Outbox, Settling]:
 
 
 def of_marked(job: Delivery, report: Report) -> Report:
-    return report._replace(outcome=acquitted(job.raw, report.outcome)) if job.marked else report
+    return report._replace(outcome=deleting_entry(job.raw, report.outcome)) if job.marked else report
 
 
 @pytest.mark.fault("P9")

@@ -10,7 +10,7 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.effects import DeleteField, StoreValue
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
-from pyworkers.protocol.suspects import Entry, acquitted, field_of
+from pyworkers.protocol.suspects import Entry, deleting_entry, field_of
 
 RAW = b'{"jid":"a"}'
 GONE = DeleteField("suspects", hashlib.sha1(RAW).hexdigest())
@@ -46,18 +46,18 @@ def test_other_blanks_belong_to_the_job() -> None:
     "outcome", [DONE, CANCELLED, Outcome(Fate.RETRY, 1.0, b"{}", True), Outcome(Fate.SNOOZE, 1.0)]
 )
 def test_a_settled_job_has_no_entry_any_more(outcome: Outcome) -> None:
-    found = acquitted(RAW + b"\t", outcome)
+    found = deleting_entry(RAW + b"\t", outcome)
     assert found.effects == (GONE,)
     assert (found.fate, found.at, found.payload) == (outcome.fate, outcome.at, outcome.payload)
 
 
 def test_a_job_that_is_given_back_keeps_its_entry() -> None:
-    assert acquitted(RAW + b"\t", REQUEUE) is REQUEUE
+    assert deleting_entry(RAW + b"\t", REQUEUE) is REQUEUE
 
 
 def test_a_job_whose_own_effects_are_as_large_as_allowed_is_settled_nevertheless() -> None:
     own = StoreValue("k", bytes(effects.MAX_BYTES - 3), 60)
-    assert acquitted(RAW, DONE.with_effects(own)).effects == (own, GONE)
+    assert deleting_entry(RAW, DONE.with_effects(own)).effects == (own, GONE)
 
 
 def test_the_effect_deletes_from_the_key_of_the_entries() -> None:

@@ -53,7 +53,7 @@ class Fetcher:
         group: Group,
         inprogress: InProgress,
         route: Route,
-        listeners: Listeners,
+        callbacks: GroupCallbacks,
         rng: random.Random,
     ) -> None:
         sources, link, jobs, outbox = route.sources, route.link, route.jobs, route.outbox
@@ -62,7 +62,7 @@ class Fetcher:
         self._by_queue = {source.queue: source for source in sources}
         self._outbox = outbox
         self._jobs = jobs
-        self._listeners = listeners
+        self._callbacks = callbacks
         self._rng = rng
         self._cuts = Cuts(outbox, link)
         self._wake = outbox.changed
@@ -277,7 +277,7 @@ class Fetcher:
         try:
             return await fetch
         except LeaseLostError:
-            self._listeners.lease_lost(mine.identity)
+            self._callbacks.lease_lost(mine.identity)
         except PyworkersError as error:
             self._end_asking()
             await self._wait_out(error)
@@ -354,7 +354,7 @@ class Fetcher:
         return ready
 
     def _may_fetch(self) -> bool:
-        return self._listeners.may_fetch(self._inprogress.identity)
+        return self._callbacks.may_fetch(self._inprogress.identity)
 
     def _account(self, portion: Portion, outcomes: int, found: Exchange) -> None:
         """Log and count a portion; the first ``outcomes`` of it are no notes."""
@@ -369,7 +369,7 @@ class Fetcher:
         unsettled = {*found.stale, *found.left}
         for place, job in enumerate(portion[:outcomes] if outcomes < len(portion) else portion):
             if place not in unsettled:
-                self._listeners.settled(job.queue, job.report)
+                self._callbacks.settled(job.queue, job.report)
 
     async def check_wait(self) -> None:
         """After an outage, end the blocking moves, because their connections may be half open."""
@@ -484,7 +484,7 @@ class Watching:
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
+class GroupCallbacks:
     """The functions of the master that a group calls for its events, and before it asks for jobs."""
 
     settled: Callable[[str, Report], None]

@@ -24,7 +24,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import HoldHead, PauseQueue
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome, Report
-from pyworkers.protocol.suspects import acquitted
+from pyworkers.protocol.suspects import deleting_entry
 from pyworkers.server.fetching.fetcher import Fetcher, Look
 from pyworkers.server.fetching.source import Source
 from pyworkers.server.plan import Group
@@ -67,7 +67,7 @@ class InPlace:
 
 def _in_place(job: Delivery, outcome: Outcome) -> Outcome:
     if job.marked:
-        outcome = acquitted(job.raw, outcome)
+        outcome = deleting_entry(job.raw, outcome)
     delay_ms = max(0, round((outcome.at - time.time()) * 1000))
     head = hashlib.sha1(outcome.payload or job.raw, usedforsecurity=False).hexdigest()
     held = _with(outcome, HoldHead(f"ordered:{job.queue}", delay_ms, head))
@@ -166,10 +166,10 @@ class OrderedFetcher(Fetcher):
             return
         self._source.worked()
         if found.word == "lost":
-            self._listeners.lease_lost(mine.identity)
+            self._callbacks.lease_lost(mine.identity)
         elif found.word in ("standby", "expired"):
             self._stand_by(found.active)
-            self._listeners.saw_lease(found.active, found.wait_s)
+            self._callbacks.saw_lease(found.active, found.wait_s)
             # Halves, so that the last look before the end is shortly before it (recovery.py).
             self._look_in(max(found.wait_s / 2, _SHORTEST_S))
         elif found.word == "paused":

@@ -289,8 +289,8 @@ _SLEEP_S = 50e-6
 _IDLE_S = 0.005
 
 
-class HeadStart:
-    """The head start of the jobs of one group."""
+class CpuYield:
+    """Leaves the CPU to a worker that gets the first job for a while, because it would wait for it."""
 
     def __init__(self) -> None:
         self._job_at = 0.0
@@ -322,7 +322,7 @@ class Waits:
         self._outbox = route.outbox
         self._jobs = route.jobs
         self._large = large
-        self._head_start = HeadStart()
+        self._cpu_yield = CpuYield()
         self._surplus: asyncio.Task[None] | None = None
         """Ends the blocking moves for which no worker is free."""
 
@@ -350,8 +350,8 @@ class Waits:
                 # does, the pool gives it back as it gives back all jobs that were fetched ahead.
                 self._large.note([raw])
                 self._jobs.deliver(queue, raw)
-                if self._head_start.due(now()):
-                    self._head_start.give()
+                if self._cpu_yield.due(now()):
+                    self._cpu_yield.give()
                 self.check_surplus(but=source)
 
         def wanted() -> bool:

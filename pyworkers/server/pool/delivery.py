@@ -57,8 +57,8 @@ class Delivery(Settlement):
     state = DeliveryState.FETCHED
     kind = int(PacketKind.JOB)
     """That of its packet; a number, because reading a member of an enum takes longer."""
-    errand = False
-    """True if it is not a job, but an Errand."""
+    is_task = False
+    """True if it is not a job, but a WorkerTask."""
     keeps_room = False
     """True if room is kept for it while it is held."""
     alone = False
@@ -195,11 +195,11 @@ class Delivery(Settlement):
         return bool(self.timed_out_s or self.cancelled)
 
 
-class Errand(Delivery):
+class WorkerTask(Delivery):
     """Work for a worker that is no job: the hooks of a job that was lost and settled; ``raw`` is its Loss."""
 
     kind = int(PacketKind.LOST)
-    errand = True
+    is_task = True
 
     def ended(self, answer: bytes) -> None:
         """Note the end, and the payload of the report."""
@@ -208,7 +208,7 @@ class Errand(Delivery):
         """Note that no worker does it any more."""
 
 
-class SlotErrand(Errand):
+class SlotsTask(WorkerTask):
     """Making the jobs of cron slots; ``raw`` is a SlotRequest. ``answer`` gets the payload of the report.
 
     It is cancelled if the worker dies.

@@ -35,7 +35,7 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol import envelope
 from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.protocol.suspects import MARK, MAX_DEATHS, SUSPECT_FROM, Entry, acquitted, field_of
+from pyworkers.protocol.suspects import MARK, MAX_DEATHS, SUSPECT_FROM, Entry, deleting_entry, field_of
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
@@ -164,7 +164,7 @@ class Suspects(Gate, Part):
         if not job.marked:
             return report
         self.nudge()
-        return report._replace(outcome=acquitted(job.raw, report.outcome))
+        return report._replace(outcome=deleting_entry(job.raw, report.outcome))
 
     # The work
 

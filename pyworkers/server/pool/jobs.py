@@ -26,7 +26,7 @@ from pyworkers.protocol.effects import Effect, StoreIteration
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.server.pool.delivery import Delivery, Errand, SlotErrand
+from pyworkers.server.pool.delivery import Delivery, SlotsTask, WorkerTask
 from pyworkers.server.pool.events import ALONE, START, Decision, Hold, LookDue, Settle, Start
 from pyworkers.server.pool.gates import CrashedJobs, Gate, Gates
 from pyworkers.server.pool.handout import HandOut, LookAhead, Missing
@@ -69,7 +69,7 @@ class Seen(NamedTuple):
 
 
 class JobTable:
-    """Every job and errand of a group that has no end: those HELD, and those OFFERED to the ``workers``."""
+    """Every job and task of a group that has no end: those HELD, and those OFFERED to the ``workers``."""
 
     def __init__(self, workers: Workers, settling: Settling, gates: Gates, outbox: Outbox) -> None:
         """It sets ``changed`` of the outbox if there is room for another job.
@@ -118,7 +118,7 @@ class JobTable:
 
     @property
     def busy(self) -> int:
-        """The number of jobs and errands that run or wait for a worker."""
+        """The number of jobs and worker tasks that run or wait for a worker."""
         return len(self._offered) + len(self._held)
 
     def known(self, queue: str) -> Counter[bytes]:
@@ -224,7 +224,7 @@ class JobTable:
 
     @property
     def offered(self) -> Mapping[int, Delivery]:
-        """The jobs and errands that are in the socket, or were taken from it, by number."""
+        """The jobs and worker tasks that are in the socket, or were taken from it, by number."""
         return self._offered
 
     @property
@@ -265,12 +265,12 @@ class JobTable:
 
         Returns the payload of its report, later.
         """
-        errand = SlotErrand(next(self._numbers), queue, request)
+        task = SlotsTask(next(self._numbers), queue, request)
         if self.idle:
-            self._offer(errand)
+            self._offer(task)
         else:
-            self.set_apart(errand)
-        return errand.answer
+            self.set_apart(task)
+        return task.answer
 
     # For the pool
 
@@ -284,9 +284,9 @@ class JobTable:
         return self._hand_out.workers_end
 
     def jobs(self) -> list[Delivery]:
-        """The jobs, without the errands, the offered ones first, each oldest first."""
-        offered = [job for job in self._offered.values() if not job.errand]
-        return [*offered, *(job for job in self._held.values() if not job.errand)] if self._held else offered
+        """The jobs, without the worker tasks, the offered ones first, each oldest first."""
+        offered = [job for job in self._offered.values() if not job.is_task]
+        return [*offered, *(job for job in self._held.values() if not job.is_task)] if self._held else offered
 
     def unfinished(self, numbers: Collection[int]) -> list[Delivery]:
         """Those with these numbers that are offered and have no end."""
@@ -300,7 +300,7 @@ class JobTable:
         self._ahead.ended(report.elapsed_ms)
         if self._leaving or job.alone:
             self._uncount(job)
-        if isinstance(job, Errand):
+        if isinstance(job, WorkerTask):
             job.ended(report.outcome.payload)
             # Nothing is settled for it, so no exchange comes by itself.
             self._freed()
@@ -310,7 +310,7 @@ class JobTable:
     def noted(self, number: int, effects: Sequence[Effect]) -> None:
         """Have effects applied while their job runs; one that has ended has none any more."""
         job = self._offered.get(number)
-        if job is not None and not job.errand:
+        if job is not None and not job.is_task:
             for effect in effects:
                 if isinstance(effect, StoreIteration):
                     job.saved(effect.key)
@@ -345,7 +345,7 @@ class JobTable:
             self._drop(job)
             if job.at_fault or (len(jobs) == 1 and not beside):
                 self._settle(job, Lost(failure))
-            elif job.errand:
+            elif job.is_task:
                 self._vanished(job, failure.error_message)
             elif at_fault or beside:
                 self._settling.settle(job, Bystander())
@@ -369,18 +369,18 @@ class JobTable:
             self._settle(job, Lost(died(reason or "did not begin the job", 0)))
 
     def _settle(self, job: Delivery, cause: Cause) -> None:
-        """Settle a job that its worker does not report; an errand is dropped."""
-        if isinstance(job, Errand):
+        """Settle a job that its worker does not report; a worker task is dropped."""
+        if isinstance(job, WorkerTask):
             job.dropped()
         elif self._settling.settle(job, cause) is not None and job.loss is not None:
             # The hooks run in a worker, because the master has no user code.
-            self._offer(Errand(next(self._numbers), job.queue, job.loss.pack()))
+            self._offer(WorkerTask(next(self._numbers), job.queue, job.loss.pack()))
 
     def give_back(self) -> None:
         """From now on, leave jobs that are given back to the end of the stop; jobs that wait do not begin."""
         self._settling.leave()
         self._closing = True
-        for job in self.take_back(lambda job: not job.errand):
+        for job in self.take_back(lambda job: not job.is_task):
             self._settling.settle(job, Left())
 
     def abandon(self) -> None:
@@ -538,7 +538,7 @@ class JobTable:
         if missing:
             self._missing.end_stalled(self._serving, ask=True)
         # A marked job waits for its worker here: given back, it would only be held once more.
-        late = [job for job in untaken if not (job.errand or job.marked)] if found.surplus else []
+        late = [job for job in untaken if not (job.is_task or job.marked)] if found.surplus else []
         if not any(job.handed_at <= found.limit for job in late):
             late = []
         # All of them, because those given back later would come before these.

@@ -130,7 +130,7 @@ class Outbox:
             portion.append(note)
         return portion
 
-    def bury(self, one: Settlement) -> None:
+    def replace_unsendable(self, one: Settlement) -> None:
         """Replace an outcome that cannot be sent by that of a dead job, as it is stored; a note is dropped.
 
         If not even that can be sent, the job stays in its in-progress list until this server gives it back.
@@ -138,11 +138,11 @@ class Outbox:
         if isinstance(one, Note):
             self._drop(one)
         elif self._jobs and self._jobs[0] is one:
-            self._bury(self._jobs[0])
+            self._replace_first(self._jobs[0])
             self._returning = sum(map(_returns, self._jobs))
         self.changed.set()
 
-    def _bury(self, job: Delivery) -> None:
+    def _replace_first(self, job: Delivery) -> None:
         outcome = job.report.outcome
         if outcome.fate is BURIED.fate and not outcome.payload:
             self._unsendable.append(self._jobs.pop(0))
@@ -271,4 +271,4 @@ class Cuts:
             named = running.names(job.raw, job.queue)
             fate = outcome.fate.name.lower()
             log.error("job.unsettled", queue=job.queue, **named, fate=fate, error=reason)
-            self._outbox.bury(job)
+            self._outbox.replace_unsendable(job)

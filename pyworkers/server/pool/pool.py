@@ -128,7 +128,7 @@ class Pool:
     def _dump(self, worker: Worker) -> None:
         if worker.pid and worker.state is not State.GONE:
             # By the master: the worker cannot while it hangs in a call.
-            jobs = [names(job.raw, job.queue) for job in worker.unfinished() if not job.errand]
+            jobs = [names(job.raw, job.queue) for job in worker.unfinished() if not job.is_task]
             log.warning("worker.stacks", queue=self._group, pid=worker.pid, jobs=jobs)
             worker.signal(signal.SIGTTIN)
 
@@ -232,7 +232,7 @@ class Pool:
                 if limit_at is not None:
                     limit_at += offset
                 for job in self._jobs.unfinished([number]):
-                    if not job.errand:
+                    if not job.is_task:
                         started_at = job.handed_at + offset
                         yield Running(job.queue, worker.pid, number, job.raw, started_at, slot, limit_at)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyworkers.server.fetching.source import HeadStart
+from pyworkers.server.fetching.source import CpuYield
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ from pyworkers.server.fetching.source import HeadStart
 def test_a_head_start_is_due_after_five_milliseconds_without_a_job(
     times_s: list[float], expected: list[bool]
 ) -> None:
-    head_start = HeadStart()
-    assert [head_start.due(at) for at in times_s] == expected
+    cpu_yield = CpuYield()
+    assert [cpu_yield.due(at) for at in times_s] == expected
 
 
 def test_it_leaves_the_cpu_to_others() -> None:
     used, started = time.thread_time(), time.monotonic()
     for _ in range(100):
-        HeadStart().give()
+        CpuYield().give()
     # At least 100 times 0.05 ms have passed, most of it asleep.
     passed = time.monotonic() - started
     assert passed >= 0.005
