@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,13 +22,13 @@ from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.watching import watch
-from pyworkers.server.greeting import hurried, importing, started, stopping
 from pyworkers.server.health import shortages_translated
 from pyworkers.server.http.opening import Site
 from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS
 from pyworkers.server.owner import Owner
 from pyworkers.server.parts import Tasks
+from pyworkers.server.plan import Group, Plan
 from pyworkers.server.upgrade.predecessor import Predecessor
 from pyworkers.server.upgrade.successor import Command
 from pyworkers.server.upgrade.systemd import keep_alive, notify
@@ -36,6 +37,7 @@ from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.preflight import inspect
 from pyworkers.store.processes.signals import Signal
+from pyworkers.version import __version__
 
 _GOODBYE_S = 3.0
 _STACKS_APART_S = 0.02
@@ -119,7 +121,7 @@ class Master:
             if self._start.watched:
                 # Before the import ends, so that no change after it is missed.
                 self._tasks.start(watch(self._start.watched, self.reload), "watch")
-            with importing(self._config.app, self._launched_at):
+            with _log_importing(self._config.app, self._launched_at):
                 loaded = await self._generations.first_load(self._stop)
             if loaded is None:
                 return
@@ -128,7 +130,7 @@ class Master:
             if not await self._services.register(self._stop, fail_fast):
                 return
             await self._workload.start(loaded, work)
-            started(self._config, self._configurations.shown_redis, work, loaded.import_ms)
+            _log_started(self._config, self._configurations.shown_redis, work, loaded.import_ms)
             if predecessor is None:
                 self._upgrade.allow()
                 notify("READY=1")
@@ -222,14 +224,14 @@ class Master:
     def stop(self) -> None:
         """SIGTERM: stop; a second one changes nothing."""
         if not self._stop.is_set():
-            stopping(len(self._queues.running()), self._config.server.shutdown_timeout)
+            _log_stopping(len(self._queues.running()), self._config.server.shutdown_timeout)
         self._stop.set()
 
     def interrupt(self) -> None:
         """SIGINT: stop; a second one gives the running jobs back at once."""
         if self._interrupted and not self._hurried.is_set():
             self._hurried.set()
-            hurried(len(self._queues.running()))
+            _log_hurried(len(self._queues.running()))
             for manager in self._queues.everyone():
                 manager.hurry()
         self._interrupted = True
@@ -294,3 +296,62 @@ class Master:
         await self._generations.close()
         await self._services.close()
         await self._workload.store.close()
+
+
+# What the log says at the start and at the stop, for the person who started the server
+
+# An import that takes longer looks like a server that hangs.
+_SLOW_IMPORT_S = 1.0
+
+
+@contextmanager
+def _log_importing(app: str | None, began: float) -> Iterator[None]:
+    """Log that the application is being imported if that has not ended in a second.
+
+    ``began`` is its start in monotonic seconds: the master has imported its own modules meanwhile.
+    """
+    wait_s = max(0.0, _SLOW_IMPORT_S - (time.monotonic() - began))
+    timer = asyncio.get_running_loop().call_later(wait_s, _log_slow_import, app)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _log_slow_import(app: str | None) -> None:
+    log.info("app.importing", app=app, hint="it takes more than a second; the server starts after it")
+
+
+def _log_started(config: Config, redis: str, work: Plan, import_ms: int) -> None:
+    """Log that the server has started; ``redis`` is the masked URL."""
+    about = {
+        "pyworkers": __version__,
+        "application": config.app,
+        "redis": f"{redis} namespace {config.redis.namespace}" if config.redis.namespace else redis,
+        "groups": _groups(work.groups),
+        "stop": f"Ctrl-C or SIGTERM: running jobs get {config.server.shutdown_timeout:g} s; "
+        "a second Ctrl-C gives them back at once",
+    }
+    log.info("server.started", import_ms=import_ms, about=about)
+
+
+def _log_stopping(running: int, timeout_s: float) -> None:
+    """Log that the server stops, and for what it waits until when."""
+    deadline = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + timeout_s))
+    waits = {"deadline": deadline, "hint": "a second Ctrl-C gives them back at once"} if running else {}
+    log.info("server.stopping", running=running, timeout_s=timeout_s, **waits)
+
+
+def _log_hurried(running: int) -> None:
+    """Log that the server does not wait for its running jobs."""
+    log.warning("server.hurried", running=running, hint="they go back to their queues and run again")
+
+
+def _groups(groups: Mapping[str, Group]) -> str:
+    return "; ".join(map(_group, groups.values()))
+
+
+def _group(group: Group) -> str:
+    queues = "" if list(group.queues) == [group.name] else f" ({', '.join(group.queues)})"
+    where = "" if group.mode == "process" else f" in {group.processes} processes, mode {group.mode}"
+    return f"{group.name}{queues}: {group.concurrency} at a time{where}"

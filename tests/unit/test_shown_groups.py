@@ -7,8 +7,7 @@ import socket
 
 import pytest
 
-from pyworkers.server.heartbeat.facts import Facts, described, info
-from pyworkers.server.heartbeat.staff import listed
+from pyworkers.server.heartbeat.facts import Facts, described, info, listed_workers
 from pyworkers.server.incarnation import make_identity
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.worker import WorkerFacts
@@ -72,12 +71,12 @@ def test_running_jobs_count_in_the_group_of_their_queue() -> None:
 
 def test_many_workers_are_listed_only_for_a_viewer() -> None:
     memory = {7: 4096}
-    assert json.loads(listed(STAFF[:2], lambda pid: memory.get(pid, 0), watched=False)) == [
+    assert json.loads(listed_workers(STAFF[:2], lambda pid: memory.get(pid, 0), watched=False)) == [
         ["web", 7, "idle", 4096, 3, 1],
         ["web", 8, "busy", 0, 0, 1],
     ]
-    assert listed(STAFF * 9, lambda _: 0, watched=False) == ""
-    assert len(json.loads(listed(STAFF * 500, lambda _: 0, watched=True))) == 1000
+    assert listed_workers(STAFF * 9, lambda _: 0, watched=False) == ""
+    assert len(json.loads(listed_workers(STAFF * 500, lambda _: 0, watched=True))) == 1000
 
 
 def test_metrics_name_the_group_and_its_mode() -> None:

@@ -19,8 +19,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
-from pyworkers.server.heartbeat.facts import Facts, declared, described, featured, info, work
-from pyworkers.server.heartbeat.staff import listed
+from pyworkers.server.heartbeat.facts import Facts, declared, described, featured, info, listed_workers, work
 from pyworkers.server.parts import Part
 from pyworkers.server.proc import Memory
 from pyworkers.server.running import Payloads
@@ -161,7 +160,7 @@ class Heartbeat(Part):
             "groups": envelope.encode(described(facts)),
             "classes": declared(facts),
             "features": featured(facts),
-            "workers": listed(facts.workers(), self._memory.last_kb, watched=self._watched),
+            "workers": listed_workers(facts.workers(), self._memory.last_kb, watched=self._watched),
             "look": watch.name,
         }
         signalled, self._signalled = self._signalled, False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,3 +155,28 @@ def _tag() -> str:
     with suppress(OSError):
         return Path.cwd().name
     return ""
+
+
+FEW = 32
+"""So many workers are shown with each heartbeat: some 2 KB. More are shown only while a viewer is active."""
+# Some 60 KB in a heartbeat.
+_MOST_WORKERS = 1000
+
+
+def listed_workers(workers: Sequence[WorkerFacts], kb_of: Callable[[int], int], *, watched: bool) -> str:
+    """The workers as JSON; empty if they are many and there is no viewer."""
+    if len(workers) > FEW and not watched:
+        return ""
+    return envelope.encode(
+        [
+            [
+                worker.group,
+                worker.pid,
+                worker.state,
+                kb_of(worker.pid),
+                worker.jobs_done,
+                int(worker.started_at),
+            ]
+            for worker in workers[:_MOST_WORKERS]
+        ]
+    )
