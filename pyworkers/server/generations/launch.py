@@ -25,7 +25,6 @@ from typing import NoReturn, Protocol
 from pyworkers import logs
 from pyworkers.ipc import control
 from pyworkers.programs.interpreter import Interpreter
-from pyworkers.server.generations.lifeline import Lifeline
 from pyworkers.version import __version__
 
 # A name, not an import, because the master imports no module of the worker's side.
@@ -197,3 +196,20 @@ class Launched:
         if self.process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Lifeline:
+    """The master's end of a pipe, ``fd``: when it is closed, the kernel kills the process at the other end.
+
+    Each fork server and each worker has one. Nothing is ever written to it. The process at
+    the other end calls ``die_with`` (worker/process.py).
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        """Close it, which kills the process and its group; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

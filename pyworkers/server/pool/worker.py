@@ -18,7 +18,7 @@ from pyworkers import logs
 from pyworkers.ipc.control import BOOT_FAILED
 from pyworkers.ipc.page import ATTENTION, NO_JOB, UNSURE, Page, open_page
 from pyworkers.server import proc
-from pyworkers.server.generations.lifeline import Lifeline
+from pyworkers.server.generations.launch import Lifeline
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
