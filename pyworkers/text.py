@@ -1,6 +1,6 @@
 """Text made safe to show: without characters that control a terminal, and with a limited length.
 
-Pure; used by the logs and the commands.
+Pure; used by the logs, the commands and the pages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 _LONGEST_S = 10**15
+_UNITS_S = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def printable(text: str) -> str:
@@ -49,3 +50,24 @@ def length_of(seconds: float, units: Sequence[tuple[str, int]]) -> list[str]:
             parts.append(f"{number.normalize():f}{unit}")
         rest -= number * size
     return parts or [f"0{units[-1][0]}"]
+
+
+def duration(seconds: float) -> str:
+    """A time span for people: 850ms, 12s, 3m20s, 5h7m, 12d3h."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    whole = int(seconds)
+    for unit, smaller, size, part in (("d", "h", 86_400, 3600), ("h", "m", 3600, 60), ("m", "s", 60, 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size}{unit}" + (f"{rest}{smaller}" if rest else "")
+    return f"{whole}s"
+
+
+def exact_duration(seconds: float) -> str:
+    """A time span without a loss: ``1d1h0.5s``, as an option takes it; below a second in whole ms."""
+    if seconds < 1 and seconds * 1000 % 1 == 0:
+        return duration(seconds)
+    return "".join(length_of(seconds, _UNITS_S))

@@ -118,7 +118,9 @@ class Column(Generic[R]):
 
 
 class Table(Generic[R]):
-    """All facts about one kind of record, in the order of the JSON. ``title``: the name of its schema."""
+    """All facts about one kind of record, in the order of the JSON. ``title``: the name of its schema;
+    empty for a record that makes its own JSON.
+    """
 
     def __init__(self, title: str, *columns: Column[R]) -> None:
         self.title = title

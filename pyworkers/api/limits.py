@@ -4,12 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import COUNT, MAYBE_TEXT, NUMBER, SCORE, TEXT, array, maybe, more, record
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.flow import limits, limituses
 from pyworkers.store.flow.limituses import LimitHolder, LimitPage, LimitView, read_limit, read_limit_page
+from pyworkers.text import exact_duration
 
 __all__ = ["LimitHolder", "LimitPage", "LimitSet", "LimitView", "read_limit", "read_limit_page"]
+
+
+def _allows(limit: LimitStats, _now: float) -> str:
+    return f"{limit.most:,} in {exact_duration(limit.per_s)}" if limit.per_s else f"{limit.most:,} at once"
+
+
+# LimitStats makes its own JSON: it has either a rate or a concurrency.
+_LIMIT = record(
+    "Limit",
+    {"name": TEXT, "by": MAYBE_TEXT, "used": COUNT, "waiting": COUNT},
+    {"rate": COUNT, "per": NUMBER, "concurrency": COUNT},
+)
+LIMIT: Table[LimitStats] = Table(
+    "",
+    Column("key", title="Limit", place="limits", empty="(empty name)", cut=1),
+    Column("allows", title="Allows", value=_allows),
+    Column(
+        "share", Kind.BAR, "Use", value=lambda limit, _now: (limit.used, limit.most), live=True,
+        about="Share of the limit in use",
+    ),
+    Column("used", Kind.COUNT, "In use", live=True),
+    Column("waiting", Kind.COUNT, "Waiting", live=True),
+)  # fmt: skip
+HOLDER: Table[LimitHolder] = Table(
+    "Holder",
+    Column("member", about="Names the slot, for its release."),
+    Column("identity", title="Server", place="servers"),
+    Column("jid", title="JID", place="jobs", empty="unknown"),
+    Column("since", Kind.MOMENT, "Since", schema=maybe(SCORE), live=True),
+)
+LIMITS = record("Limits", {"cursor": COUNT, "total": COUNT, "limits": array(_LIMIT)})
+LIMIT_VIEW = more(_LIMIT, "LimitView", {"holders": array(HOLDER.schema)})
 
 
 class LimitSet:

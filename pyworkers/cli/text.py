@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import unicodedata
 
-from pyworkers.text import length_of, printable, printable_lines
+from pyworkers.text import duration, exact_duration, printable, printable_lines
 
-_UNITS_S = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
-
-__all__ = ["duration", "fit", "printable", "printable_json", "printable_lines", "width"]
+__all__ = ["duration", "exact_duration", "fit", "printable", "printable_json", "printable_lines", "width"]
 
 _ELLIPSIS = "…"
 
@@ -37,27 +35,6 @@ def fit(text: str, cells: int) -> str:
     if used > cells:
         text, used = _cut(text, cells)
     return text + " " * (cells - used)
-
-
-def duration(seconds: float) -> str:
-    """A time span for people: 850ms, 12s, 3m20s, 5h7m, 12d3h."""
-    if seconds < 0:
-        return f"-{duration(-seconds)}"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    whole = int(seconds)
-    for unit, smaller, size, part in (("d", "h", 86_400, 3600), ("h", "m", 3600, 60), ("m", "s", 60, 1)):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size}{unit}" + (f"{rest}{smaller}" if rest else "")
-    return f"{whole}s"
-
-
-def exact_duration(seconds: float) -> str:
-    """A time span without a loss: ``1d1h0.5s``, as an option takes it; below a second in whole ms."""
-    if seconds < 1 and seconds * 1000 % 1 == 0:
-        return duration(seconds)
-    return "".join(length_of(seconds, _UNITS_S))
 
 
 def _cells(char: str) -> int:

@@ -52,6 +52,10 @@ class Listing(Generic[R]):
         for row in self._rows:
             yield row, self._key(row), [(column, self._cell(column, row)) for column in self.columns]
 
+    def first(self) -> dict[str, Markup]:
+        """The cells of the first record, by the names of the columns."""
+        return {column.name: self._cell(column, self._rows[0]) for column in self.columns}
+
     def live(self) -> dict[str, str]:
         """The cells that change, by their name in the page: the row, a colon, and the column."""
         changing = [column for column in self.columns if column.live]

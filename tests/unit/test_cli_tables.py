@@ -21,7 +21,7 @@ ALL = {
     "check": check._GROUPS,
     "cron": cron._COLUMNS,
     "groups": GROUPS,
-    "limits": limits._COLUMNS,
+    "limits": Form(0).heads(limits._COLUMNS),
     "locks": Form(0).heads(LOCK.shown()),
     "processes": PROCESSES,
     "queues": Form(0).heads(queues._COLUMNS),

@@ -74,7 +74,7 @@ ALLOWED = {
         "http", "streams", "version",
     },
     "serving": {"protocol", "config", "store", "enqueueing", "app", "errors", "programs"},
-    "api": {"protocol", "config", "store", "errors", "http", "lazy"},
+    "api": {"protocol", "config", "store", "errors", "http", "lazy", "text"},
     "web": {"protocol", "config", "api", "logs", "errors", "http", "text", "version"},
     "cli": {
         "protocol", "config", "store", "client", "api", "server", "web", "embedded", "errors", "streams",

@@ -40,7 +40,7 @@ def test_a_slot_is_released_and_a_limit_reset(
     db.hset(keys.limits, mapping={"tenant:7": "2 0.0", "rate": "10 60.004"})
     db.zadd(keys.limit("tenant:7"), {"web1:7:ab|aa j1": 1e9, "web1:7:ab|bb j2": 1e9})
     page = dashboard.get("limits")
-    assert "2 at once" in page.text and "10 starts in 60 s" in page.text
+    assert "2 at once" in page.text and "10 in 1m" in page.text
     page = dashboard.get("limits/tenant~3A7")
     assert urljoin(dashboard.root, "jobs/j1") in page.links
     assert any("servers/web1~3A7~3Aab" in link for link in page.links)

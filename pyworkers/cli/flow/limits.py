@@ -9,21 +9,17 @@ import time
 
 import click
 
-from pyworkers.api import LimitHolder, LimitSet, LimitStats
+from pyworkers.api import LimitSet
+from pyworkers.api.limits import HOLDER, LIMIT
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output.auditing import done, note
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
-from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.text import exact_duration, printable
+from pyworkers.cli.text import printable
 
-_COLUMNS = (
-    Column("limit", cut=1),
-    Column("allows"),
-    Column("in use", right=True),
-    Column("waiting", right=True),
-)
-_HOLDER_COLUMNS = (Column("server"), Column("jid"), Column("since"))
+_COLUMNS = LIMIT.shown("key", "allows", "used", "waiting")
+_HOLDER_COLUMNS = HOLDER.shown("identity", "jid", "since")
 _HELP = """Show the limits over all servers, with their use; reset them.
 
 in use is the number of starts in the period of a rate, or of the jobs that hold a slot. A limit with by=
@@ -48,7 +44,7 @@ def list_(source: Source, as_json: bool) -> None:
     if as_json:
         print_list(limit.as_dict() for limit in found)
     elif found:
-        show(_COLUMNS, map(_row, found))
+        Form(time.time()).show(_COLUMNS, found)
     else:
         click.echo("No limits: no job with limits has asked for one.")
 
@@ -91,17 +87,18 @@ def show_(ctx: click.Context, source: Source, key: str, as_json: bool, times: Ti
     \b
     Example: pyworkers limits show tenant:7
     """
-    found, now = LimitSet(source.redis()).find(key), time.time()
+    found = LimitSet(source.redis()).find(key)
     if found is None:
         click.echo(f"{printable(key)} is not in use", err=True)
         ctx.exit(1)
     if as_json:
         print_json(found.as_dict())
         return
-    show(_COLUMNS, [_row(found.stats)])
+    form = Form(time.time(), times)
+    form.show(_COLUMNS, [found.stats])
     if found.holders:
         click.echo()
-        show(_HOLDER_COLUMNS, [_holder_row(holder, now, times) for holder in found.holders])
+        form.show(_HOLDER_COLUMNS, found.holders)
 
 
 @click.command()
@@ -127,16 +124,6 @@ def release(ctx: click.Context, source: Source, key: str, member: str, as_json: 
         click.echo(f"{printable(key)}: {what}", err=not freed)
     if not freed:
         ctx.exit(1)
-
-
-def _holder_row(holder: LimitHolder, now: float, times: Times) -> tuple[str, ...]:
-    since = "" if holder.since is None else times.cell(holder.since, now)
-    return printable(holder.identity), printable(holder.jid), since
-
-
-def _row(limit: LimitStats) -> tuple[str, ...]:
-    what = f"{limit.most} in {exact_duration(limit.per_s)}" if limit.per_s else f"{limit.most} at once"
-    return printable(limit.key), what, str(limit.used), str(limit.waiting)
 
 
 limits = listing_group("limits", _HELP, {"list": list_, "show": show_, "reset": reset, "release": release})

@@ -133,14 +133,6 @@ CRON = record(
     },
 )
 CRON_VIEW = more(CRON, "CronView", {"slots": array(COUNT), "runs": array(_CRON_RUN)})
-_LIMIT = record(
-    "Limit",
-    {"name": TEXT, "by": MAYBE_TEXT, "used": COUNT, "waiting": COUNT},
-    {"rate": COUNT, "per": NUMBER, "concurrency": COUNT},
-)
-_HOLDER = record("Holder", {**dict.fromkeys(("member", "identity", "jid"), TEXT), "since": maybe(SCORE)})
-LIMITS = record("Limits", {"cursor": COUNT, "total": COUNT, "limits": array(_LIMIT)})
-LIMIT_VIEW = more(_LIMIT, "LimitView", {"holders": array(_HOLDER)})
 LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 BATCH = record(
     "Batch",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from pyworkers.api import LimitHolder, read_limit, read_limit_page
+from pyworkers.api import LimitHolder, LimitView, read_limit, read_limit_page
+from pyworkers.api.limits import HOLDER, LIMIT
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.web import names
 from pyworkers.web.cursors import cursor_in
 from pyworkers.web.paging import ROWS
-from pyworkers.web.rendering import macro
-from pyworkers.web.showing import moment, number
+from pyworkers.web.tables import Listing
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
@@ -26,7 +27,7 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the limits of one page of the list; ``parameters``: its cursor."""
     cursor = cursor_in(parameters)
     watched = reader.watch(f"limits?{cursor}", lambda keys: read_limit_page(keys, cursor, ROWS))
-    return _cells(request, *watched.value.limits) if watched.value else {}
+    return listing(request, watched.value.limits, 0).live() if watched.value else {}
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -43,23 +44,31 @@ def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str,
     if view is None:
         return {f"{feed}:all": ""}
     now, are_all = reader.last.now, not view.stats.per_s and len(view.holders) < HOLDERS
-    since = {part_of(view.stats, holder): str(moment(holder.since, now)) for holder in view.holders}
-    return _cells(request, view.stats) | since | ({f"{feed}:all": ""} if are_all else {})
+    cells = listing(request, [view.stats], now).live() | holders(request, view, now).live()
+    return cells | ({f"{feed}:all": ""} if are_all else {})
 
 
-def part_of(limit: LimitStats, holder: LimitHolder) -> str:
+def listing(
+    request: Request, limits: Sequence[LimitStats], now: float, feed: str = ""
+) -> Listing[LimitStats]:
+    """The table of these limits."""
+    return Listing(request, LIMIT.shown(), limits, now, key=lambda limit: names.part(limit.key), feed=feed)
+
+
+def holders(request: Request, view: LimitView, now: float) -> Listing[LimitHolder]:
+    """The table of who holds a limit. A start of a rate does not end."""
+    ended = {} if view.stats.per_s else {"since": f"limit?{names.encode(view.stats.key)}:all"}
+    return Listing(
+        request,
+        HOLDER.shown("jid", "identity", "since"),
+        view.holders,
+        now,
+        key=partial(_part_of, view.stats),
+        ended=ended,
+        queries={"identity": lambda _holder: {"seen": int(now)}},
+    )
+
+
+def _part_of(limit: LimitStats, holder: LimitHolder) -> str:
     """The name of a holder in the live parts."""
     return f"{names.part(limit.key)}/{names.part(holder.member or f'{holder.identity} {holder.jid}')}"
-
-
-def _cells(request: Request, *limits: LimitStats) -> dict[str, str]:
-    bar = macro(request, "limit_macros.html", "limit_bar")
-    return {
-        f"{names.part(limit.key)}:{cell}": html
-        for limit in limits
-        for cell, html in (
-            ("bar", bar(limit)),
-            ("used", number(limit.used)),
-            ("waiting", number(limit.waiting)),
-        )
-    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +14,7 @@ from pyworkers.protocol.limits import name_of
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.cursors import cursor_of
-from pyworkers.web.live.limits import HOLDERS, part_of
+from pyworkers.web.live.limits import HOLDERS, holders, listing
 from pyworkers.web.paging import ROWS
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
@@ -26,19 +28,23 @@ async def show(request: Request) -> Response:
     cursor = cursor_of(request)
     page = await site.read(read_limit_page(site.keys, cursor, ROWS))
     following = address(request, "limits", cursor=page.cursor) if page.cursor else ""
-    return await render(request, "limits.html", title="Limits", found=page, cursor=cursor, next=following)
+    limits = listing(request, page.limits, time.time(), f"limits?{cursor}")
+    return await render(
+        request, "limits.html", title="Limits", limits=limits, total=page.total, next=following
+    )
 
 
 async def show_one(request: Request) -> Response:
     """One limit, and who holds it; or the word that it is not in use."""
     site, key = site_of(request), names.decode(request.path_params["key"])
     view = await site.read(read_limit(site.keys, key, HOLDERS))
+    now = time.time()
     if view is None:
         text = "This limit is not in use: no job has asked for it, or it was reset."
         return await render(request, "error.html", json="", title=f"Limit {key}", text=text)
     return await render(
-        request, "limit.html", title=f"Limit {key}", limit=view.stats, holders=view.holders,
-        name=name_of(key), part_of=part_of,
+        request, "limit.html", title=f"Limit {key}", limit=view.stats, name=name_of(key),
+        cells=listing(request, [view.stats], now).first(), holders=holders(request, view, now),
     )  # fmt: skip
 
 
