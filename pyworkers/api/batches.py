@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import COUNT, FLAG, MAYBE_NUMBER, TEXT, array, more, record
 from pyworkers.api.target import Where, admin_of
-from pyworkers.protocol.flow.plans import BatchStatus
+from pyworkers.protocol.flow.plans import GONE, BatchStatus
 from pyworkers.store.flow import batches, batchviews
 from pyworkers.store.flow.batchviews import (
     BatchCallback,
@@ -31,6 +33,40 @@ __all__ = [
     "read_members",
 ]
 _SHOWN = 100
+_STATES = {"dead": "bad", "lost": "bad", "succeeded": "good", "failing": "warn"}
+BATCH: Table[BatchStatus] = Table(
+    "Batch",
+    Column("id", title="ID", place="batches"),
+    Column("kind", title="Kind"),
+    Column("state", title="State", tones=_STATES, live=True),
+    Column(
+        "share", Kind.SHARE, "Done", value=lambda batch, _now: (batch.done, batch.total), live=True,
+        about="Members that are done",
+    ),
+    Column("total", Kind.COUNT, "Total", about="The members."),
+    Column("pending", Kind.COUNT, "Pending", about="Those that have not ended."),
+    Column(
+        "waiting", Kind.COUNT, "Waiting", value=lambda batch, _now: batch.pending - batch.failed, live=True,
+        only_shown=True,
+    ),
+    Column("done", Kind.COUNT, "Done"),
+    Column("failed", Kind.COUNT, "Failed", about="Those that wait for a retry.", live=True),
+    Column("dead", Kind.COUNT, "Dead", live=True),
+    Column("gone", Kind.COUNT, "Gone", only_shown=True, live=True),
+    *(Column(kind, Kind.COUNT) for kind in (*GONE, "lost")),
+    Column("created_at", Kind.MOMENT, "Created"),
+    *(Column(name, Kind.MOMENT, nullable=True) for name in ("complete_at", "success_at", "death_at")),
+    *(Column(name) for name in ("reason", "reason_jid", "parent")),
+    Column("open", Kind.FLAG),
+    Column("description", title="Description", cut=1),
+)  # fmt: skip
+_CALLBACK = record(
+    "Callback", {**dict.fromkeys(("event", "class", "queue", "jid"), TEXT), "fired_at": MAYBE_NUMBER}
+)
+BATCH_VIEW = more(BATCH.schema, "BatchView", {"callbacks": array(_CALLBACK)})
+MEMBERS = record(
+    "Members", {"cursor": COUNT, "members": array(record("Member", {"id": TEXT, "is_batch": FLAG}))}
+)
 
 
 class Batch:

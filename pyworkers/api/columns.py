@@ -6,8 +6,8 @@ made from the same declaration. Pure; nothing here knows HTML or a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -102,6 +102,8 @@ class Column(Generic[R]):
     """The pages to one of which the text leads, as ``queues``."""
     empty: str = ""
     """What is shown for an empty text, or for no value."""
+    tones: Mapping[str, str] = field(default_factory=dict)
+    """By text, the tone of a text that says a state (``Word``)."""
     live: bool = False
     """True for a cell that changes while a page is open."""
     cut: int = 0

@@ -25,7 +25,7 @@ class Listing(Generic[R]):
     """The rows of a table at one time. ``key`` names a row in the live cells, ``feed`` what changes them.
 
     ``ended``: by column, the live part that is there if a row without news has ended. ``queries``: by
-    column, the query of the page to which it leads.
+    column, the query of the page to which it leads. ``after``: by column, what follows the value.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Listing(Generic[R]):
         feed: str = "",
         ended: Mapping[str, str] = _NOTHING,
         queries: Mapping[str, Callable[[R], Mapping[str, object]]] = _NOTHING,
+        after: Mapping[str, Callable[[R], Markup]] = _NOTHING,
     ) -> None:
         self.columns, self.feed, self.ended = columns, feed, ended
         self._request, self._rows, self._now, self._key = request, rows, now, key
-        self._queries = queries
+        self._queries, self._after = queries, after
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -67,7 +68,8 @@ class Listing(Generic[R]):
 
     def _cell(self, column: Column[R], row: R) -> Markup:
         query = self._queries[column.name](row) if column.name in self._queries else {}
-        return cell(self._request, column, row, self._now, query)
+        html = cell(self._request, column, row, self._now, query)
+        return html + self._after[column.name](row) if column.name in self._after else html
 
 
 def cell(
@@ -85,6 +87,8 @@ def cell(
         return link(request, column.place, value, query)
     if column.kind is Kind.WORDS:
         return words(request, value)
+    if tone := column.tones.get(value) if column.tones else "":
+        return words(request, [Word(value, tone)])
     if column.kind is Kind.MOMENT:
         return moment(value, now)
     if column.kind in (Kind.BAR, Kind.SHARE):

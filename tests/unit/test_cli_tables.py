@@ -17,7 +17,7 @@ from pyworkers.cli.text import width
 
 JOBS = (Column("jid"), Column("class", cut=2), Column("n", right=True), Column("error", cut=1))
 ALL = {
-    "batches": batches._COLUMNS,
+    "batches": Form(0).heads(batches._COLUMNS),
     "check": check._GROUPS,
     "cron": cron._COLUMNS,
     "groups": GROUPS,

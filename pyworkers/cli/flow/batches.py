@@ -10,22 +10,16 @@ import time
 import click
 
 from pyworkers.api import BatchSet
+from pyworkers.api.batches import BATCH
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output import tables
 from pyworkers.cli.output.auditing import done, noting
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
-from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import printable
-from pyworkers.protocol.flow.plans import BatchStatus
 
-_COLUMNS = (
-    Column("id"),
-    Column("kind"),
-    Column("state"),
-    *(Column(title, right=True) for title in ("total", "pending", "done", "failed", "dead", "gone")),
-    Column("created"),
-    Column("description", cut=1),
+_COLUMNS = BATCH.shown(
+    "id", "kind", "state", "total", "pending", "done", "failed", "dead", "gone", "created_at", "description"
 )
 _STATES = ("waiting", "failed", "dead")
 _HELP = """Show batches, chains and groups; delete them.
@@ -52,11 +46,10 @@ def list_(source: Source, as_json: bool, times: Times) -> None:
     Example: pyworkers batches list --json
     """
     found = [batch.status for batch in BatchSet(source.redis())]
-    now = time.time()
     if as_json:
         print_list(about.as_dict() for about in found)
     elif found:
-        tables.show(_COLUMNS, [_row(about, now, times) for about in found])
+        Form(time.time(), times).show(_COLUMNS, found)
     else:
         click.echo("No batches.")
 
@@ -135,13 +128,6 @@ def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bo
             click.echo(f"{printable(batch)}: {'deleted' if batch in deleted else 'unknown'}")
     if len(deleted) < len(ids):
         ctx.exit(1)
-
-
-def _row(about: BatchStatus, now: float, times: Times) -> tuple[str, ...]:
-    numbers = (about.total, about.pending, about.done, about.failed, about.dead, about.gone)
-    created = times.cell(about.created_at, now)
-    names = map(printable, (about.id, about.kind, about.state))
-    return *names, *map(str, numbers), created, printable(about.description)
 
 
 batches = listing_group("batches", _HELP, {"list": list_, "show": show, "delete": delete})

@@ -25,7 +25,6 @@ from pyworkers.api.schemas import (
     record,
 )
 from pyworkers.protocol.flow.counted import COUNTERS
-from pyworkers.protocol.flow.plans import GONE
 
 ERROR = record("Error", {"error": TEXT})
 DONE = record("Done", {"action": TEXT, "done": COUNT}, {"task": TEXT})
@@ -134,23 +133,6 @@ CRON = record(
 )
 CRON_VIEW = more(CRON, "CronView", {"slots": array(COUNT), "runs": array(_CRON_RUN)})
 LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
-BATCH = record(
-    "Batch",
-    {
-        **dict.fromkeys(("id", "description", "kind", "parent", "state", "reason", "reason_jid"), TEXT),
-        **dict.fromkeys(("total", "pending", "done", "failed", "dead", "lost", *GONE), COUNT),
-        **dict.fromkeys(("complete_at", "success_at", "death_at"), MAYBE_NUMBER),
-        "open": FLAG,
-        "created_at": NUMBER,
-    },
-)
-_CALLBACK = record(
-    "Callback", {**dict.fromkeys(("event", "class", "queue", "jid"), TEXT), "fired_at": MAYBE_NUMBER}
-)
-BATCH_VIEW = more(BATCH, "BatchView", {"callbacks": array(_CALLBACK)})
-MEMBERS = record(
-    "Members", {"cursor": COUNT, "members": array(record("Member", {"id": TEXT, "is_batch": FLAG}))}
-)
 JOB = record(
     "Job",
     {"jid": TEXT, "class": TEXT, "queue": TEXT, "args": array(ANY)},

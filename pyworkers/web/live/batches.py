@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 
-from pyworkers.api import MemberPage, read_batch, read_batch_page, read_members
+from pyworkers.api import BatchView, MemberPage, read_batch, read_batch_page, read_members
+from pyworkers.api.batches import BATCH
+from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
 from pyworkers.web.cursors import cursor_in
 from pyworkers.web.paging import ROWS, rank_in
-from pyworkers.web.rendering import address, fragment, macro
-from pyworkers.web.showing import number
+from pyworkers.web.rendering import address, fragment
+from pyworkers.web.showing import shown
+from pyworkers.web.tables import Listing
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
 
 STATES = ("waiting", "failed", "dead")
 """The states of members that are listed."""
+_COLUMNS = BATCH.shown("id", "kind", "state", "share", "waiting", "failed", "dead", "gone", "created_at")
 _GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
 
 
@@ -26,19 +32,27 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the batches of one page of the list; ``parameters``: its first rank."""
     first = rank_in(parameters)
     watched = reader.watch(f"batches?{first}", lambda keys: read_batch_page(keys, first, ROWS))
-    bar, state = (macro(request, "batch_macros.html", name) for name in ("batch_bar", "batch_state"))
-    found: dict[str, str] = {}
-    for status in watched.value.batches if watched.value else ():
-        key = names.part(status.id)
-        found |= {
-            f"{key}:state": state(status),
-            f"{key}:done": bar(status),
-            f"{key}:waiting": number(status.pending - status.failed),
-            f"{key}:failed": number(status.failed),
-            f"{key}:dead": number(status.dead),
-            f"{key}:gone": number(status.gone),
-        }
-    return found
+    return listing(request, watched.value.batches, 0).live() if watched.value else {}
+
+
+def listing(
+    request: Request, batches: Sequence[BatchStatus], now: float, feed: str = ""
+) -> Listing[BatchStatus]:
+    """The table of these batches."""
+    return Listing(
+        request, _COLUMNS, batches, now, key=lambda batch: names.part(batch.id), feed=feed,
+        after={"id": _description},
+    )  # fmt: skip
+
+
+def context_of(request: Request, view: BatchView, now: float) -> dict[str, Any]:
+    """What the templates of one batch need."""
+    cells = listing(request, [view.status], now).first()
+    return {"view": view, "cells": cells, "now": now}
+
+
+def _description(batch: BatchStatus) -> Markup:
+    return Markup("<br>{}").format(shown(batch.description, 100)) if batch.description else Markup("")
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -49,7 +63,7 @@ def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str,
         return {}
     if watched.value is None:
         return {f"{feed}:about": _GONE}
-    context = {"view": watched.value, "status": watched.value.status, "now": reader.last.now}
+    context = context_of(request, watched.value, reader.last.now)
     return {
         f"{feed}:about": fragment(request, "live/batch.html", **context),
         f"{feed}:callbacks": fragment(request, "live/callbacks.html", **context),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +13,7 @@ from pyworkers.api import BatchSet, read_batch, read_batch_page, read_members
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.cursors import cursor_of
-from pyworkers.web.live.batches import STATES, members_feed, members_of
+from pyworkers.web.live.batches import STATES, context_of, listing, members_feed, members_of
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
@@ -24,7 +26,8 @@ async def show(request: Request) -> Response:
     site = site_of(request)
     page = await site.read(read_batch_page(site.keys, first_of(request), ROWS))
     place = pager(request, "batches", total=page.total)
-    return await render(request, "batches.html", title="Batches", batches=page.batches, pager=place)
+    batches = listing(request, page.batches, time.time(), f"batches?{place.first}")
+    return await render(request, "batches.html", title="Batches", batches=batches, pager=place)
 
 
 async def show_one(request: Request) -> Response:
@@ -42,7 +45,7 @@ async def show_one(request: Request) -> Response:
         request,
         "batch.html",
         title=f"Batch {batch}",
-        view=view,
+        **context_of(request, view, time.time()),
         states=STATES,
         members_feed=members_feed(batch, state, cursor),
         **members_of(request, batch, state, page),

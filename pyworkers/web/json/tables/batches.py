@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any
 
 from pyworkers.api import BatchSet
-from pyworkers.api.batches import read_batch, read_batch_page, read_members
+from pyworkers.api.batches import BATCH, BATCH_VIEW, MEMBERS, read_batch, read_batch_page, read_members
 from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-from pyworkers.web.json.schemas import BATCH, BATCH_VIEW, MEMBERS
 
 _STATES = ("waiting", "failed", "dead")
 
@@ -44,7 +43,7 @@ RESOURCES = (
         "/batches",
         "The batches; those that changed last come first.",
         _batches,
-        page_of("Batches", "batches", BATCH),
+        page_of("Batches", "batches", BATCH.schema),
         paging(),
     ),
     Resource(
