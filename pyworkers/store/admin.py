@@ -1,7 +1,7 @@
 """Admin: the blocking connection of ``api`` to one Redis, with the names of its keys.
 
 Used in the command line and in users' programs; never by the server. Other modules of this folder build the
-commands, as calls, which an asyncio program can run as well.
+commands, as requests, which an asyncio program can run as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Admin:
-    """Runs calls over one client, which connects at its first use, in the process that uses it.
+    """Runs requests over one client, which connects at its first use, in the process that uses it.
 
     All methods raise RedisUnavailableError and StoreError. Threads may share it.
     """
@@ -38,7 +38,7 @@ class Admin:
         return connect(self.config)
 
     def run(self, operation: Operation[T]) -> T:
-        """Run a call or steps."""
+        """Run a request or steps."""
         return run(self.redis, operation)
 
     def each(self, pages: Pages[T]) -> Iterator[T]:

@@ -1,7 +1,7 @@
 """Calls: requests to Redis as values, built without a connection and run over any kind of connection.
 
-A *call* is one round trip: commands, or one script, and the function that reads the replies. *Steps* are a
-generator that yields calls, each built from the replies to earlier calls. *Pages* are a listing, read by
+A *request* is one round trip: commands, or one script, and the function that reads the replies. *Steps* are a
+generator that yields requests, each built from the replies before it. *Pages* are a listing, read by
 steps. The caller runs them blocking or in an event loop; this module never chooses the commands.
 """
 
@@ -43,7 +43,7 @@ class Mode(Enum):
     """How several commands are sent in their round trip."""
 
     PIPELINE = "pipeline"
-    """The first refused command fails the call; the commands after it have run nevertheless."""
+    """The first refused command fails the request; the commands after it have run nevertheless."""
     TRANSACTION = "transaction"
     """MULTI and EXEC: no command of another client runs in between."""
     LENIENT = "lenient"
@@ -51,8 +51,8 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T_co]):
-    """One round trip. In steps, ``yield from call`` returns ``read(replies)``."""
+class Request(Generic[T_co]):
+    """One round trip. In steps, ``yield from request`` returns ``read(replies)``."""
 
     commands: Sequence[Command]
     read: Callable[[list[Any]], T_co]
@@ -63,13 +63,13 @@ class Call(Generic[T_co]):
         """The command, if it is the only one and ``mode`` changes nothing for it; else None."""
         return self.commands[0] if len(self.commands) == 1 and self.mode is Mode.PIPELINE else None
 
-    def __iter__(self) -> Generator[Call[Any], Any, T_co]:
+    def __iter__(self) -> Generator[Request[Any], Any, T_co]:
         value: T_co = yield self
         return value
 
 
-Steps = Generator[Call[Any], Any, T]
-Operation = Call[T] | Steps[T]
+Steps = Generator[Request[Any], Any, T]
+Operation = Request[T] | Steps[T]
 
 
 class Pages(ABC, Generic[T]):
@@ -110,14 +110,14 @@ def decoded(name: bytes) -> str:
     return name.decode(errors="surrogateescape")
 
 
-def one(name: str, *arguments: Any, read: Callable[[Any], T]) -> Call[T]:
-    """The call of one command."""
-    return Call([command(name, *arguments, read=read)], _only)
+def one(name: str, *arguments: Any, read: Callable[[Any], T]) -> Request[T]:
+    """The request of one command."""
+    return Request([command(name, *arguments, read=read)], _only)
 
 
-def every(commands: Sequence[Command], mode: Mode = Mode.PIPELINE) -> Call[list[Any]]:
-    """The call of several commands: the list of their replies. Nothing is sent for an empty sequence."""
-    return Call(commands, _all, mode)
+def every(commands: Sequence[Command], mode: Mode = Mode.PIPELINE) -> Request[list[Any]]:
+    """The request of several commands: the list of their replies. Nothing is sent for an empty sequence."""
+    return Request(commands, _all, mode)
 
 
 def script(
@@ -126,8 +126,8 @@ def script(
     args: Sequence[Any],
     read: Callable[[Any], T],
     prefix: str | None = None,
-) -> Call[T]:
-    """The call of the script ``name``.lua. If it makes names of keys, ``prefix`` is that of all keys."""
+) -> Request[T]:
+    """The request of the script ``name``.lua. If it makes names of keys, ``prefix`` is that of all keys."""
     loaded = scripts.load(name)
     if loaded.prefixed:
         if prefix is None:
@@ -135,21 +135,21 @@ def script(
         args = [*args, prefix]
     parts = [len(keys), *map(_encoded, keys), *map(_encoded, args)]
     sent = Command(("EVALSHA", loaded.sha, *parts), read, ("EVAL", loaded.text, *parts))
-    return Call([sent], _only)
+    return Request([sent], _only)
 
 
 def run(connection: redis.Redis, operation: Operation[T]) -> T:
-    """Run a call or steps over a blocking client. Raises RedisUnavailableError and StoreError."""
+    """Run a request or steps over a blocking client. Raises RedisUnavailableError and StoreError."""
     steps = iter(operation)
     try:
-        call = next(steps)
+        request = next(steps)
         while True:
             try:
-                value = _send(connection, call)
+                value = _send(connection, request)
             except PyworkersError as error:
-                call = steps.throw(error)
+                request = steps.throw(error)
             else:
-                call = steps.send(value)
+                request = steps.send(value)
     except StopIteration as end:
         result: T = end.value
         return result
@@ -159,50 +159,50 @@ async def arun(connection: Pipelining, operation: Operation[T]) -> T:
     """As ``run``, in an event loop."""
     steps = iter(operation)
     try:
-        call = next(steps)
+        request = next(steps)
         while True:
             try:
-                value = await _asend(connection, call)
+                value = await _asend(connection, request)
             except PyworkersError as error:
-                call = steps.throw(error)
+                request = steps.throw(error)
             else:
-                call = steps.send(value)
+                request = steps.send(value)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def arun_one(connection: Commands, call: Call[T]) -> T:
-    """As ``arun``, over any connection, for a call of one command. Raises ValueError for several."""
-    single = call.single
+async def arun_one(connection: Commands, request: Request[T]) -> T:
+    """As ``arun``, over any connection, for a request of one command. Raises ValueError for several."""
+    single = request.single
     if single is None:
         raise ValueError("several commands need a pipeline")
     with errors_translated():
-        return call.read([await _aexecute(connection, single)])
+        return request.read([await _aexecute(connection, single)])
 
 
-def _send(connection: redis.Redis, call: Call[T]) -> T:
+def _send(connection: redis.Redis, request: Request[T]) -> T:
     with errors_translated():
         try:
-            return call.read(_exchange(connection, call))
+            return request.read(_exchange(connection, request))
         except UnexpectedReplyError:
             # The replies on the idle connections may be mixed up as well.
             connection.connection_pool.disconnect(inuse_connections=False)
             raise
 
 
-def _exchange(connection: redis.Redis, call: Call[Any]) -> list[Any]:
-    if (single := call.single) is not None:
+def _exchange(connection: redis.Redis, request: Request[Any]) -> list[Any]:
+    if (single := request.single) is not None:
         return [_execute(connection, single)]
-    if not call.commands:
+    if not request.commands:
         return []
-    with connection.pipeline(transaction=call.mode is Mode.TRANSACTION) as pipe:
-        for sent in call.commands:
+    with connection.pipeline(transaction=request.mode is Mode.TRANSACTION) as pipe:
+        for sent in request.commands:
             pipe.execute_command(*sent.parts)
-        found = pipe.execute(raise_on_error=call.mode is not Mode.LENIENT)
+        found = pipe.execute(raise_on_error=request.mode is not Mode.LENIENT)
     return [
         None if isinstance(reply, Exception) else _read(sent, reply)
-        for sent, reply in zip(call.commands, found, strict=True)
+        for sent, reply in zip(request.commands, found, strict=True)
     ]
 
 
@@ -218,22 +218,22 @@ def _read(sent: Command, reply: Any) -> Any:
     return reply if sent.read is None else replies.read(sent.parts[0], sent.read, reply)
 
 
-async def _asend(connection: Pipelining, call: Call[T]) -> T:
+async def _asend(connection: Pipelining, request: Request[T]) -> T:
     with errors_translated():
-        return call.read(await _aexchange(connection, call))
+        return request.read(await _aexchange(connection, request))
 
 
-async def _aexchange(connection: Pipelining, call: Call[Any]) -> list[Any]:
-    if (single := call.single) is not None:
+async def _aexchange(connection: Pipelining, request: Request[Any]) -> list[Any]:
+    if (single := request.single) is not None:
         return [await _aexecute(connection, single)]
-    if not call.commands:
-        if call is PAUSE:
+    if not request.commands:
+        if request is PAUSE:
             await asyncio.sleep(0)
         return []
-    async with connection.pipeline(transaction=call.mode is Mode.TRANSACTION) as pipe:
-        for sent in call.commands:
+    async with connection.pipeline(transaction=request.mode is Mode.TRANSACTION) as pipe:
+        for sent in request.commands:
             pipe.execute_command(*sent.parts, read=sent.read)
-        found = await pipe.execute(raise_on_error=call.mode is not Mode.LENIENT)
+        found = await pipe.execute(raise_on_error=request.mode is not Mode.LENIENT)
     return [None if isinstance(reply, Exception) else reply for reply in found]
 
 
@@ -256,5 +256,5 @@ def _all(found: list[Any]) -> list[Any]:
     return found
 
 
-PAUSE: Call[list[Any]] = Call((), _all)
+PAUSE: Request[list[Any]] = Request((), _all)
 """Sends nothing. In steps that compute for long, it lets the other tasks of an event loop run."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Mode, Steps, command, every, one, script
+from pyworkers.store.calls import Mode, Request, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
 from pyworkers.store.flow.copies import all_queues, in_queue, in_set, is_job
@@ -91,7 +91,7 @@ def _check(jid: str) -> None:
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
 
 
-def _note(keys: Keys, jid: str) -> Call[None]:
+def _note(keys: Keys, jid: str) -> Request[None]:
     return script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], _nothing)
 
 
@@ -147,7 +147,7 @@ def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
         yield from every([noted, command("EXPIRE", key, _ITERATION_TTL_S)], Mode.TRANSACTION)
 
 
-def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Call[int]:
+def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Request[int]:
     day = time.strftime("%Y-%m-%d", time.gmtime())
     names = [key, keys.cancelled, keys.stat("cancelled"), keys.stat("cancelled", day)]
     effects = removal.ends([raw], Ending.CANCELLED, time.time())

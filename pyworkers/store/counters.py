@@ -14,7 +14,7 @@ from typing import Any
 from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Command, Steps, command, every
+from pyworkers.store.calls import Command, Request, Steps, command, every
 from pyworkers.store.measures.look import look, since
 from pyworkers.store.transport.replies import seconds
 from pyworkers.store.values import as_count
@@ -60,7 +60,7 @@ def read(keys: Keys, queues: Sequence[str]) -> Steps[Counts]:
     return Counts(counted, retries, enqueued, scheduled, dead, latencies_s)
 
 
-def add(keys: Keys, counters: Mapping[str, int], day: str) -> Call[list[Any]]:
+def add(keys: Keys, counters: Mapping[str, int], day: str) -> Request[list[Any]]:
     """Add to ``stat:*``; ``day`` is ``YYYY-MM-DD`` in UTC."""
     commands: list[Command] = []
     for name, increment in counters.items():
@@ -73,7 +73,7 @@ def add(keys: Keys, counters: Mapping[str, int], day: str) -> Call[list[Any]]:
     return every(commands)
 
 
-def add_executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> Call[list[Any]]:
+def add_executions(keys: Keys, tallies: Mapping[str, Tally], now: datetime) -> Request[list[Any]]:
     """Add the tallies of each class to the minute of ``now``, which is in UTC."""
     return every(list(_executions(keys, tallies, now)))
 

@@ -15,7 +15,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.terms import Others
-from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import terms
 from pyworkers.store.flow.removal import ends, written
 from pyworkers.store.transport.replies import blob, integer, maybe_blob
@@ -61,7 +61,7 @@ class Stored:
     last: Mapping[bytes, bytes]
 
 
-def fire(keys: Keys, firing: Firing) -> Call[Fired | None]:
+def fire(keys: Keys, firing: Firing) -> Request[Fired | None]:
     """Enqueue the jobs of a slot, unless the slot was dealt with before: then None.
 
     Also None if the entry is paused, or is a run-time entry whose definition has changed since. Safe to send
@@ -78,7 +78,7 @@ def _fired(jobs: Sequence[PushedJob], reply: Any) -> Fired | None:
     return None if blob(reply[0]) == b"passed" else Fired(*terms.read(reply, jobs))
 
 
-def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Call[float]:
+def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Request[float]:
     """Have a slot for this server, while a worker makes its jobs.
 
     Returns 0 if it has it now; the seconds until the claim of another server expires; or -1 if the slot is
@@ -94,34 +94,34 @@ def _left_s(reply: Any) -> float:
     return -1.0 if left_ms < 0 else left_ms / 1000
 
 
-def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Call[None] | None:
+def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Request[None] | None:
     """Apply the effects of the ends of replaced jobs; None if they have none."""
     names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.REPLACED, now)))
     return script("removal/apply", names, args, lambda _: None, keys.namespace) if args else None
 
 
-def last_slots(keys: Keys) -> Call[dict[str, int]]:
+def last_slots(keys: Keys) -> Request[dict[str, int]]:
     """The last slot fired of each entry by name, or the time since which it is known (epoch seconds)."""
     return one("HGETALL", keys.cron_last, read=_slots)
 
 
-def register(keys: Keys, names: Iterable[str], now: int) -> Call[list[Any]]:
+def register(keys: Keys, names: Iterable[str], now: int) -> Request[list[Any]]:
     """Store ``now`` as the time since which entries are known; entries known already keep their time."""
     return every([command("HSETNX", keys.cron_last, name, now) for name in names])
 
 
-def version(keys: Keys) -> Call[bytes | None]:
+def version(keys: Keys) -> Request[bytes | None]:
     """A value that differs after each change at run time; None before the first."""
     return one("GET", keys.cron_version, read=maybe_blob)
 
 
-def changed(keys: Keys) -> Call[Changed]:
+def changed(keys: Keys) -> Request[Changed]:
     """The run-time entries and the paused ones, at one moment."""
     commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
-    return Call(commands, _changed, Mode.TRANSACTION)
+    return Request(commands, _changed, Mode.TRANSACTION)
 
 
-def declare(keys: Keys, identity: str, entries: bytes, life_s: int) -> Call[bool]:
+def declare(keys: Keys, identity: str, entries: bytes, life_s: int) -> Request[bool]:
     """Store the entries of a server's code and configuration for ``read``; they expire after ``life_s``."""
     return one("SET", keys.cron_declared(identity), entries, "EX", life_s, read=bool)
 
@@ -136,13 +136,13 @@ def read(keys: Keys) -> Steps[Stored]:
     return Stored(added or {}, [found for found in lists if found is not None], set(paused or ()), last or {})
 
 
-def runs(keys: Keys, names: Sequence[str]) -> Call[list[dict[bytes, bytes]]]:
+def runs(keys: Keys, names: Sequence[str]) -> Request[list[dict[bytes, bytes]]]:
     """The stored runs of each of these entries (protocol/flow/runs.py)."""
     commands = [command("HGETALL", keys.cron_runs(name)) for name in names]
-    return Call(commands, lambda found: [stored or {} for stored in found], Mode.LENIENT)
+    return Request(commands, lambda found: [stored or {} for stored in found], Mode.LENIENT)
 
 
-def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | None) -> Call[bool]:
+def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | None) -> Request[bool]:
     """Write a run-time entry.
 
     ``exists``: True if it must exist already, False if it must not, None for either. Returns False,
@@ -153,19 +153,19 @@ def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | 
     return script("cron/put", names, [name, definition, int(now), _version(), condition], bool)
 
 
-def remove(keys: Keys, name: str) -> Call[bool]:
+def remove(keys: Keys, name: str) -> Request[bool]:
     """Remove a run-time entry with its runs; False if there is none."""
     names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused, keys.cron_runs(name)]
     return script("cron/remove", names, [name, _version()], bool)
 
 
-def pause(keys: Keys, name: str) -> Call[bool]:
+def pause(keys: Keys, name: str) -> Request[bool]:
     """Pause an entry; False if it was paused already."""
     commands = [command("SADD", keys.cron_paused, name), command("SET", keys.cron_version, _version())]
-    return Call(commands, lambda replies: bool(replies[0]), Mode.TRANSACTION)
+    return Request(commands, lambda replies: bool(replies[0]), Mode.TRANSACTION)
 
 
-def resume(keys: Keys, name: str, now: float) -> Call[bool]:
+def resume(keys: Keys, name: str, now: float) -> Request[bool]:
     """Undo ``pause``; False if the entry was not paused."""
     names = [keys.cron_paused, keys.cron_last, keys.cron_version]
     return script("cron/resume", names, [name, int(now), _version()], bool)

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Command, Mode, command, every, one
+from pyworkers.store.calls import Command, Mode, Request, command, every, one
 from pyworkers.store.transport.replies import seconds
 
 # go-workers2 removes a server without heartbeats from ``processes`` after 60 s, and checks every 5 s. The
@@ -22,7 +22,7 @@ TTL_S = 90
 _WORK_TTL_S = 60
 
 
-def clock() -> Call[float]:
+def clock() -> Request[float]:
     """Redis' clock, in epoch seconds."""
     return one("TIME", read=seconds)
 
@@ -35,7 +35,7 @@ def beat(
     *,
     signalled: bool = True,
     sidekiq6: bool = False,
-) -> Call[bytes | None]:
+) -> Request[bytes | None]:
     """Write a server's heartbeat and running jobs; ``jobs`` None: none run, nor did at the last heartbeat.
 
     Returns a signal sent to this server, or None; read only if ``signalled``. ``sidekiq6``: write the
@@ -52,10 +52,10 @@ def beat(
     if signalled:
         commands.append(command("RPOP", keys.signals(identity)))
     mode = Mode.PIPELINE if jobs is None else Mode.TRANSACTION
-    return Call(commands, _last if signalled else _nothing, mode)
+    return Request(commands, _last if signalled else _nothing, mode)
 
 
-def deregister(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Call[list[Any]]:
+def deregister(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Request[list[Any]]:
     """Remove a server from the registry; its hash expires by itself, as Sidekiq's do."""
     works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
     return every([command("SREM", keys.processes, identity), *works])

@@ -24,7 +24,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import QueueLimit, queue_key, running_key, ttl_of, window_of
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
-from pyworkers.store.calls import Call, arun_one, one, script
+from pyworkers.store.calls import Request, arun_one, one, script
 from pyworkers.store.scripts import Commands
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS
 from pyworkers.store.transport.connections import CONNECT_TIMEOUT_S, errors_translated, translate
@@ -255,15 +255,15 @@ class InProgress:
             return found._replace(starts=[NoteStart(key, name, ttl_of(window_s)) for name in members])
         return found
 
-    def count(self, queue: str) -> Call[int]:
+    def count(self, queue: str) -> Request[int]:
         """How many jobs are in the list of a queue."""
         return one("LLEN", self.key(queue), read=integer)
 
-    def jobs(self, queue: str) -> Call[list[bytes]]:
+    def jobs(self, queue: str) -> Request[list[bytes]]:
         """The bytes of all jobs in the list of a queue, newest first."""
         return one("LRANGE", self.key(queue), 0, -1, read=blobs)
 
-    def give_back(self, queue: str, most: int = GIVEN_BACK_AT_ONCE) -> Call[int]:
+    def give_back(self, queue: str, most: int = GIVEN_BACK_AT_ONCE) -> Request[int]:
         """Return up to ``most`` jobs of a queue to its end that is popped next.
 
         Returns their number; 0 if none are left, or if the key of the queue is not a list.
@@ -272,7 +272,7 @@ class InProgress:
         return script("give_back", names, [queue, most], integer)
 
 
-def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Call[bool]:
+def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Request[bool]:
     """True if this identity has a job in an in-progress list of these queues; needs at least one queue."""
     names = [keys.inprogress(queue, identity) for queue in queues]
     return one("EXISTS", *names, read=nonzero)

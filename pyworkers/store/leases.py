@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import simplejson
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Request, Steps, command, decoded, every, one, script
 from pyworkers.store.suspects import ENTRIES_TTL_S
 from pyworkers.store.transport.replies import integer, nonzero
 from pyworkers.store.values import names_in
@@ -55,7 +55,7 @@ def renew(
     return (yield from script("renew", *_renewal(keys, identity, lease_s, _dump(queues)), LeaseState))
 
 
-def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Call[bool]:
+def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Request[bool]:
     """Remove the lease and the registration of this incarnation after a stop.
 
     False if jobs are left in its lists: then the registration stays, so that a peer recovers them.
@@ -77,7 +77,7 @@ def owners(keys: Keys, identity: str) -> Steps[Owners]:
     return Owners(registered, silent)
 
 
-def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Call[int]:
+def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Request[int]:
     """Return up to ``most`` jobs of a dead incarnation to their queues. Their number; -1 if it has a lease.
 
     The first call removes it from ``processes``; the call that returns fewer than ``most`` jobs deletes its

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
-from pyworkers.store.calls import Call, Steps, one, script
+from pyworkers.store.calls import Request, Steps, one, script
 from pyworkers.store.transport.replies import integer
 
 NOTE_TTL_S = 86_400
@@ -19,7 +19,7 @@ NOTE_TTL_S = 86_400
 _PER_SCRIPT = 500
 
 
-def notes(keys: Keys) -> Call[frozenset[str]]:
+def notes(keys: Keys) -> Request[frozenset[str]]:
     """The ids of the cancelled jobs."""
     return one("ZRANGE", keys.cancelled, 0, -1, read=texts)
 
@@ -33,7 +33,7 @@ def heed(keys: Keys, jids: Sequence[str]) -> Steps[int]:
     return total
 
 
-def forget(keys: Keys, jids: Sequence[str]) -> Call[int]:
+def forget(keys: Keys, jids: Sequence[str]) -> Request[int]:
     """Remove the notes of jobs that have ended; ``jids`` must not be empty."""
     return one("ZREM", keys.cancelled, *jids, read=integer)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.extract import token
-from pyworkers.store.calls import Call, Mode, Steps, command, every, one
+from pyworkers.store.calls import Mode, Request, Steps, command, every, one
 from pyworkers.store.transport.replies import blob, blobs, integer
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _READS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def or_plain(script: Call[T], plain: Callable[[], Steps[T]]) -> Steps[T]:
+def or_plain(script: Request[T], plain: Callable[[], Steps[T]]) -> Steps[T]:
     """The reply of a script, or what commands read if the user may not send scripts."""
     try:
         return (yield from script)

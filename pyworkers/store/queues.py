@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Pages, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import removal
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
@@ -70,27 +70,27 @@ class Entries(Pages[Waiting]):
         return True
 
 
-def known(keys: Keys) -> Call[list[str]]:
+def known(keys: Keys) -> Request[list[str]]:
     """The names of all queues to which a job was ever pushed, sorted; ``clear`` removes a name."""
     return one("SMEMBERS", keys.queues, read=lambda names: sorted(map(decoded, names)))
 
 
-def size(keys: Keys, queue: str) -> Call[int]:
+def size(keys: Keys, queue: str) -> Request[int]:
     """The number of waiting jobs."""
     return one("LLEN", keys.queue(queue), read=integer)
 
 
-def next_job(keys: Keys, queue: str) -> Call[bytes | None]:
+def next_job(keys: Keys, queue: str) -> Request[bytes | None]:
     """The job that is popped next; None if none waits."""
     return one("LINDEX", keys.queue(queue), -1, read=maybe_blob)
 
 
-def is_paused(keys: Keys, queue: str) -> Call[bool]:
+def is_paused(keys: Keys, queue: str) -> Request[bool]:
     """True if the queue is paused."""
     return one("SISMEMBER", keys.paused, queue, read=bool)
 
 
-def pause(keys: Keys, queue: str) -> Call[bool]:
+def pause(keys: Keys, queue: str) -> Request[bool]:
     """Pause a queue; False if it was paused already."""
     return one("SADD", keys.paused, queue, read=bool)
 

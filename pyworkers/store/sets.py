@@ -15,7 +15,7 @@ from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.keys import Keys, literal
 from pyworkers.store import plain
-from pyworkers.store.calls import Call, Mode, Pages, Steps, command, every, one, script
+from pyworkers.store.calls import Mode, Pages, Request, Steps, command, every, one, script
 from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.replies import blob, blobs, integer
 
@@ -135,12 +135,12 @@ class Matches(Pages[Member]):
         return found
 
 
-def size(zset: str) -> Call[int]:
+def size(zset: str) -> Request[int]:
     """The number of members."""
     return one("ZCARD", zset, read=integer)
 
 
-def with_score(zset: str, score: float) -> Call[list[bytes]]:
+def with_score(zset: str, score: float) -> Request[list[bytes]]:
     """The members with exactly that score."""
     return one("ZRANGEBYSCORE", zset, repr(score), repr(score), read=blobs)
 
@@ -176,20 +176,20 @@ def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]
     return len(moved)
 
 
-def reschedule(zset: str, member: bytes, score: float) -> Call[bool]:
+def reschedule(zset: str, member: bytes, score: float) -> Request[bool]:
     """Give a member another score; False if it is no longer in the set."""
     commands = [command("ZADD", zset, "XX", repr(score), member), command("ZSCORE", zset, member)]
-    return Call(commands, lambda replies: replies[1] is not None, Mode.TRANSACTION)
+    return Request(commands, lambda replies: replies[1] is not None, Mode.TRANSACTION)
 
 
-def first_score(zset: str) -> Call[float | None]:
+def first_score(zset: str) -> Request[float | None]:
     """The lowest score of a sorted set, in epoch seconds; None if it is empty."""
     return one("ZRANGE", zset, 0, 0, "WITHSCORES", read=_first_score)
 
 
 def promote(
     keys: Keys, zset: str, moves: Sequence[Move], now: float, identity: str, wanted: int = 0
-) -> Call[Promoted]:
+) -> Request[Promoted]:
     """Move members of a sorted set into their queues, and ask for up to ``wanted`` that are due.
 
     Members that were removed meanwhile are skipped, so this is safe to send again after a lost reply. Asking

@@ -14,7 +14,7 @@ from typing import Any
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
+from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, one
 from pyworkers.store.flow.ordered import HeldHead, held_heads, still_active
 from pyworkers.store.measures import runs
 from pyworkers.store.measures.look import look, since
@@ -169,18 +169,18 @@ def tolerant(commands: Sequence[Command]) -> Steps[list[Any]]:
         return (yield from every(commands, Mode.LENIENT))
 
 
-def read_owners(keys: Keys) -> Call[dict[str, set[str]]]:
+def read_owners(keys: Keys) -> Request[dict[str, set[str]]]:
     """All pyworkers servers, each with the queues whose jobs it may hold."""
     return one("HGETALL", keys.owners, read=_owners)
 
 
-def counters(keys: Keys, days: Sequence[str]) -> Call[list[tuple[int, int]]]:
+def counters(keys: Keys, days: Sequence[str]) -> Request[list[tuple[int, int]]]:
     """The counts processed and failed of each day, ``YYYY-MM-DD`` in UTC; of all time for ``""``."""
     names = [keys.stat(name, day) for day in days for name in ("processed", "failed")]
-    return Call([command("MGET", *names)], _in_pairs) if names else Call([], list)
+    return Request([command("MGET", *names)], _in_pairs) if names else Request([], list)
 
 
-def set_counters(keys: Keys, values: Mapping[str, int]) -> Call[bool]:
+def set_counters(keys: Keys, values: Mapping[str, int]) -> Request[bool]:
     """Set the counters of all time."""
     parts = (part for name, value in values.items() for part in (keys.stat(name), value))
     return one("MSET", *parts, read=bool)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.suspects import Entry
-from pyworkers.store.calls import Call, Mode, command
+from pyworkers.store.calls import Mode, Request, command
 
 ENTRIES_TTL_S = 86_400
 """The life of all entries after the last change. The entry of a job that ends is deleted at once."""
@@ -24,25 +24,25 @@ class Noted(NamedTuple):
     entries: list[Entry]
 
 
-def read(keys: Keys, identity: str, fields: Sequence[str]) -> Call[Noted]:
+def read(keys: Keys, identity: str, fields: Sequence[str]) -> Request[Noted]:
     """The suspect that a server runs, and these entries."""
     wanted = [command("HGET", keys.suspects, field) for field in (identity, *fields)]
-    return Call(wanted, _found, Mode.LENIENT)
+    return Request(wanted, _found, Mode.LENIENT)
 
 
-def run_alone(keys: Keys, identity: str, field: str) -> Call[None]:
+def run_alone(keys: Keys, identity: str, field: str) -> Request[None]:
     """Note that a server runs this suspect: if the server dies, the job is held responsible.
 
     All entries live for another day from now.
     """
     noted = command("HSET", keys.suspects, identity, field)
     prolonged = command("EXPIRE", keys.suspects, ENTRIES_TTL_S)
-    return Call([noted, prolonged], _nothing, Mode.LENIENT)
+    return Request([noted, prolonged], _nothing, Mode.LENIENT)
 
 
-def run_none(keys: Keys, identity: str) -> Call[None]:
+def run_none(keys: Keys, identity: str) -> Request[None]:
     """Note that a server runs no suspect."""
-    return Call([command("HDEL", keys.suspects, identity)], _nothing, Mode.LENIENT)
+    return Request([command("HDEL", keys.suspects, identity)], _nothing, Mode.LENIENT)
 
 
 def _found(replies: list[Any]) -> Noted:

@@ -50,14 +50,14 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class OverClient:
     """Many commands, over a client of redis-py; the step returns the result of the operation."""
 
     config: RedisConfig
     operation: calls.Operation[Any]
 
 
-WireSteps = Generator[Sent | Pause | Apart | Search, Any, T]
+WireSteps = Generator[Sent | Pause | Apart | OverClient, Any, T]
 """Steps that yield the above, and return a value. Errors of Redis are raised where the step is yielded."""
 
 
@@ -95,26 +95,26 @@ async def run_async(wires: AsyncWires, steps: WireSteps[T]) -> T:
             return value
 
 
-def _done(wires: Wires, step: Sent | Pause | Apart | Search) -> Any:
+def _done(wires: Wires, step: Sent | Pause | Apart | OverClient) -> Any:
     if isinstance(step, Sent):
         with errors_translated():
             return wires.exchange(*step)
     if isinstance(step, Pause):
         return time.sleep(step.seconds)
-    if isinstance(step, Search):
+    if isinstance(step, OverClient):
         with closing(connect(step.config)) as redis:
             return calls.run(redis, step.operation)
     with closing(Wires(connect(step.config, socket_timeout=step.timeout_s))) as own:
         return run(own, step.steps)
 
 
-async def _done_async(wires: AsyncWires, step: Sent | Pause | Apart | Search) -> Any:
+async def _done_async(wires: AsyncWires, step: Sent | Pause | Apart | OverClient) -> Any:
     if isinstance(step, Sent):
         with errors_translated():
             return await wires.exchange(*step)
     if isinstance(step, Pause):
         return await asyncio.sleep(step.seconds)
-    if isinstance(step, Search):
+    if isinstance(step, OverClient):
         async with connect_async(step.config) as redis:
             return await calls.arun(redis, step.operation)
     own = AsyncWires(connect_async(step.config, socket_timeout=step.timeout_s))

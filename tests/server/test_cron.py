@@ -33,7 +33,7 @@ from pyworkers.server.slots import cron as cron_module
 from pyworkers.server.slots import questions
 from pyworkers.server.slots.cron import Cron, entries_of
 from pyworkers.store import cron as store_cron
-from pyworkers.store.calls import Call, Operation
+from pyworkers.store.calls import Operation, Request
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.replies import as_list
@@ -61,7 +61,7 @@ class Sleepy(Store):
 
 def fires(operation: Operation[Any]) -> bool:
     """Whether this call fires a slot: it is the one script."""
-    return isinstance(operation, Call) and operation.commands[0].parts[0] == "EVALSHA"
+    return isinstance(operation, Request) and operation.commands[0].parts[0] == "EVALSHA"
 
 
 class Bench(RedisBench):

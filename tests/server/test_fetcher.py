@@ -24,7 +24,7 @@ from pyworkers.server.pool import outbox as outbox_module
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel
 from pyworkers.store import jobs as waiter_module
-from pyworkers.store.calls import Call
+from pyworkers.store.calls import Request
 from pyworkers.store.jobs import Exchange, InProgress, Settlement, Waiter, exchange_watched
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -484,7 +484,7 @@ async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_
     give_back = InProgress.give_back
     outages = iter([RedisUnavailableError("away"), RedisUnavailableError("away")])
 
-    def given_back_in_the_end(inprogress: InProgress, queue: str) -> Call[int]:
+    def given_back_in_the_end(inprogress: InProgress, queue: str) -> Request[int]:
         if outage := next(outages, None):
             raise outage
         return give_back(inprogress, queue)

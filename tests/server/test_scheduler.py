@@ -15,7 +15,7 @@ from pyworkers.server import scheduler as scheduler_module
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.scheduler import PORTION, Scheduler
 from pyworkers.store import sets
-from pyworkers.store.calls import Call, Operation, arun
+from pyworkers.store.calls import Operation, Request, arun
 from pyworkers.store.sets import Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -32,7 +32,7 @@ class Observed(Store):
     looks = handed_out = moved = 0
 
     async def arun(self, operation: Operation[T]) -> T:
-        assert isinstance(operation, Call)
+        assert isinstance(operation, Request)
         if operation.commands[0].parts[0] == "ZRANGE":
             self.looks += 1
             if self.away:

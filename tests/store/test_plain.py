@@ -14,7 +14,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store import plain
 from pyworkers.store.admin import Admin
 from pyworkers.store.browse.parts import Named, Position, find_again, read_part
-from pyworkers.store.calls import Call, Steps
+from pyworkers.store.calls import Request, Steps
 from pyworkers.store.measures.look import look
 from pyworkers.store.sets import MembersByScore
 from tests.helpers.records import raw_job
@@ -41,7 +41,7 @@ def both(
     """Runs steps twice, with and without scripts, and returns the result if it is the same."""
     admin = Admin(RedisConfig(redis_url, namespace))
 
-    def instead(_script: Call[Any], steps: Callable[[], Steps[Any]]) -> Steps[Any]:
+    def instead(_script: Request[Any], steps: Callable[[], Steps[Any]]) -> Steps[Any]:
         return (yield from steps())
 
     def run(steps: Callable[[], Steps[Any]]) -> Any:

@@ -17,7 +17,7 @@ from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.store import counters, cron, heartbeat, jobs, leases, notes, sets, suspects
-from pyworkers.store.calls import Call, Operation, arun_one
+from pyworkers.store.calls import Operation, Request, arun_one
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
 from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement, Waiter
@@ -77,7 +77,7 @@ class Parts:
         def run(work: Callable[[], Operation[object]]) -> Callable[[], Awaitable[object]]:
             return lambda: store.arun(work())
 
-        def send(call: Call[object]) -> Callable[[], Awaitable[object]]:
+        def send(call: Request[object]) -> Callable[[], Awaitable[object]]:
             return lambda: arun_one(self._link, call)
 
         self.calls: dict[str, Callable[[], Awaitable[object]]] = {

@@ -10,7 +10,7 @@ import pytest
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.remote import LOOK_S, Iterations, ids_in
 from pyworkers.server.running import Running
-from pyworkers.store.calls import Call, Steps
+from pyworkers.store.calls import Request, Steps
 from pyworkers.store.store import Store
 
 
@@ -24,7 +24,7 @@ class Asked:
 
     async def arun(self, work: Steps[int]) -> int:
         """The ids stand behind the key of the notes, a key for each of them, and the life of a note."""
-        call: Call[int] = next(iter(work))
+        call: Request[int] = next(iter(work))
         parts = call.commands[0].parts
         self.looks.append(sorted(jid.decode() for jid in parts[3 + parts[2] + 1 :]))
         return 0

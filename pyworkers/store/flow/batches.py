@@ -19,7 +19,7 @@ from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store import scripts
-from pyworkers.store.calls import Call, one, script
+from pyworkers.store.calls import Request, one, script
 from pyworkers.store.flow import terms
 from pyworkers.store.flow.terms import REFUSALS
 from pyworkers.store.transport.blocking import Wires
@@ -172,16 +172,16 @@ def _by_queue(jobs: Iterable[PushedJob]) -> Mapping[str, list[Any]]:
     return pushes
 
 
-def result(keys: Keys, batch: str) -> Call[dict[bytes, bytes]]:
+def result(keys: Keys, batch: str) -> Request[dict[bytes, bytes]]:
     """What the members of a batch returned, as JSON, by their places."""
     return one("HGETALL", keys.batch(batch) + ":results", read=dict)
 
 
-def conclude(keys: Keys, batch: str) -> Call[bool]:
+def conclude(keys: Keys, batch: str) -> Request[bool]:
     """Fire the callbacks that are due, should Redis have refused them before. False for an unknown batch."""
     return script("batches/conclude", [keys.queues], [batch], nonzero, keys.namespace)
 
 
-def delete(keys: Keys, batch: str) -> Call[bool]:
+def delete(keys: Keys, batch: str) -> Request[bool]:
     """Delete a batch and those inside it, not their jobs. False for an unknown one."""
     return script("batches/unlist", [keys.queues], [batch], nonzero, keys.namespace)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pyworkers.protocol.flow.plans import GONE, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, one
+from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, one
 from pyworkers.store.flow.batches import PORTION
 from pyworkers.store.transport.replies import blobs
 from pyworkers.store.values import decoded_json
@@ -78,15 +78,15 @@ class MemberPage(NamedTuple):
     members: list[Member]
 
 
-def status(keys: Keys, batch: str) -> Call[BatchStatus | None]:
+def status(keys: Keys, batch: str) -> Request[BatchStatus | None]:
     """The status of a batch; None for an unknown one, and for what another program has written."""
-    return Call(_facts(keys, batch), lambda found: _status(batch, *found), Mode.LENIENT)
+    return Request(_facts(keys, batch), lambda found: _status(batch, *found), Mode.LENIENT)
 
 
-def announces(keys: Keys, batch: str) -> Call[bool]:
+def announces(keys: Keys, batch: str) -> Request[bool]:
     """True if the end of this batch is announced to those who wait for its result; False if it is unknown."""
     read = command("HGETALL", keys.batch(batch))
-    return Call([read], lambda found: b"answer" in (found[0] or ()), Mode.LENIENT)
+    return Request([read], lambda found: b"answer" in (found[0] or ()), Mode.LENIENT)
 
 
 def known(keys: Keys) -> Steps[list[BatchStatus]]:

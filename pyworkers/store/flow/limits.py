@@ -13,7 +13,7 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import Ask, queue_of, ttl_of
-from pyworkers.store.calls import Call, Mode, Steps, decoded, every, one, script
+from pyworkers.store.calls import Mode, Request, Steps, decoded, every, one, script
 from pyworkers.store.transport.replies import integers
 
 # A job whose turn is so near stays where it is: a way through ``schedule`` would cost it a second start.
@@ -120,7 +120,7 @@ def reset(keys: Keys, name: str) -> Steps[int]:
     return count
 
 
-def _ask(keys: Keys, identity: str, asked: Asked) -> Call[AskReply]:
+def _ask(keys: Keys, identity: str, asked: Asked) -> Request[AskReply]:
     ask, queue, raw, payload = asked
     names = [keys.inprogress(queue, identity), keys.schedule, keys.limits, keys.queues]
     args: list[Any] = [raw, payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]
@@ -143,7 +143,7 @@ def _ask_reply(reply: Any) -> AskReply:
             return AskReply(other)
 
 
-def _sweep(keys: Keys, page: Sequence[str], *, reset: bool = False) -> Call[int]:
+def _sweep(keys: Keys, page: Sequence[str], *, reset: bool = False) -> Request[int]:
     names = [keys.limits, keys.schedule, keys.queues, keys.owners]
     for key in page:
         names += (keys.limit(key), keys.limit_waiting(key))

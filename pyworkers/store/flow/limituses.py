@@ -15,7 +15,7 @@ from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import LimitStats, period_of, queue_of
-from pyworkers.store.calls import Call, Command, Mode, Steps, command, decoded, every, script
+from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, script
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.transport.replies import nonzero
 
@@ -94,7 +94,7 @@ def read_limit(keys: Keys, key: str, most: int = 100) -> Steps[LimitView | None]
     return LimitView(stats, tuple((yield from reading)))
 
 
-def release(keys: Keys, key: str, member: str) -> Call[bool]:
+def release(keys: Keys, key: str, member: str) -> Request[bool]:
     """Free one slot, and call the job that has waited longest; False if it is free already.
 
     The job that holds it continues.

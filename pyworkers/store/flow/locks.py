@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys, literal
 from pyworkers.protocol.terms import SCORE_SUFFIX
-from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Mode, Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import nonzero
 
 # Redis scans a thousand names in 1 to 2 ms (measured with ten million), and runs nothing else meanwhile.
@@ -90,7 +90,7 @@ def _locks(keys: Keys, names: Sequence[str], text: str = "") -> Steps[list[Store
     ]
 
 
-def read(keys: Keys, key: str) -> Call[StoredLock | None]:
+def read(keys: Keys, key: str) -> Request[StoredLock | None]:
     """One lock by its ``unique_key``; None if it is not held."""
     name = keys.unique(key)
 
@@ -98,10 +98,10 @@ def read(keys: Keys, key: str) -> Call[StoredLock | None]:
         jid, ttl = replies
         return None if jid is None else StoredLock(key, decoded(jid), None if ttl < 0 else ttl / 1000)
 
-    return Call([command("GET", name), command("PTTL", name)], lock, Mode.LENIENT)
+    return Request([command("GET", name), command("PTTL", name)], lock, Mode.LENIENT)
 
 
-def release(keys: Keys, lock: StoredLock) -> Call[bool]:
+def release(keys: Keys, lock: StoredLock) -> Request[bool]:
     """Release a lock; False if the job no longer holds it."""
     name = keys.unique(lock.key)
     return script("unlock", [name, f"{name}{SCORE_SUFFIX}"], [lock.jid], nonzero)

@@ -11,7 +11,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every, script
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, script
 from pyworkers.store.measures.look import look
 from pyworkers.store.transport.replies import nonzero
 
@@ -28,7 +28,7 @@ class TakeReply(NamedTuple):
     """The job."""
 
 
-def take(keys: Keys, queue: str, identity: str, known: str) -> Call[TakeReply]:
+def take(keys: Keys, queue: str, identity: str, known: str) -> Request[TakeReply]:
     """Take the next job if this server is active, or can become it. ``known``: the server believed active."""
     owner = known or identity
     names = [keys.ordered(queue), keys.queue(queue), keys.inprogress(queue, identity)]
@@ -46,7 +46,7 @@ class HeldHead(NamedTuple):
     """The job; empty if it is large."""
 
 
-def release(keys: Keys, queue: str, identity: str) -> Call[bool]:
+def release(keys: Keys, queue: str, identity: str) -> Request[bool]:
     """Give up the queue; False if this server was not active, or still has a job of it in progress."""
     names = [keys.ordered(queue), keys.inprogress(queue, identity)]
     return script("ordered/release", names, [identity], nonzero)

@@ -14,7 +14,7 @@ from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import MARKS, effects_of_stored
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Steps, one, script
+from pyworkers.store.calls import Request, Steps, one, script
 from pyworkers.store.transport.replies import blobs, integer
 
 _PER_SEARCH = 1000
@@ -41,7 +41,7 @@ def ends(jobs: Iterable[bytes], ending: Ending, now: float, queue: str = "") -> 
     ]
 
 
-def remove(keys: Keys, zset: str, members: Sequence[bytes], now: float) -> Call[int]:
+def remove(keys: Keys, zset: str, members: Sequence[bytes], now: float) -> Request[int]:
     """Delete members of a sorted set. Returns how many this call removed."""
     names, args = written(keys, ends(members, Ending.DELETED, now))
     if not args:
@@ -66,7 +66,7 @@ def clear(keys: Keys, key: str, now: float, queue: str = "") -> Steps[int]:
     return jobs
 
 
-def search(key: str, first: int, number: int) -> Call[list[bytes]]:
+def search(key: str, first: int, number: int) -> Request[list[bytes]]:
     """The jobs with effects among a number of members of a list or sorted set, from an index."""
     return script("removal/search", [key], [first, first + number - 1, *MARKS], lambda reply: blobs(reply[1]))
 

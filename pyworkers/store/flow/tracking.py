@@ -32,7 +32,7 @@ from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow import batchviews, deadlines
 from pyworkers.store.flow.finding import find
-from pyworkers.store.wiresteps import Apart, Pause, Search, Sent, WireSteps
+from pyworkers.store.wiresteps import Apart, OverClient, Pause, Sent, WireSteps
 
 # How long Redis blocks at a time. A connection that is half open is found that late.
 _LONGEST_BLOCK_S = 30.0
@@ -64,7 +64,7 @@ def result(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireSt
     """
     seen = yield from look(keys, jid)
     if seen.answer is None and not _has_status(jid, seen):
-        reason = yield Search(config, _no_result(keys, jid))
+        reason = yield OverClient(config, _no_result(keys, jid))
         # It may have ended during the search.
         seen = yield from look(keys, jid)
         _check(jid, seen, reason)

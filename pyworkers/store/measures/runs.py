@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, Mode, Steps, command, decoded, every
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every
 from pyworkers.store.values import as_count
 
 TTL_S = 2 * 3600
 
 
-def add(keys: Keys, runs: Mapping[str, int], now: float) -> Call[list[Any]]:
+def add(keys: Keys, runs: Mapping[str, int], now: float) -> Request[list[Any]]:
     """Add runs and failures, by field of ``Keys.runs``, to the minute of ``now`` (epoch seconds)."""
     key = keys.runs(int(now // 60))
     added = [command("HINCRBY", key, name, jobs) for name, jobs in runs.items()]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
-from pyworkers.store.calls import Call, Mode, Pages, Steps, command, decoded, every, one
+from pyworkers.store.calls import Mode, Pages, Request, Steps, command, decoded, every, one
 from pyworkers.store.processes.decoding import described, reading, work_view
 from pyworkers.store.processes.views import ProcessView, WorkView
 from pyworkers.store.transport.replies import integer
@@ -55,12 +55,12 @@ class Works(Pages[WorkView]):
         return [view for view in views if view is not None]
 
 
-def registered(keys: Keys) -> Call[int]:
+def registered(keys: Keys) -> Request[int]:
     """The number of names in ``processes``; a few of them may have crashed."""
     return one("SCARD", keys.processes, read=integer)
 
 
-def leader(keys: Keys) -> Call[str]:
+def leader(keys: Keys) -> Request[str]:
     """The identity of Sidekiq Enterprise's leader; empty if there is none."""
     return one("GET", keys.leader, read=as_text)
 

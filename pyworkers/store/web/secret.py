@@ -9,14 +9,14 @@ from typing import Any
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Call, command
+from pyworkers.store.calls import Request, command
 
 SECRET_TTL_S = 30 * 86400
 """After so many seconds a new secret is made: forms and sessions that the old one has signed end."""
 _LEAST_BYTES = 16
 
 
-def shared_secret(keys: Keys, offered: bytes) -> Call[bytes]:
+def shared_secret(keys: Keys, offered: bytes) -> Request[bytes]:
     """The secret; ``offered`` becomes it if there is none. Raises StoreError if other data are there."""
 
     def read(replies: list[Any]) -> bytes:
@@ -26,4 +26,4 @@ def shared_secret(keys: Keys, offered: bytes) -> Call[bytes]:
         return secret
 
     making = command("SET", keys.web_secret, offered, "NX", "EX", SECRET_TTL_S)
-    return Call([making, command("GET", keys.web_secret)], read)
+    return Request([making, command("GET", keys.web_secret)], read)
