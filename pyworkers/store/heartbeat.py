@@ -14,8 +14,9 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Command, Mode, Request, command, every, one
 from pyworkers.store.transport.replies import seconds
 
-# go-workers2 removes a server without heartbeats from ``processes`` after 60 s, and checks every 5 s. The
-# hash must exist for longer: go-workers2's heartbeat ends for good if it finds a name there without a hash.
+# go-workers2 (its main branch; v0.10.4 has no heartbeat) removes a server without heartbeats from
+# ``processes`` after 60 s, and checks every 5 s. The hash must exist for longer: go-workers2's heartbeat ends
+# for good if it finds a name there without a hash.
 TTL_S = 90
 """How long a server without heartbeats is shown."""
 # Sidekiq's launcher.rb.
