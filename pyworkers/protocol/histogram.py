@@ -26,14 +26,14 @@ class Tally:
     total_ms: int = 0
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
 
-    def add(self, elapsed_ms: int, failed: bool) -> None:
-        """Count one job."""
-        self.processed += 1
+    def add(self, elapsed_ms: int, failed: bool, jobs: int = 1) -> None:
+        """Count jobs that took this long each."""
+        self.processed += jobs
         if failed:
-            self.failed += 1
+            self.failed += jobs
         else:
-            self.total_ms += elapsed_ms
-            self.buckets[bisect_right(BOUNDS_MS, elapsed_ms)] += 1
+            self.total_ms += elapsed_ms * jobs
+            self.buckets[bisect_right(BOUNDS_MS, elapsed_ms)] += jobs
 
     def merge(self, other: Tally) -> None:
         """Add the numbers of another tally."""
@@ -51,12 +51,12 @@ class Executions:
         self._unsent: dict[str, Tally] = {}
         self._totals: dict[str, Tally] = {}
 
-    def add(self, job_class: str, elapsed_ms: int, failed: bool) -> None:
-        """Count one job."""
+    def add(self, job_class: str, elapsed_ms: int, failed: bool, jobs: int = 1) -> None:
+        """Count jobs that took this long each."""
         tally = self._fresh.get(job_class)
         if tally is None:
             tally = self._fresh[job_class] = Tally()
-        tally.add(elapsed_ms, failed)
+        tally.add(elapsed_ms, failed, jobs)
 
     def take(self) -> Mapping[str, Tally]:
         """The counts that are not written yet. Later calls return them again, and more, until ``sent``."""

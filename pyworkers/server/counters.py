@@ -38,13 +38,19 @@ class Counters:
         """The counters since the start that have no label, by name."""
         self.executions = Executions()
 
-    def add(self, queue: str, report: Report) -> None:
-        """Count a settled job. A job that was given back or put off, or is invalid, is not counted."""
+    def add(self, queue: str, report: Report, jobs: int = 1) -> None:
+        """Count settled jobs with this report; not one that was given back or put off, or is invalid."""
         outcome = report.outcome
         if (outcome is DONE or outcome.member is not None) and report.job_class:
-            self._done[queue] += 1
-            self.executions.add(report.job_class, report.elapsed_ms, failed=False)
+            self._done[queue] += jobs
+            self.executions.add(report.job_class, report.elapsed_ms, False, jobs)
             return
+        for _ in range(jobs):
+            self._add_one(queue, report)
+
+    def _add_one(self, queue: str, report: Report) -> None:
+        """Count a job whose report is no plain success."""
+        outcome = report.outcome
         if outcome.crashed:
             self._happened(counted.CRASHED)
             return

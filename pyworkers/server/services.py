@@ -224,9 +224,9 @@ class Services:
         for part in self._parts:
             tasks.start(part.run(), part.name)
 
-    def settled(self, queue: str, report: Report) -> None:
-        """Note a job of a queue whose outcome is in Redis."""
-        self.counters.add(queue, report)
+    def settled(self, queue: str, report: Report, jobs: int) -> None:
+        """Note that Redis has this report of a number of jobs of a queue."""
+        self.counters.add(queue, report, jobs)
         outcome = report.outcome
         if (outcome is DONE or outcome.member is not None) and not report.cancelled:
             return

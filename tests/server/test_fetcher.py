@@ -87,7 +87,7 @@ class Bench(RedisBench):
                 self.outbox,
             ),
             GroupCallbacks(
-                lambda _queue, report: self.settled.append(report),
+                lambda _queue, report, jobs: self.settled.extend([report] * jobs),
                 lambda _: None,
                 self.lost.append,
                 self.saw_lease,

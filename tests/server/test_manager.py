@@ -84,7 +84,7 @@ class Bench(RedisBench):
             Gates(CancelledJobs(Cancellations()), FakeSuspects(), FakeAsks()),
             ReservedCpu((), float),
             GroupCallbacks(
-                lambda _, report: self.counted.append(report),
+                lambda _, report, jobs: self.counted.extend([report] * jobs),
                 lambda _: None,
                 lambda _: None,
                 lambda _, __: None,

@@ -32,6 +32,8 @@ def test_an_outcome_counts_as(outcome: Outcome, counts: dict[str, int]) -> None:
     counters.add("q", Report(outcome, job_class="Add"))
     assert counters.take() == counts
     assert counters.take() == {}
+    counters.add("q", Report(outcome, job_class="Add"), 3)
+    assert counters.take() == {name: 3 * number for name, number in counts.items()}
 
 
 def test_interruptions_are_neither_runs_nor_failures() -> None:

@@ -367,9 +367,19 @@ class Fetcher:
             about = {"queue": queue, "effect": name_of(effect), "key": subject_of(effect)}
             log.error("effect.failed", **about, error=reason)
         unsettled = {*found.stale, *found.left}
+        queue, report, jobs = "", None, 0
         for place, job in enumerate(portion[:outcomes] if outcomes < len(portion) else portion):
-            if place not in unsettled:
-                self._callbacks.settled(job.queue, job.report)
+            if place in unsettled:
+                continue
+            # Short jobs of one class have the same report: they are counted together.
+            if job.report is report and job.queue == queue:
+                jobs += 1
+                continue
+            if report is not None:
+                self._callbacks.settled(queue, report, jobs)
+            queue, report, jobs = job.queue, job.report, 1
+        if report is not None:
+            self._callbacks.settled(queue, report, jobs)
 
     async def check_wait(self) -> None:
         """After an outage, end the blocking moves, because their connections may be half open."""
@@ -487,8 +497,8 @@ class Watching:
 class GroupCallbacks:
     """The functions of the master that a group calls for its events, and before it asks for jobs."""
 
-    settled: Callable[[str, Report], None]
-    """Redis has taken this report of a job of a queue."""
+    settled: Callable[[str, Report, int], None]
+    """Redis has taken this report of so many jobs of a queue."""
     interrupted: Callable[[int], None]
     """So many jobs run again, because their process ended and nothing shows that they were the reason."""
     lease_lost: Callable[[str], None]
