@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import inspect
 import os
 import re
@@ -102,6 +103,12 @@ def _under_ci() -> bool:
 @functools.cache
 def _installed(name: str) -> bool:
     return _BINARIES[name]() is not None
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and the tests out of each collection of garbage: a whole one took 0.3 s."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
