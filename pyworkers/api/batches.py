@@ -38,7 +38,7 @@ BATCH: Table[BatchStatus] = Table(
     "Batch",
     Column("id", title="ID", place="batches"),
     Column("kind", title="Kind"),
-    Column("state", title="State", tones=_STATES, live=True),
+    Column("state", title="State", tone=_STATES.get, live=True),
     Column(
         "share", Kind.SHARE, "Done", value=lambda batch, _now: (batch.done, batch.total), live=True,
         about="Members that are done",

@@ -6,8 +6,8 @@ made from the same declaration. Pure; nothing here knows HTML or a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +29,10 @@ class Kind(Enum):
     """Things a minute, with one digit in JSON."""
     SECONDS = "seconds"
     """A length of time, with three digits in JSON; 0 is shown as unknown."""
+    TOOK = "took"
+    """The seconds that something took."""
+    MILLISECONDS = "ms"
+    """A length of time, with one digit in JSON."""
     MOMENT = "moment"
     """A time in epoch seconds."""
     FLAG = "boolean"
@@ -53,11 +57,15 @@ _TYPES = {
     Kind.NUMBER: "number",
     Kind.RATE: "number",
     Kind.SECONDS: "number",
+    Kind.TOOK: "number",
+    Kind.MILLISECONDS: "number",
     Kind.MOMENT: "number",
     Kind.FLAG: "boolean",
 }
+_NUMBERS = (Kind.COUNT, Kind.NUMBER, Kind.RATE, Kind.SECONDS, Kind.TOOK, Kind.MILLISECONDS)
 _ONLY_SHOWN = (Kind.BAR, Kind.SHARE, Kind.WORDS)
-_DIGITS = {Kind.RATE: 1, Kind.SECONDS: 3}
+_MISSING: tuple[object, ...] = (None, "", (), [])
+_DIGITS = {Kind.RATE: 1, Kind.SECONDS: 3, Kind.MILLISECONDS: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +110,8 @@ class Column(Generic[R]):
     """The pages to one of which the text leads, as ``queues``."""
     empty: str = ""
     """What is shown for an empty text, or for no value."""
-    tones: Mapping[str, str] = field(default_factory=dict)
-    """By text, the tone of a text that says a state (``Word``)."""
+    tone: Callable[[Any], str | None] | None = None
+    """The tone of a value (``Word``)."""
     live: bool = False
     """True for a cell that changes while a page is open."""
     cut: int = 0
@@ -112,7 +120,7 @@ class Column(Generic[R]):
     @property
     def number(self) -> bool:
         """True for a value that is aligned to the right."""
-        return self.kind in (Kind.COUNT, Kind.NUMBER, Kind.RATE, Kind.SECONDS)
+        return self.kind in _NUMBERS
 
     def of(self, row: R, now: float) -> Any:
         """The value."""
@@ -139,10 +147,11 @@ class Table(Generic[R]):
     def as_dict(self, row: R, now: float = 0.0) -> dict[str, Any]:
         """The record for JSON."""
         values = ((column, column.of(row, now)) for column in self._in_json)
-        there = (
-            (column, value) for column, value in values if not column.optional or value not in (None, "")
-        )
-        return {column.name: _plain(column, value) for column, value in there}
+        return {
+            column.name: _plain(column, value)
+            for column, value in values
+            if not column.optional or value not in _MISSING
+        }
 
     @property
     def schema(self) -> Schema:

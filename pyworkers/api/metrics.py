@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyworkers.api.record import valid
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import COUNT, NUMBER, TEXT, array, record
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
@@ -23,6 +24,7 @@ __all__ = [
     "read_class_metrics",
     "read_metrics",
 ]
+PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,15 @@ class MetricsPart:
 
     def as_dict(self) -> dict[str, Any]:
         """The part for JSON."""
-        return {"at": self.at, "processed": self.processed, "failed": self.failed}
+        return PART.as_dict(self)
+
+
+PART: Table[MetricsPart] = Table(
+    "MetricsPart",
+    Column("at", Kind.MOMENT),
+    Column("processed", Kind.COUNT),
+    Column("failed", Kind.COUNT),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +76,38 @@ class ClassMetrics:
 
     def as_dict(self) -> dict[str, Any]:
         """The class for JSON."""
-        names = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
-        return {
-            "class": valid(self.job_class),
-            "processed": self.processed,
-            "failed": self.failed,
-            "total_ms": self.total_ms,
-            "mean_ms": _rounded(self.mean_ms),
-            **{name: _rounded(self.percentile_ms(share)) for name, share in names.items()},
-            "histogram": list(self.histogram),
-            **({"parts": [part.as_dict() for part in self.parts]} if self.parts else {}),
-        }
+        return CLASS_METRICS.as_dict(self)
+
+
+def _percentile(title: str, share: float) -> Column[ClassMetrics]:
+    def value(found: ClassMetrics, _now: float) -> float | None:
+        return found.percentile_ms(share)
+
+    return Column(f"{title}_ms", Kind.MILLISECONDS, title, value=value, nullable=True)
+
+
+CLASS_METRICS: Table[ClassMetrics] = Table(
+    "ClassMetrics",
+    Column("class", title="Class", value=lambda found, _now: found.job_class, place="metrics", cut=1),
+    Column("processed", Kind.COUNT, "Processed", about="The runs, failed ones included."),
+    Column("failed", Kind.COUNT, "Failed", tone=lambda failed: "bad" if failed else ""),
+    Column("total_ms", Kind.COUNT, about="The time of the runs that did not fail."),
+    Column("mean_ms", Kind.MILLISECONDS, nullable=True),
+    *(_percentile(title, share) for title, share in PERCENTILES),
+    Column("total", Kind.TOOK, "Total", value=lambda found, _now: found.total_ms / 1000, only_shown=True),
+    Column("histogram", Kind.PARTS, schema=array(COUNT)),
+    Column("parts", Kind.RECORDS, table=PART, optional=True),
+)
+METRICS = record(
+    "Metrics",
+    {
+        "period": TEXT,
+        "since": NUMBER,
+        "now": NUMBER,
+        "total": COUNT,
+        "classes": array(CLASS_METRICS.schema),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +177,3 @@ def _class_metrics(
     name: str, sums: Sums, histogram: Sequence[int], parts: Sequence[MetricsPart] = ()
 ) -> ClassMetrics:
     return ClassMetrics(name, sums.processed, sums.failed, sums.total_ms, histogram, parts)
-
-
-def _rounded(ms: float | None) -> float | None:
-    return None if ms is None else round(ms, 1)

@@ -9,24 +9,17 @@ from typing import Any
 
 import click
 
-from pyworkers.api import ClassMetrics, Metrics, Period, ProcessSet, Stats
+from pyworkers.api import Metrics, Period, ProcessSet, Stats
+from pyworkers.api.metrics import CLASS_METRICS
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.rows import GROUPS, group_row
 from pyworkers.cli.output.tables import Column, show
-from pyworkers.cli.text import printable
 
-_SIZES = (Column("queue", cut=1), Column("size", right=True))
+_SIZES = QUEUE.shown("name", "size")
 _DAYS = (Column("day"), Column("processed", right=True), Column("failed", right=True))
-_CLASSES = (
-    Column("class", cut=1),
-    Column("processed", right=True),
-    Column("failed", right=True),
-    Column("p50 (ms)", right=True),
-    Column("p95 (ms)", right=True),
-    Column("p99 (ms)", right=True),
-    Column("total (s)", right=True),
-)
 
 
 @click.command()
@@ -63,9 +56,8 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
         return
     click.echo(_table(found.counts()))
     if found.queues:
-        sizes = [(printable(queue.name), str(queue.size)) for queue in found.queues]
         click.echo()
-        show(_SIZES, sizes)
+        Form(found.now).show(_SIZES, found.queues)
     if found.groups:
         click.echo()
         show(GROUPS, map(group_row, found.groups))
@@ -96,7 +88,7 @@ def metrics(source: Source, as_json: bool, day: bool) -> None:
     if as_json:
         print_json(found.as_dict())
     elif found.classes:
-        show(_CLASSES, map(_class_row, found.classes))
+        Form(found.now).show(CLASS_METRICS.shown(), found.classes)
     else:
         click.echo(f"No job ran in the last {found.period.value}.")
 
@@ -110,14 +102,3 @@ def _table(counts: dict[str, int]) -> str:
     names = max(map(len, counts))
     numbers = max(len(str(count)) for count in counts.values())
     return "\n".join(f"{name:<{names}}  {count:>{numbers}}" for name, count in counts.items())
-
-
-def _class_row(found: ClassMetrics) -> tuple[str, ...]:
-    percentiles = map(found.percentile_ms, (0.5, 0.95, 0.99))
-    return (
-        printable(found.job_class),
-        str(found.processed),
-        str(found.failed),
-        *("" if ms is None else f"{ms:.0f}" for ms in percentiles),
-        f"{found.total_ms / 1000:.1f}",
-    )

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from pyworkers.api.columns import Column, Kind, Word
 from pyworkers.web.rendering import address, linkable
-from pyworkers.web.showing import duration, moment, number, shown
+from pyworkers.web.showing import duration, milliseconds, moment, number, shown
 
 R = TypeVar("R")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -24,8 +24,8 @@ _UNKNOWN = escape("\N{EN DASH}")
 class Listing(Generic[R]):
     """The rows of a table at one time. ``key`` names a row in the live cells, ``feed`` what changes them.
 
-    ``ended``: by column, the live part that is there if a row without news has ended. ``queries``: by
-    column, the query of the page to which it leads. ``after``: by column, what follows the value.
+    ``ended``: by column, the live part that is there if a row without news has ended. ``html``: the cells
+    of columns of which the page shows more than the value.
     """
 
     def __init__(
@@ -38,12 +38,11 @@ class Listing(Generic[R]):
         key: Callable[[R], str] = lambda _row: "",
         feed: str = "",
         ended: Mapping[str, str] = _NOTHING,
-        queries: Mapping[str, Callable[[R], Mapping[str, object]]] = _NOTHING,
-        after: Mapping[str, Callable[[R], Markup]] = _NOTHING,
+        html: Mapping[str, Callable[[R], Markup]] = _NOTHING,
     ) -> None:
         self.columns, self.feed, self.ended = columns, feed, ended
         self._request, self._rows, self._now, self._key = request, rows, now, key
-        self._queries, self._after = queries, after
+        self._html = html
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -67,28 +66,26 @@ class Listing(Generic[R]):
         }
 
     def _cell(self, column: Column[R], row: R) -> Markup:
-        query = self._queries[column.name](row) if column.name in self._queries else {}
-        html = cell(self._request, column, row, self._now, query)
-        return html + self._after[column.name](row) if column.name in self._after else html
+        make = self._html.get(column.name)
+        return make(row) if make else cell(self._request, column, row, self._now)
 
 
-def cell(
-    request: Request,
-    column: Column[R],
-    row: R,
-    now: float,
-    query: Mapping[str, object] = _NOTHING,
-) -> Markup:
-    """One value as HTML; a dash if it is unknown. ``query``: that of the page to which it leads."""
+def cell(request: Request, column: Column[R], row: R, now: float) -> Markup:
+    """One value as HTML."""
     value = column.of(row, now)
     if value in (None, ""):
-        return escape(column.empty or _UNKNOWN)
+        is_text = column.kind in (Kind.TEXT, Kind.CODE) and not column.place
+        return escape(column.empty or ("" if is_text else _UNKNOWN))
+    html = _html(request, column, value, now)
+    tone = column.tone(value) if column.tone else ""
+    return Markup('<span class="{}">{}</span>').format(tone, html) if tone else html
+
+
+def _html(request: Request, column: Column[Any], value: Any, now: float) -> Markup:
     if column.place:
-        return link(request, column.place, value, query)
+        return link(request, column.place, value)
     if column.kind is Kind.WORDS:
         return words(request, value)
-    if tone := column.tones.get(value) if column.tones else "":
-        return words(request, [Word(value, tone)])
     if column.kind is Kind.MOMENT:
         return moment(value, now)
     if column.kind in (Kind.BAR, Kind.SHARE):
@@ -96,7 +93,7 @@ def cell(
     return escape(_SHOWN[column.kind](value))
 
 
-def link(request: Request, place: str, name: str, query: Mapping[str, object] = _NOTHING) -> Markup:
+def link(request: Request, place: str, name: str, **query: object) -> Markup:
     """A name that leads to its page, if an address can hold it."""
     if linkable(name):
         return Markup('<a href="{}">{}</a>').format(address(request, place, name, **query), shown(name))
@@ -140,4 +137,6 @@ _SHOWN: Mapping[Kind, Callable[[Any], str | Markup]] = {
     Kind.NUMBER: number,
     Kind.RATE: lambda rate: number(round(rate)),
     Kind.SECONDS: _seconds,
+    Kind.TOOK: lambda seconds: milliseconds(seconds * 1000),
+    Kind.MILLISECONDS: milliseconds,
 }

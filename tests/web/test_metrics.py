@@ -35,7 +35,7 @@ def test_a_class_and_its_page(dashboard: Visitor, db: redis.Redis, keys: Keys) -
     assert "No class with this text" in dashboard.get("metrics?match=other").text
     for address in ("metrics/Send", "metrics/Send?period=day"):
         page = dashboard.get(address)
-        assert "Ran 102 Failed 2 Mean 79.6 ms p50 37.6 ms" in page.text
+        assert "Processed 102 Failed 2 Mean 79.6 ms p50 37.6 ms" in page.text
         assert "30 ms to 45 ms 99" in page.text
         assert "Jobs by duration: p50 37.6" in page.html
 

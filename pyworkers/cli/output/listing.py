@@ -56,9 +56,16 @@ class Form:
         return format(value, "," if self.brief and kind is Kind.COUNT else _FORMS[kind])
 
 
-_FORMS = {Kind.COUNT: "d", Kind.NUMBER: "g", Kind.RATE: ".1f", Kind.SECONDS: ".1f"}
-_UNITS = {Kind.SECONDS: " (s)"}
+_FORMS = {
+    Kind.COUNT: "d",
+    Kind.NUMBER: "g",
+    Kind.RATE: ".1f",
+    Kind.SECONDS: ".1f",
+    Kind.TOOK: ".1f",
+    Kind.MILLISECONDS: ".0f",
+}
+_UNITS = {Kind.SECONDS: " (s)", Kind.TOOK: " (s)", Kind.MILLISECONDS: " (ms)"}
 
 
 def _words(found: Sequence[Word]) -> str:
-    return ", ".join(f"{word.text} {printable(word.name)}".rstrip() for word in found if not word.usual)
+    return ", ".join(printable(f"{word.text} {word.name}".strip()) for word in found if not word.usual)

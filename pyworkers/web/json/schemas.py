@@ -161,21 +161,6 @@ _WORK = more(
     },
 )
 WORKS = more(page_of("Works", "works", _WORK), "Works", {"complete": FLAG})
-_PART = record("MetricsPart", {"at": NUMBER, "processed": COUNT, "failed": COUNT})
-CLASS_METRICS = record(
-    "ClassMetrics",
-    {
-        "class": TEXT,
-        **dict.fromkeys(("processed", "failed", "total_ms"), COUNT),
-        **dict.fromkeys(("mean_ms", "p50_ms", "p95_ms", "p99_ms"), MAYBE_NUMBER),
-        "histogram": array(COUNT),
-    },
-    {"parts": array(_PART)},
-)
-METRICS = record(
-    "Metrics",
-    {"period": TEXT, "since": NUMBER, "now": NUMBER, "total": COUNT, "classes": array(CLASS_METRICS)},
-)
 TASK = record(
     "Task",
     {

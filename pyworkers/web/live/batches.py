@@ -17,7 +17,7 @@ from pyworkers.web.cursors import cursor_in
 from pyworkers.web.paging import ROWS, rank_in
 from pyworkers.web.rendering import address, fragment
 from pyworkers.web.showing import shown
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, link
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
@@ -41,7 +41,7 @@ def listing(
     """The table of these batches."""
     return Listing(
         request, _COLUMNS, batches, now, key=lambda batch: names.part(batch.id), feed=feed,
-        after={"id": _description},
+        html={"id": partial(_named, request)},
     )  # fmt: skip
 
 
@@ -51,8 +51,9 @@ def context_of(request: Request, view: BatchView, now: float) -> dict[str, Any]:
     return {"view": view, "cells": cells, "now": now}
 
 
-def _description(batch: BatchStatus) -> Markup:
-    return Markup("<br>{}").format(shown(batch.description, 100)) if batch.description else Markup("")
+def _named(request: Request, batch: BatchStatus) -> Markup:
+    described = Markup("<br>{}").format(shown(batch.description, 100)) if batch.description else ""
+    return Markup("<span>{}{}</span>").format(link(request, "batches", batch.id), described)
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:

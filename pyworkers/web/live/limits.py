@@ -14,7 +14,7 @@ from pyworkers.protocol.limits import LimitStats
 from pyworkers.web import names
 from pyworkers.web.cursors import cursor_in
 from pyworkers.web.paging import ROWS
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, link
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
@@ -65,7 +65,7 @@ def holders(request: Request, view: LimitView, now: float) -> Listing[LimitHolde
         now,
         key=partial(_part_of, view.stats),
         ended=ended,
-        queries={"identity": lambda _holder: {"seen": int(now)}},
+        html={"identity": lambda holder: link(request, "servers", holder.identity, seen=int(now))},
     )
 
 

@@ -10,15 +10,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import ClassMetrics, Period
-from pyworkers.api.metrics import BOUNDS_MS, read_class_metrics, read_metrics
-from pyworkers.web import drawing, names
+from pyworkers.api.metrics import BOUNDS_MS, CLASS_METRICS, PERCENTILES, read_class_metrics, read_metrics
+from pyworkers.web import drawing, names, tables
 from pyworkers.web.numbers import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import milliseconds
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
 
 _PER_PAGE = 50
-_PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 async def show(request: Request) -> Response:
@@ -34,14 +34,16 @@ async def show(request: Request) -> Response:
     def link(number: int) -> str:
         return address(request, "metrics", period=period.value, match=match, page=number)
 
+    def linked(row: ClassMetrics) -> Markup:
+        return tables.link(request, "metrics", row.job_class, period=period.value)
+
     return await render(
         request,
         "metrics.html",
         title="Metrics",
         period=period.value,
         match=match,
-        classes=found.classes,
-        percentiles=_PERCENTILES,
+        classes=Listing(request, CLASS_METRICS.shown(), found.classes, found.now, html={"class": linked}),
         previous=link(page - 1) if page > 1 else "",
         next=link(page + 1) if page < pages else "",
         text=f"Page {page} of {pages}, {found.total:,} {'class' if found.total == 1 else 'classes'}",
@@ -60,7 +62,7 @@ async def show_class(request: Request) -> Response:
         name=name,
         period=period.value,
         found=found,
-        percentiles=_PERCENTILES,
+        percentiles=PERCENTILES,
         runs_chart=_runs_chart(found),
         histogram_chart=_histogram_chart(found),
         buckets=list(zip(bucket_names(), found.histogram, strict=True)),
@@ -89,7 +91,7 @@ def _runs_chart(found: ClassMetrics) -> Markup:
 def _histogram_chart(found: ClassMetrics) -> Markup:
     words = ", ".join(
         f"{name} {milliseconds(ms)}"
-        for name, share in _PERCENTILES
+        for name, share in PERCENTILES
         if (ms := found.percentile_ms(share)) is not None
     )
     return drawing.bars(

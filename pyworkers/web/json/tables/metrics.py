@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyworkers.api.metrics import Period, read_class_metrics, read_metrics
+from pyworkers.api.metrics import CLASS_METRICS, METRICS, Period, read_class_metrics, read_metrics
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Resource
-from pyworkers.web.json.schemas import CLASS_METRICS, METRICS
 
 _PERIOD = Parameter(
     "period", "The last hour or day.", default="hour", choices=tuple(period.value for period in Period)
@@ -34,5 +33,7 @@ RESOURCES = (
         METRICS,
         [_PERIOD, *paging(), Parameter("class", "Only classes whose name contains this text.")],
     ),
-    Resource("/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS, [_PERIOD]),
+    Resource(
+        "/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS.schema, [_PERIOD]
+    ),
 )
