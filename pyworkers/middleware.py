@@ -69,7 +69,7 @@ class Bridge(Protocol):
         ...
 
 
-class Part(NamedTuple):
+class InnerPart(NamedTuple):
     """A job and the inner ones of its links, as one function."""
 
     call: Any
@@ -86,12 +86,16 @@ def build(
     *,
     is_async: bool = False,
     dropped: Callable[[Message], None] = lambda _: None,
-) -> Part:
+) -> InnerPart:
     """Put the links around the job, the first outermost. Its result is kept for a field that needs it.
 
     ``is_async``: the job returns an awaitable. ``dropped`` is called for a value that is not kept.
     """
-    part = Part(_awaited(job, dropped), True, True) if is_async else Part(_called(job, dropped), False, False)
+    part = (
+        InnerPart(_awaited(job, dropped), True, True)
+        if is_async
+        else InnerPart(_called(job, dropped), False, False)
+    )
     for index in reversed(range(len(links))):
         part = _around(links[index], part, bridge, links[:index])
     return part
@@ -129,7 +133,9 @@ def _returned(message: Message, result: object, dropped: Callable[[Message], Non
     return replace(DONE, result=encode_result(result))
 
 
-def _around(link: AnyMiddleware, inner: Part, bridge: Bridge, outer: Sequence[AnyMiddleware] = ()) -> Part:
+def _around(
+    link: AnyMiddleware, inner: InnerPart, bridge: Bridge, outer: Sequence[AnyMiddleware] = ()
+) -> InnerPart:
     if isinstance(link, DualLink):
         link = link.async_link if inner.is_async else link.link
     if is_async(link) is not inner.is_async:
@@ -139,9 +145,9 @@ def _around(link: AnyMiddleware, inner: Part, bridge: Bridge, outer: Sequence[An
     if is_async(link):
         has_async = inner.has_async
         call_next = inner.call if inner.is_async else bridge.for_async(inner.call, has_async=has_async)
-        return Part(_bind_async(link, call_next), True, True)
+        return InnerPart(_bind_async(link, call_next), True, True)
     call_next = bridge.for_def(inner.call) if inner.is_async else inner.call
-    return Part(_bind(link, call_next), False, inner.has_async)
+    return InnerPart(_bind(link, call_next), False, inner.has_async)
 
 
 def _bind(link: Any, call_next: CallNext) -> CallNext:

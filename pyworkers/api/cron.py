@@ -16,7 +16,7 @@ from pyworkers.protocol import cron
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.envelope import new_jid
 from pyworkers.store import cron as cron_store
-from pyworkers.store.cron import Stored
+from pyworkers.store.cron import StoredCron
 from pyworkers.store.producer import push_by
 
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
@@ -124,7 +124,7 @@ class CronSet:
         others = push_by(self._admin, [cron.job_of(entry, int(now), now, jid, triggered=True)])
         return others.get(jid, jid)
 
-    def _read(self) -> Stored:
+    def _read(self) -> StoredCron:
         return self._admin.run(cron_store.read(self._keys))
 
     def _require(self, name: str) -> CronJob:

@@ -22,7 +22,7 @@ from pyworkers.protocol.flow.runs import CronRun, read_runs
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import cron as cron_store
 from pyworkers.store.calls import PAUSE, Steps
-from pyworkers.store.cron import Stored
+from pyworkers.store.cron import StoredCron
 
 # Entries that are checked while the event loop waits: some ten milliseconds.
 _AT_A_TIME = 25
@@ -123,7 +123,7 @@ def read_cron_job(keys: Keys, name: str) -> Steps[CronJob | None]:
     return next(iter((yield from _with_runs(keys, found[:1], stored, declared))), None)
 
 
-def _entries(stored: Stored) -> Steps[tuple[list[CronEntry], Mapping[str, CronEntry]]]:
+def _entries(stored: StoredCron) -> Steps[tuple[list[CronEntry], Mapping[str, CronEntry]]]:
     """All entries by name, and the declared ones."""
     declared: dict[str, CronEntry] = {}
     added: list[CronEntry] = []
@@ -138,7 +138,7 @@ def _entries(stored: Stored) -> Steps[tuple[list[CronEntry], Mapping[str, CronEn
     return sorted([*declared.values(), *added], key=lambda entry: (entry.name, entry.origin)), declared
 
 
-def _definitions(stored: Stored) -> Iterator[tuple[bytes, Origin]]:
+def _definitions(stored: StoredCron) -> Iterator[tuple[bytes, Origin]]:
     for text in stored.declared:
         yield from _declared(text)
     for definition in stored.added.values():
@@ -146,14 +146,14 @@ def _definitions(stored: Stored) -> Iterator[tuple[bytes, Origin]]:
 
 
 def _with_runs(
-    keys: Keys, entries: Sequence[CronEntry], stored: Stored, declared: Mapping[str, CronEntry]
+    keys: Keys, entries: Sequence[CronEntry], stored: StoredCron, declared: Mapping[str, CronEntry]
 ) -> Steps[list[CronJob]]:
     runs = yield from cron_store.runs(keys, [entry.name for entry in entries])
     return [_job(entry, stored, declared, some) for entry, some in zip(entries, runs, strict=True)]
 
 
 def _job(
-    entry: CronEntry, stored: Stored, declared: Mapping[str, CronEntry], runs: Mapping[bytes, bytes]
+    entry: CronEntry, stored: StoredCron, declared: Mapping[str, CronEntry], runs: Mapping[bytes, bytes]
 ) -> CronJob:
     name = entry.name.encode()
     last = stored.last.get(name)

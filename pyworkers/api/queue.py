@@ -12,7 +12,7 @@ from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
-from pyworkers.store.queues import Entries, Waiting, Withdrawal
+from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
 
 
@@ -139,13 +139,13 @@ class Queue:
         return self._withdraw(reversed(jobs), Withdrawal.FIRST)
 
     def _withdraw(self, jobs: Iterable[JobRecord], how: Withdrawal) -> int:
-        waiting = (Waiting(job.raw, getattr(job, "place", 0)) for job in jobs)
+        waiting = (WaitingJob(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
             self._admin.run(queues.withdraw(self._admin.keys, self.name, portion, time.time(), how))
             for portion in portions(waiting, PAGE)
         )
 
-    def _entries(self) -> Iterator[Waiting]:
+    def _entries(self) -> Iterator[WaitingJob]:
         walk = Entries(self._admin.keys, self.name)
         self._walks.add(walk)
         return self._admin.each(walk)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from pyworkers.api import JobRecord, JobSet
-from pyworkers.cli.listing import BulkAction, Jobs, Place
+from pyworkers.cli.listing import BulkAction, Jobs, ListedPlace
 from pyworkers.cli.output import auditing
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import print_json
@@ -70,7 +70,7 @@ class BulkResult:
 class Deed:
     """An action on the selected jobs of a place."""
 
-    place: Place
+    place: ListedPlace
     jobs: Jobs
     action: BulkAction
     selection: Selection

@@ -22,7 +22,7 @@ from pyworkers.cli.listing import (
     SCHEDULED,
     BulkAction,
     Jobs,
-    Place,
+    ListedPlace,
     rescheduling,
     row,
 )
@@ -44,7 +44,7 @@ _YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of jobs; change nothing.")
 
 
-def make_group(place: Place, text: str) -> click.Group:
+def make_group(place: ListedPlace, text: str) -> click.Group:
     """The group of a place; ``text`` is its help."""
     commands = {"list": _list(place), "show": _show(place)}
     commands |= {action.verb: _action(place, action) for action in place.actions}
@@ -56,7 +56,7 @@ def make_group(place: Place, text: str) -> click.Group:
     return listing_group(place.name, text, commands, arguments)
 
 
-def _opened(place: Place, source: Source) -> Jobs:
+def _opened(place: ListedPlace, source: Source) -> Jobs:
     parent = click.get_current_context().parent
     queue = parent.params.get("queue", "") if parent is not None else ""
     return place.open(source.redis(), queue)
@@ -77,12 +77,12 @@ def _command(name: str, callback: Callable[..., None], text: str) -> click.Comma
     return click.command(name, help=text)(callback)
 
 
-def _example(place: Place, words: str) -> str:
+def _example(place: ListedPlace, words: str) -> str:
     where = "jobs mail" if place.name == "jobs" else place.name
     return f"\b\nExample: pyworkers {where} {words}"
 
 
-def _list(place: Place) -> click.Command:
+def _list(place: ListedPlace) -> click.Command:
     @json_option
     @click.option(
         "--limit", metavar="N", type=click.IntRange(min=0), default=_SHOWN, show_default=True,
@@ -121,7 +121,7 @@ def _list(place: Place) -> click.Command:
     return _command("list", list_jobs, f"{sentence}\n\n{age}\n\n{_example(place, 'list --class SendMail')}")
 
 
-def _show(place: Place) -> click.Command:
+def _show(place: ListedPlace) -> click.Command:
     @click.argument("jid")
     @json_option
     @utc_option
@@ -168,7 +168,7 @@ def _details(job: JobRecord, times: Times) -> Iterator[str]:
         yield from (f"    {printable(line)}" for line in job.error_backtrace)
 
 
-def _action(place: Place, action: BulkAction) -> click.Command:
+def _action(place: ListedPlace, action: BulkAction) -> click.Command:
     @click.argument("jids", metavar="[JID]...", nargs=-1)
     @click.option("--all", "every", is_flag=True, help="All jobs.")
     @_DRY_RUN
@@ -187,7 +187,7 @@ def _action(place: Place, action: BulkAction) -> click.Command:
     return _command(action.verb, change, f"{action.sentence}\n\n{rule}\n\n{example}")
 
 
-def _reschedule(place: Place) -> click.Command:
+def _reschedule(place: ListedPlace) -> click.Command:
     @click.argument("jids", metavar="[JID]...", nargs=-1)
     @click.option(
         "--in", "delay_s", metavar="DURATION", callback=reads(parse_duration), help="After this time, as 2h."
@@ -216,7 +216,7 @@ def _reschedule(place: Place) -> click.Command:
     return _command("reschedule", reschedule, f"Give jobs another time.\n\n{rule}\n\n{example}")
 
 
-def _clear(place: Place) -> click.Command:
+def _clear(place: ListedPlace) -> click.Command:
     @_DRY_RUN
     @_YES
     @json_option
@@ -241,7 +241,7 @@ def _clear(place: Place) -> click.Command:
     return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")
 
 
-def _title(place: Place) -> str:
+def _title(place: ListedPlace) -> str:
     parent = click.get_current_context().parent
     queue = parent.params.get("queue") if parent is not None else None
     return f"queue {printable(queue)}" if queue else place.name

@@ -60,7 +60,7 @@ def rescheduling(at: float) -> BulkAction:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListedPlace:
     """A place that holds jobs. ``since`` is the time from which an age counts, ``age_is`` its description."""
 
     name: str
@@ -80,7 +80,7 @@ class Place:
         return None if since is None else now - since
 
 
-def row(place: Place, job: JobRecord, now: float, times: Times) -> list[str]:
+def row(place: ListedPlace, job: JobRecord, now: float, times: Times) -> list[str]:
     """The texts of the columns, each safe for the terminal."""
     values = (field.text(job) for field in place.fields)
     return [
@@ -138,7 +138,7 @@ def _earliest_first(jobs: Jobs) -> Iterator[JobRecord]:
     return reversed(jobs) if isinstance(jobs, JobSet) else iter(jobs)
 
 
-QUEUE = Place(
+QUEUE = ListedPlace(
     "jobs",
     lambda config, name: Queue(name, config),
     iter,
@@ -148,7 +148,7 @@ QUEUE = Place(
     (Field(Column("enqueued"), lambda job: job.enqueued_at), _JID, _CLASS, _ARGUMENTS),
     (_FIRST, _KILL, _DELETE),
 )
-SCHEDULED = Place(
+SCHEDULED = ListedPlace(
     "scheduled",
     lambda config, _: ScheduledSet(config),
     _earliest_first,
@@ -159,7 +159,7 @@ SCHEDULED = Place(
     (_ENQUEUE, _KILL, _DELETE),
     reschedules=True,
 )
-RETRIES = Place(
+RETRIES = ListedPlace(
     "retries",
     lambda config, _: RetrySet(config),
     _earliest_first,
@@ -170,7 +170,7 @@ RETRIES = Place(
     (_RETRY, _KILL, _DELETE),
     reschedules=True,
 )
-DEAD = Place(
+DEAD = ListedPlace(
     "dead",
     lambda config, _: DeadSet(config),
     iter,

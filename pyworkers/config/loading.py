@@ -79,7 +79,7 @@ def render(config: Config, mask: bool = True) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _checked(setting: sources.Setting, option: Option) -> object:
+def _checked(setting: sources.ConfiguredValue, option: Option) -> object:
     """The value in the option's type. Raises ConfigError for an invalid value."""
     try:
         value = _parsed(str(setting.value), option) if setting.is_text else _typed(setting.value, option)

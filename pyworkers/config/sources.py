@@ -27,7 +27,7 @@ _NAMED = (("queues",), ("groups",))
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConfiguredValue:
     """One configured value. ``locate`` returns its place; ``is_text``: its source holds only text."""
 
     path: KeyPath
@@ -119,16 +119,16 @@ def read(path: Place | None) -> Document:
         raise ConfigError(f"not valid TOML: {exc}", location=str(path)) from exc
 
 
-def from_file(document: Document, options: Options) -> Iterator[Setting]:
+def from_file(document: Document, options: Options) -> Iterator[ConfiguredValue]:
     """Yield the settings of the file, in its order."""
     return _walk(document, (), document.data, options)
 
 
-def _walk(document: Document, path: KeyPath, value: object, options: Options) -> Iterator[Setting]:
+def _walk(document: Document, path: KeyPath, value: object, options: Options) -> Iterator[ConfiguredValue]:
     """Yield the options in the tables below ``path``. A key that leads to no option is unknown."""
     pattern = pattern_of(path)
     if pattern in options:
-        yield Setting(path, document.label(path), value, partial(document.location, path))
+        yield ConfiguredValue(path, document.label(path), value, partial(document.location, path))
         return
     if not any(option[: len(path)] == pattern for option in options):
         raise _unknown(path, document.location(path), options, document.label)
@@ -150,17 +150,17 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
     return value
 
 
-def from_redis_url(env: Mapping[str, str], overrides: Mapping[str, object]) -> Iterator[Setting]:
+def from_redis_url(env: Mapping[str, str], overrides: Mapping[str, object]) -> Iterator[ConfiguredValue]:
     """Yield the setting of ``REDIS_URL``, which other programs use, too.
 
     It is ignored if a variable of pyworkers or an override sets ``redis.url``.
     """
     overridden = variable(("redis", "url")) in env or "redis.url" in overrides
     if env.get("REDIS_URL") and not overridden:
-        yield Setting(("redis", "url"), "redis.url", env["REDIS_URL"], lambda: "REDIS_URL")
+        yield ConfiguredValue(("redis", "url"), "redis.url", env["REDIS_URL"], lambda: "REDIS_URL")
 
 
-def from_env(env: Mapping[str, str], document: Document, options: Options) -> Iterator[Setting]:
+def from_env(env: Mapping[str, str], document: Document, options: Options) -> Iterator[ConfiguredValue]:
     """Yield the settings of ``PYWORKERS_APP`` and ``PYWORKERS_SECTION__KEY``."""
     sections = tuple(f"{ENV_PREFIX}{path[0].upper()}__" for path in options if len(path) > 1)
     for name in sorted(env):
@@ -171,14 +171,14 @@ def from_env(env: Mapping[str, str], document: Document, options: Options) -> It
             if path[:1] in _NAMED:
                 path = (path[0], _called(path[1], document.data.get(path[0], ())), path[2])
             label = _known_label(path, name, options, variable)
-            yield Setting(path, label, env[name], partial(str, name), is_text=True)
+            yield ConfiguredValue(path, label, env[name], partial(str, name), is_text=True)
 
 
-def from_overrides(overrides: Mapping[str, object], options: Options) -> Iterator[Setting]:
+def from_overrides(overrides: Mapping[str, object], options: Options) -> Iterator[ConfiguredValue]:
     """Yield the settings of the command line, which are given by dotted keys."""
     for key, value in overrides.items():
         path = _split(key, ".")
-        yield Setting(
+        yield ConfiguredValue(
             path, _known_label(path, "command line", options, ".".join), value, lambda: "command line"
         )
 

@@ -24,14 +24,14 @@ _HASH = "suspects"
 _ENTRY = re.compile(rb"([0-9]{1,9}) ([0-9]{1,9})")
 
 
-class Entry(NamedTuple):
+class SuspectEntry(NamedTuple):
     """How many dead servers had the job, and to how many of these deaths it is held responsible."""
 
     servers: int = 0
     deaths: int = 0
 
     @classmethod
-    def parse(cls, stored: bytes | None) -> Entry:
+    def parse(cls, stored: bytes | None) -> SuspectEntry:
         """An entry as recover.lua writes it; one that is missing or invalid counts as empty."""
         found = _ENTRY.fullmatch(stored or b"")
         return cls(int(found[1]), int(found[2])) if found else cls()

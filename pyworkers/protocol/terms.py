@@ -23,7 +23,7 @@ NO_OTHERS: Others = {}
 SCORE_SUFFIX = ":at"
 
 
-class Lock(NamedTuple):
+class UniqueLock(NamedTuple):
     """A STRING with the jid of the job that holds it. ``key`` is named as effects name keys."""
 
     key: str
@@ -44,7 +44,7 @@ class Lock(NamedTuple):
 class Terms(NamedTuple):
     """The terms of one job."""
 
-    lock: Lock | None = None
+    lock: UniqueLock | None = None
     max_waiting: int = 0
     """The most jobs in its queue, this one included, at which it is pushed; 0: any number."""
     wait_s: float = 0.0

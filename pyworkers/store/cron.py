@@ -50,7 +50,7 @@ class Changed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredCron:
     """All that Redis holds: definitions of the run-time entries by name, lists of the entries that servers
     declare, names of the paused entries, and each entry's last slot, or the time since which it is known.
     """
@@ -126,14 +126,16 @@ def declare(keys: Keys, identity: str, entries: bytes, life_s: int) -> Request[b
     return one("SET", keys.cron_declared(identity), entries, "EX", life_s, read=bool)
 
 
-def read(keys: Keys) -> Steps[Stored]:
+def read(keys: Keys) -> Steps[StoredCron]:
     """Read all entries and their state."""
     commands = [command("HGETALL", keys.cron_entries), command("SMEMBERS", keys.cron_paused)]
     commands += [command("HGETALL", keys.cron_last), command("HKEYS", keys.owners)]
     added, paused, last, owners = yield from every(commands, Mode.LENIENT)
     names = [keys.cron_declared(decoded(owner)) for owner in owners or ()]
     lists = (yield from one("MGET", *names, read=list)) if names else []
-    return Stored(added or {}, [found for found in lists if found is not None], set(paused or ()), last or {})
+    return StoredCron(
+        added or {}, [found for found in lists if found is not None], set(paused or ()), last or {}
+    )
 
 
 def runs(keys: Keys, names: Sequence[str]) -> Request[list[dict[bytes, bytes]]]:

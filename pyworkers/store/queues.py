@@ -25,14 +25,14 @@ from pyworkers.store.transport.replies import blobs, integer, maybe_blob
 _MOST_WALKS = 10
 
 
-class Waiting(NamedTuple):
+class WaitingJob(NamedTuple):
     """A waiting job, and its index when it was read, from the left end on."""
 
     raw: bytes
     place: int
 
 
-class Entries(Pages[Waiting]):
+class Entries(Pages[WaitingJob]):
     """The waiting jobs of a queue from the left, where producers push: the newest first.
 
     A job that stays is listed once; a job added or removed meanwhile is listed or not. Takes eight bytes of
@@ -47,7 +47,7 @@ class Entries(Pages[Waiting]):
         self._walk = _Walk(self._key, page)
         self._walks = 1
 
-    def next_page(self) -> Steps[list[Waiting]]:
+    def next_page(self) -> Steps[list[WaitingJob]]:
         found = yield from self._walk.next_page()
         fresh = [waiting for waiting in found if self._is_new(hash(waiting.raw))]
         if self._walk.lost and self._walks < _MOST_WALKS:
@@ -122,7 +122,7 @@ class Withdrawal(IntEnum):
 _ENDINGS = {Withdrawal.DELETED: Ending.DELETED, Withdrawal.DEAD: Ending.DEAD}
 
 
-def withdraw(keys: Keys, queue: str, jobs: Sequence[Waiting], now: float, how: Withdrawal) -> Steps[int]:
+def withdraw(keys: Keys, queue: str, jobs: Sequence[WaitingJob], now: float, how: Withdrawal) -> Steps[int]:
     """Take waiting jobs out of their place in a queue. Returns how many this call took.
 
     Raises StoreError if the dead set is needed and a key of another type; then the jobs stay.
@@ -171,7 +171,7 @@ def _nearest(places: Sequence[int], expected: int) -> int:
     return min(places, key=lambda place: abs(place - expected))
 
 
-class _Walk(Pages[Waiting]):
+class _Walk(Pages[WaitingJob]):
     """One walk along a list, over as many jobs as it has at the beginning: others may be put in front of it.
 
     It ends ``lost`` if all jobs around its place were removed.
@@ -186,7 +186,7 @@ class _Walk(Pages[Waiting]):
         self._left: int | None = None
         self.lost = False
 
-    def next_page(self) -> Steps[list[Waiting]]:
+    def next_page(self) -> Steps[list[WaitingJob]]:
         start = max(0, self._place - self._page)
         stop = self._place + 2 * self._page
         reading = command("LRANGE", self._key, start, stop - 1, read=blobs)
@@ -207,7 +207,7 @@ class _Walk(Pages[Waiting]):
         self._behind, self._ahead = fresh or self._behind, window[place + self._page :]
         first, self._place = start + place, start + place + len(fresh)
         self.ended = self._left <= 0 or (len(window) < stop - start and not self._ahead)
-        return [Waiting(raw, index) for raw, index in zip(fresh, count(first))]
+        return [WaitingJob(raw, index) for raw, index in zip(fresh, count(first))]
 
     def _find_again(self) -> Steps[bool]:
         """Move to the first unread entry, after more than a page was added or removed; False if not found."""

@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.suspects import Entry
+from pyworkers.protocol.suspects import SuspectEntry
 from pyworkers.store.calls import Mode, Request, command
 
 ENTRIES_TTL_S = 86_400
 """The life of all entries after the last change. The entry of a job that ends is deleted at once."""
 
 
-class Noted(NamedTuple):
+class NotedSuspects(NamedTuple):
     """The field of the suspect that a server runs, empty if none; and the requested entries."""
 
     running: str
-    entries: list[Entry]
+    entries: list[SuspectEntry]
 
 
-def read(keys: Keys, identity: str, fields: Sequence[str]) -> Request[Noted]:
+def read(keys: Keys, identity: str, fields: Sequence[str]) -> Request[NotedSuspects]:
     """The suspect that a server runs, and these entries."""
     wanted = [command("HGET", keys.suspects, field) for field in (identity, *fields)]
     return Request(wanted, _found, Mode.LENIENT)
@@ -45,9 +45,11 @@ def run_none(keys: Keys, identity: str) -> Request[None]:
     return Request([command("HDEL", keys.suspects, identity)], _nothing, Mode.LENIENT)
 
 
-def _found(replies: list[Any]) -> Noted:
+def _found(replies: list[Any]) -> NotedSuspects:
     running, *entries = replies
-    return Noted((running or b"").decode(errors="replace"), [Entry.parse(entry) for entry in entries])
+    return NotedSuspects(
+        (running or b"").decode(errors="replace"), [SuspectEntry.parse(entry) for entry in entries]
+    )
 
 
 def _nothing(_replies: list[Any]) -> None:

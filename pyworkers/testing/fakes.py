@@ -17,7 +17,7 @@ from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
-from pyworkers.protocol.flow.rates import Rates
+from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.status import JobStatus
 from pyworkers.protocol.terms import Others
@@ -40,7 +40,7 @@ class Fake:
         self.ran: list[EnqueuedJob] = []
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
         self._kept = Kept(self.now)
-        self._rates = Rates()
+        self._rates = RateWindows()
         self._ahead_s = 0.0
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
@@ -120,7 +120,7 @@ class Fake:
         self.jobs.clear()
         self.ran.clear()
         self._kept = Kept(self.now)
-        self._rates = Rates()
+        self._rates = RateWindows()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
         """Run the waiting jobs and those that they enqueue, until none is left; returns their number.

@@ -13,7 +13,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.admission import Admission, Admitted
 from pyworkers.protocol.flow.history import JobHistory
-from pyworkers.protocol.flow.memory import Memory
+from pyworkers.protocol.flow.memory import EffectMemory
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.protocol.status import JobStatus
 
@@ -26,7 +26,7 @@ class Kept:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._admission = Admission()
-        self._memory = Memory(now)
+        self._memory = EffectMemory(now)
         self.batches = MemoryBatches()
 
     def admit(

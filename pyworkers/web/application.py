@@ -46,7 +46,7 @@ from pyworkers.web.security.access import Access, Function, Local, Refusal, User
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
-from pyworkers.web.site import Settings, Site, site_of
+from pyworkers.web.site import Site, SiteSettings, site_of
 
 _PAGES = (
     overview, queues, queuejobs, jobsets, tasks, job, running, batches, limits, locks, cron, servers, metrics,
@@ -63,7 +63,7 @@ def app(
     auth: str | Path | None = None,
     authorize: Authorize | None = None,
     hosts: Iterable[str] | None = None,
-    mask: Iterable[str] = Settings().mask,
+    mask: Iterable[str] = SiteSettings().mask,
     token: str | None = None,
 ) -> Starlette:
     """The dashboard of one Redis, to serve or to mount. It connects at the first request.
@@ -91,7 +91,7 @@ def app(
             f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
             hint="python -c 'import secrets; print(secrets.token_urlsafe())' prints one",
         )
-    site = Site(admin_of(url, namespace), Settings(tuple(mask)))
+    site = Site(admin_of(url, namespace), SiteSettings(tuple(mask)))
     access: Access = Local(new_token() if token is None else token, is_announced=bool(token))
     if authorize is not None:
         access = Function(authorize)

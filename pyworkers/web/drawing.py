@@ -14,7 +14,7 @@ _HEIGHT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """One line of a chart; ``kind`` is its class in the style sheet."""
 
     kind: str
@@ -25,7 +25,7 @@ Bar = Sequence[tuple[str, float]]
 """The parts of a bar from the bottom up: the class in the style sheet, and the value."""
 
 
-def lines(drawn: Sequence[Line], label: str, length: int) -> Markup:
+def lines(drawn: Sequence[Curve], label: str, length: int) -> Markup:
     """A chart of lines with one value per unit, the last at the right end; ``label`` says it in words."""
     top = max((value for line in drawn for value in line.values), default=0.0) or 1.0
     shapes = (

@@ -26,7 +26,7 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """An address of the dashboard, as ``[web]`` says it; ``path`` is that of a Unix socket."""
 
     bind: str
@@ -36,7 +36,7 @@ class Place:
     prefix: str = ""
 
     @classmethod
-    def parse(cls, bind: str, prefix: str = "") -> Place:
+    def parse(cls, bind: str, prefix: str = "") -> ListenAddress:
         """Read an address and a prefix that the configuration has checked."""
         if bind.startswith(_UNIX):
             return cls(bind, path=Path(bind.removeprefix(_UNIX)), prefix=prefix)

@@ -28,13 +28,13 @@ from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
 from pyworkers.http.hosts import Hosts
 from pyworkers.web.application import assemble
 from pyworkers.web.leaving import Streams
-from pyworkers.web.listening import Place
+from pyworkers.web.listening import ListenAddress
 from pyworkers.web.prefixing import Prefixed
 from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
-from pyworkers.web.site import Settings, Site
+from pyworkers.web.site import Site, SiteSettings
 
 # More than the thousand viewers that the dashboard is made for; each holds one open.
 _MOST_CONNECTIONS = 1200
@@ -57,10 +57,10 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     Raises ConfigError: the address is in use, or reachable from elsewhere without users.
     """
     logs.configure(config.log.level, config.log.format)
-    place = Place.parse(config.web.bind, config.web.prefix)
+    place = ListenAddress.parse(config.web.bind, config.web.prefix)
     if not config.web.auth:
         place.check_private()
-    site = Site(admin_of(config.redis), Settings(config.web.mask))
+    site = Site(admin_of(config.redis), SiteSettings(config.web.mask))
     token = new_token() if with_token and not config.web.auth else ""
     dashboard = assemble(site, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
     with place.listening(private=not config.web.auth) as listeners:
@@ -72,7 +72,7 @@ def serve(config: Config, *, with_token: bool = True) -> None:
         _Server(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
 
 
-def _access(config: Config, place: Place, site: Site, token: str) -> Access:
+def _access(config: Config, place: ListenAddress, site: Site, token: str) -> Access:
     if config.web.auth:
         return Users(Logins(UserFile(Path(config.web.auth))), EndedSessions(site))
     return Local(token, by_socket=place.path is not None)
@@ -113,7 +113,7 @@ class _OnSocket:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, dashboard: Starlette, site: Site, place: Place, redis: str) -> None:
+    def __init__(self, dashboard: Starlette, site: Site, place: ListenAddress, redis: str) -> None:
         prefix = place.prefix
         self._streams = Streams(Prefixed(dashboard, prefix, dashboard.routes) if prefix else dashboard)
         self._site = site

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SiteSettings:
     """The settings of a dashboard, which it gets at its start."""
 
     mask: tuple[str, ...] = WebConfig().mask
@@ -39,7 +39,7 @@ class Site:
     ``read`` and ``act`` raise RedisUnavailableError and StoreError, which every page answers with 503.
     """
 
-    def __init__(self, admin: Admin, settings: Settings) -> None:
+    def __init__(self, admin: Admin, settings: SiteSettings) -> None:
         self.admin = admin
         self.settings = settings
         # A connection belongs to the event loop that opened it, and a test client has a loop per request.

@@ -9,17 +9,17 @@ import signal
 
 import pytest
 
-from pyworkers.protocol.suspects import Entry
+from pyworkers.protocol.suspects import SuspectEntry
 from tests.faults.fleet import Fleet, Server
 from tests.helpers.replies import as_list
 from tests.helpers.support import wait_for
 
 
-def entries(fleet: Fleet) -> list[Entry]:
+def entries(fleet: Fleet) -> list[SuspectEntry]:
     """The entries of all jobs, without the fields that name the suspect of a server."""
     jobs = [name for name in as_list(fleet.redis.hkeys(fleet.keys.suspects)) if b":" not in name]
     stored = as_list(fleet.redis.hmget(fleet.keys.suspects, jobs)) if jobs else []
-    return sorted(map(Entry.parse, stored))
+    return sorted(map(SuspectEntry.parse, stored))
 
 
 @pytest.mark.fault("S1")

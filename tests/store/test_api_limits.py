@@ -18,7 +18,7 @@ from pyworkers.protocol.limits import Ask, Limit, QueueLimit
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import run
 from pyworkers.store.flow import limits
-from pyworkers.store.flow.limits import Asked
+from pyworkers.store.flow.limits import AskedJob
 from pyworkers.store.transport.connections import connect, connect_async
 from tests.helpers.owner import Owner
 from tests.store.conftest import Cli
@@ -36,7 +36,7 @@ def redis(redis_url: str, namespace: str) -> Iterator[redis_py.Redis]:
         tenant, raw = "ab"[number % 2], b'{"jid":"j%d"}' % number
         connection.lpush(keys.inprogress("q", "me:1:a"), raw)
         ask = Ask(f"j{number}", f"run {number}", (STRIPE.want([tenant]), FAIR.want([tenant])))
-        run(connection, limits.ask(keys, "me:1:a", [Asked(ask, "q", raw)]))
+        run(connection, limits.ask(keys, "me:1:a", [AskedJob(ask, "q", raw)]))
     yield connection
     connection.close()
 

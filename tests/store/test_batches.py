@@ -26,7 +26,7 @@ from pyworkers.protocol.flow.rules import effects_of_stored, member_at
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome, done_member
-from pyworkers.protocol.terms import Lock, Terms
+from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import script
 from pyworkers.store.flow import batches, batchviews
@@ -417,7 +417,7 @@ def test_a_duplicate_is_no_member_and_a_refused_push_makes_no_batch(app: App) ->
     app.redis.set(app.keys.own("unique:k"), "other")
 
     def under(mode: str) -> PushedJob:
-        return PushedJob("q", b'{"jid":"j"}', "j", None, Terms(Lock("unique:k", 60, mode)))  # type: ignore[arg-type]
+        return PushedJob("q", b'{"jid":"j"}', "j", None, Terms(UniqueLock("unique:k", 60, mode)))  # type: ignore[arg-type]
 
     plan = BatchPlan("b", "hold", jobs=[under("skip"), PushedJob("q", b'{"jid":"k"}', "k")])
     app.client.enlist(plan)

@@ -13,7 +13,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.store import scripts
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import limits, limituses
-from pyworkers.store.flow.limits import Asked, AskReply, Verdict
+from pyworkers.store.flow.limits import AskedJob, AskReply, Verdict
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 from tests.helpers.replies import as_list
@@ -52,14 +52,16 @@ class Bench(RedisBench):
         """A server asks for a job that it has fetched."""
         owner = owner or self.a
         raw = b'{"jid":"%s"}' % jid.encode()
-        asked = Asked(Ask(jid, holder or f"of {jid}", wants), "q", raw)
+        asked = AskedJob(Ask(jid, holder or f"of {jid}", wants), "q", raw)
         [answer] = await arun(self.redis, limits.ask(self.keys, owner.identity, [asked]))
         assert answer is not None
         return answer
 
     async def ask_all(self, jids: list[str], want: Want) -> list[tuple[str, AskReply]]:
         """A server asks for several jobs in one round trip."""
-        asked = [Asked(Ask(jid, f"of {jid}", (want,)), "q", b'{"jid":"%s"}' % jid.encode()) for jid in jids]
+        asked = [
+            AskedJob(Ask(jid, f"of {jid}", (want,)), "q", b'{"jid":"%s"}' % jid.encode()) for jid in jids
+        ]
         answers = await arun(self.redis, limits.ask(self.keys, self.a.identity, asked))
         return [(jid, answer) for jid, answer in zip(jids, answers, strict=True) if answer]
 

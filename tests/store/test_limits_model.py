@@ -16,7 +16,7 @@ from pyworkers.protocol.limits import Ask, Want
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import limits
-from pyworkers.store.flow.limits import Asked, Verdict
+from pyworkers.store.flow.limits import AskedJob, Verdict
 from tests.helpers.models import OWNERS, TwoServers, check, owners
 
 QUEUES = ["p", "q"]
@@ -63,7 +63,7 @@ class LimitsModel(TwoServers):
         return bool(jobs)
 
     async def ask(self, owner: str, queue: str, raw: bytes) -> Verdict:
-        asking = limits.ask(self.keys, owner, [Asked(ask_of(raw), queue, raw)])
+        asking = limits.ask(self.keys, owner, [AskedJob(ask_of(raw), queue, raw)])
         [reply] = await arun(self.redis, asking)
         assert reply is not None
         return reply.verdict

@@ -277,9 +277,9 @@ def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) 
     assert [place for _, place in found] == list(range(3000))
     chosen = [
         *found[:200:2],
-        queues.Waiting(b"2999", 0),
-        queues.Waiting(b"1500", 0),
-        queues.Waiting(b"gone", 0),
+        queues.WaitingJob(b"2999", 0),
+        queues.WaitingJob(b"1500", 0),
+        queues.WaitingJob(b"gone", 0),
     ]
     assert run_work(queues.withdraw(keys, ODD, chosen, 1e9, Withdrawal.DEAD)) == 102
     assert run_work(sets.size(keys.dead)) == 102

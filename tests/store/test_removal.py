@@ -14,7 +14,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store import queues, sets
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import removal
-from pyworkers.store.queues import Waiting, Withdrawal
+from pyworkers.store.queues import WaitingJob, Withdrawal
 from pyworkers.store.sets import Move
 from tests.helpers.replies import as_texts
 from tests.store.conftest import Run
@@ -73,16 +73,16 @@ def test_members_of_a_set_that_are_killed_or_retried(run_work: Run, keys: Keys, 
 
 def test_waiting_jobs_that_are_deleted_or_killed(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     db.rpush(keys.queue("q"), job("a"), job("b"), b"plain")
-    gone = Waiting(job("gone"), 0)
-    assert run_work(queues.withdraw(keys, "q", [gone, Waiting(job("b"), 1)], NOW, Withdrawal.DEAD)) == 1
-    assert run_work(queues.withdraw(keys, "q", [Waiting(job("a"), 0), gone], NOW, Withdrawal.DELETED)) == 1
+    gone = WaitingJob(job("gone"), 0)
+    assert run_work(queues.withdraw(keys, "q", [gone, WaitingJob(job("b"), 1)], NOW, Withdrawal.DEAD)) == 1
+    assert run_work(queues.withdraw(keys, "q", [WaitingJob(job("a"), 0), gone], NOW, Withdrawal.DELETED)) == 1
     assert endings(db, keys) == {"dead@q": 1, "deleted@q": 1}
     assert db.lrange(keys.queue("q"), 0, -1) == [b"plain"]
 
 
 def test_waiting_jobs_that_run_first_have_not_ended(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     db.rpush(keys.queue("q"), job("a"), job("b"), job("c"), b"plain")
-    chosen = [Waiting(job("b"), 1), Waiting(job("gone"), 0), Waiting(job("a"), 0)]
+    chosen = [WaitingJob(job("b"), 1), WaitingJob(job("gone"), 0), WaitingJob(job("a"), 0)]
     assert run_work(queues.withdraw(keys, "q", chosen, NOW, Withdrawal.FIRST)) == 2
     assert db.lrange(keys.queue("q"), 0, -1) == [job("c"), b"plain", job("b"), job("a")]
     assert endings(db, keys) == {}

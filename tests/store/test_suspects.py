@@ -7,10 +7,10 @@ import hashlib
 import pytest
 
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
-from pyworkers.protocol.suspects import Entry, deleting_entry, field_of
+from pyworkers.protocol.suspects import SuspectEntry, deleting_entry, field_of
 from pyworkers.store import suspects
 from pyworkers.store.calls import arun
-from pyworkers.store.suspects import ENTRIES_TTL_S, Noted
+from pyworkers.store.suspects import ENTRIES_TTL_S, NotedSuspects
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
 from tests.helpers.replies import as_list
@@ -44,7 +44,7 @@ class Bench(RedisBench):
     async def runs(self, owner: Owner, job: bytes) -> None:
         await arun(self.connected, suspects.run_alone(self.keys, owner.identity, field_of(job)))
 
-    async def read(self, owner: Owner, *jobs: bytes) -> Noted:
+    async def read(self, owner: Owner, *jobs: bytes) -> NotedSuspects:
         return await arun(self.connected, suspects.read(self.keys, owner.identity, list(map(field_of, jobs))))
 
     async def waiting(self) -> list[bytes]:
@@ -64,7 +64,9 @@ async def test_a_recovered_job_is_marked_once_and_counted_each_time(bench: Bench
             hashlib.sha1(JOB).hexdigest().encode(): b"%d 0" % servers
         }
         assert 0 < await bench.redis.ttl(bench.keys.suspects) <= ENTRIES_TTL_S
-    assert await bench.read(bench.peer, JOB + b"\t", OTHER) == Noted("", [Entry(3, 0), Entry()])
+    assert await bench.read(bench.peer, JOB + b"\t", OTHER) == NotedSuspects(
+        "", [SuspectEntry(3, 0), SuspectEntry()]
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ async def test_the_mark_stands_behind_bytes_that_may_be_an_object(
     assert await bench.waiting() == [recovered]
     marked = recovered.endswith(b"\t")
     [entry] = (await bench.read(bench.peer, recovered)).entries
-    assert entry == Entry(int(marked), 0)
+    assert entry == SuspectEntry(int(marked), 0)
 
 
 async def test_a_graceful_stop_counts_nothing(bench: Bench) -> None:
@@ -107,7 +109,7 @@ async def test_a_stop_that_leaves_jobs_charges_none(bench: Bench) -> None:
     await bench.runs(owner, JOB)
     assert not await owner.deregister(["q"])
     await bench.end(owner)
-    assert (await bench.read(owner, JOB)) == Noted("", [Entry(1, 0)])
+    assert (await bench.read(owner, JOB)) == NotedSuspects("", [SuspectEntry(1, 0)])
 
 
 async def test_only_the_suspect_that_the_dead_server_ran_is_charged(bench: Bench) -> None:
@@ -120,7 +122,9 @@ async def test_only_the_suspect_that_the_dead_server_ran_is_charged(bench: Bench
         assert await bench.end(owner, most=1) == 1
         assert await bench.end(owner, most=1) == 1
         assert await bench.end(owner, most=1) == 0
-        assert await bench.read(owner, JOB, OTHER) == Noted("", [Entry(deaths, 0), Entry(deaths, deaths)])
+        assert await bench.read(owner, JOB, OTHER) == NotedSuspects(
+            "", [SuspectEntry(deaths, 0), SuspectEntry(deaths, deaths)]
+        )
 
 
 async def test_a_suspect_that_was_settled_before_the_death_is_not_charged(bench: Bench) -> None:
@@ -138,28 +142,28 @@ async def test_a_server_that_runs_a_suspect_no_more_charges_none(bench: Bench) -
     await bench.runs(owner, JOB)
     await arun(bench.connected, suspects.run_none(bench.keys, owner.identity))
     await bench.end(owner)
-    assert (await bench.read(owner, JOB)).entries == [Entry(1, 0)]
+    assert (await bench.read(owner, JOB)).entries == [SuspectEntry(1, 0)]
 
 
 @pytest.mark.parametrize(
     ("outcome", "left"),
     [
-        (DONE, Entry()),
-        (Outcome(Fate.RETRY, NOW + 9, b'{"jid":"a","retry_count":0}'), Entry()),
-        (Outcome(Fate.SNOOZE, NOW + 9), Entry()),
-        (Outcome(Fate.DEAD), Entry()),
-        (Outcome(Fate.DISCARD), Entry()),
-        (Outcome(Fate.CANCELLED), Entry()),
-        (REQUEUE, Entry(1, 0)),
+        (DONE, SuspectEntry()),
+        (Outcome(Fate.RETRY, NOW + 9, b'{"jid":"a","retry_count":0}'), SuspectEntry()),
+        (Outcome(Fate.SNOOZE, NOW + 9), SuspectEntry()),
+        (Outcome(Fate.DEAD), SuspectEntry()),
+        (Outcome(Fate.DISCARD), SuspectEntry()),
+        (Outcome(Fate.CANCELLED), SuspectEntry()),
+        (REQUEUE, SuspectEntry(1, 0)),
     ],
 )
-async def test_the_entry_goes_with_the_settlement(bench: Bench, outcome: Outcome, left: Entry) -> None:
+async def test_the_entry_goes_with_the_settlement(bench: Bench, outcome: Outcome, left: SuspectEntry) -> None:
     await bench.redis.lpush(bench.keys.queue("q"), JOB)
     await bench.end(await bench.take())
     owner, marked = await bench.take(), JOB + b"\t"
     # Not ours: it is another server's still.
     assert (await bench.peer.exchange("q", [(marked, deleting_entry(marked, DONE))], 0, NOW)).stale == [0]
-    assert (await bench.read(owner, JOB)).entries == [Entry(1, 0)]
+    assert (await bench.read(owner, JOB)).entries == [SuspectEntry(1, 0)]
     found = await owner.exchange("q", [(marked, deleting_entry(marked, outcome))], 0, NOW)
     assert (found.stale, found.failed) == ([], ())
     assert (await bench.read(owner, JOB)).entries == [left]
@@ -170,7 +174,7 @@ async def test_a_key_of_another_type_stops_neither_recovery_nor_jobs(bench: Benc
     await bench.redis.lpush(bench.keys.queue("q"), JOB)
     owner = await bench.take()
     await bench.runs(owner, JOB)
-    assert await bench.read(owner, JOB) == Noted("", [Entry()])
+    assert await bench.read(owner, JOB) == NotedSuspects("", [SuspectEntry()])
     assert await bench.end(owner) == 1
     assert await bench.waiting() == [JOB]
     assert await bench.peer.deregister(["q"])

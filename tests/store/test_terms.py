@@ -20,7 +20,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import DeleteKey, StoreValue, Unlock
 from pyworkers.protocol.flow.admission import Admission
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import Lock, OnDuplicate, Others, Terms
+from pyworkers.protocol.terms import OnDuplicate, Others, Terms, UniqueLock
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.support import PATIENCE_S, wait_for
@@ -63,7 +63,7 @@ def job(jid: str, terms: Terms | None = None, at: float | None = None, queue: st
 def locked(
     jid: str, name: str = "k", on_duplicate: OnDuplicate = "skip", at: float | None = None, **terms: Any
 ) -> PushedJob:
-    return job(jid, Terms(Lock(f"unique:{name}", 60, on_duplicate), **terms), at)
+    return job(jid, Terms(UniqueLock(f"unique:{name}", 60, on_duplicate), **terms), at)
 
 
 def waiting(server: Any, keys: Keys, queue: str = "q") -> list[str]:
@@ -241,7 +241,7 @@ class Sut:
         jobs = []
         for name, mode, is_later, limit in rows:
             self.number += 1
-            lock = Lock(f"unique:{name}", 600, mode) if name else None
+            lock = UniqueLock(f"unique:{name}", 600, mode) if name else None
             at = SOON + self.number % 2 if is_later else None
             jobs.append(job(f"j{self.number}", Terms(lock, limit), at))
         outcomes = []

@@ -22,7 +22,7 @@ from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import Lock, Terms
+from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
@@ -255,7 +255,7 @@ def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: st
             client.enqueue_at(time.time() + 60, "q", "C", [1])
             client.enqueue_bulk("q", "C", [[1], [2]])
             for jid in ("j1", "j2"):
-                terms = Terms(Lock("unique:k", 60, "replace"), max_waiting=10)
+                terms = Terms(UniqueLock("unique:k", 60, "replace"), max_waiting=10)
                 client.push([PushedJob("q", job_of(jid), jid, time.time() + 60, terms)])
             client.push([PushedJob("q", job_of("j3"), "j3", None, Terms(max_waiting=10))])
             use_batches(client, admin)
@@ -282,7 +282,7 @@ def use_batches(client: Client, admin: redis.Redis) -> None:
     outer.nest(inner)
     client.enlist(outer)
     assert Batch(client, "outer").status().done == 1
-    held = Terms(Lock("unique:k", 60, "raise"))
+    held = Terms(UniqueLock("unique:k", 60, "raise"))
     with pytest.raises(DuplicateJobError):
         client.enlist(BatchPlan("refused", "hold", jobs=[PushedJob("q", job_of("j5"), "j5", None, held)]))
 

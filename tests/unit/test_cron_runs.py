@@ -13,7 +13,7 @@ from pyworkers.protocol.envelope import decode
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of, effects_of_start
 from pyworkers.protocol.flow.runs import CronRun, read_runs
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.status import JobState
 
 ENTRY = CronEntry("nightly", "@daily", "mail", "Sweep")
@@ -49,7 +49,7 @@ def test_the_effects_of_its_options_stay() -> None:
 
 
 def test_the_stages_of_a_run() -> None:
-    assert facts(*effects_of_start(Start(ABOUT, "j1", "mail", 0, 70.25))) == {
+    assert facts(*effects_of_start(JobStart(ABOUT, "j1", "mail", 0, 70.25))) == {
         "state": "running", "queue": "mail", "started_at": "70.25", "finished_at": "",
     }  # fmt: skip
     failed = facts(*ended(Ending.RETRY, error_class="ValueError", error_message="no \ud800"))
@@ -77,7 +77,7 @@ def test_the_stages_of_a_run() -> None:
 )  # fmt: skip
 def test_a_field_of_another_program_has_no_effect(about: object) -> None:
     assert ended(Ending.DONE, {"cron": about}) == ()
-    assert effects_of_start(Start({"cron": about}, "j1", "mail", 0, 1.0)) == ()
+    assert effects_of_start(JobStart({"cron": about}, "j1", "mail", 0, 1.0)) == ()
 
 
 @pytest.mark.parametrize("jid", ["", "a\nb", "j" * 257])

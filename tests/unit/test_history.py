@@ -14,7 +14,7 @@ from pyworkers.protocol.flow import history
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.history import read_history
 from pyworkers.protocol.flow.rules import effects_of, effects_of_start
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.status import Answer, JobState
 from pyworkers.testing import fake
 
@@ -41,7 +41,7 @@ def test_a_run_has_the_number_of_the_failures_and_crashes_before_it(
     counts: dict[str, int], number: int
 ) -> None:
     data = ASKED | counts
-    begun = effects_of_start(Start(data, "j1", "q", 0, NOW, lambda: "host:7"))
+    begun = effects_of_start(JobStart(data, "j1", "q", 0, NOW, lambda: "host:7"))
     assert fields_of(begun) == {f"run:{number}": [NOW, "host:7"]}
     ended = effects_of(Ended(Ending.RETRY, data, "j1", "q", "Any", NOW, "ValueError", "no", traceback="at 1"))
     assert fields_of(ended) == {f"error:{number}": ["ValueError", "no", "at 1"]}
@@ -49,7 +49,7 @@ def test_a_run_has_the_number_of_the_failures_and_crashes_before_it(
 
 @pytest.mark.parametrize("data", [{"track": 60}, {"track": 60, "history": False}, {"history": True}])
 def test_without_the_option_or_without_track_nothing_is_kept(data: dict[str, object]) -> None:
-    assert fields_of(effects_of_start(Start(data, "j1", "q", 0, NOW))) == {}
+    assert fields_of(effects_of_start(JobStart(data, "j1", "q", 0, NOW))) == {}
     assert fields_of(effects_of(Ended(Ending.DEAD, data, "j1", "q", "Any", NOW, "ValueError", "no"))) == {}
 
 
@@ -73,7 +73,7 @@ def test_of_a_long_traceback_the_end_is_kept_as_long_as_the_status() -> None:
 @pytest.mark.parametrize("jid", ["", "x" * 257, "a\nb"])
 def test_an_id_that_is_no_part_of_a_key_has_no_history(jid: str) -> None:
     assert history.entered(b"{}", jid, NOW, None) == ()
-    assert fields_of(effects_of_start(Start(ASKED, jid, "q", 1, NOW))) == {}
+    assert fields_of(effects_of_start(JobStart(ASKED, jid, "q", 1, NOW))) == {}
 
 
 def test_invalid_fields_count_as_missing() -> None:

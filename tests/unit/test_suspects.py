@@ -10,7 +10,7 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.effects import DeleteField, StoreValue
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
-from pyworkers.protocol.suspects import Entry, deleting_entry, field_of
+from pyworkers.protocol.suspects import SuspectEntry, deleting_entry, field_of
 
 RAW = b'{"jid":"a"}'
 GONE = DeleteField("suspects", hashlib.sha1(RAW).hexdigest())
@@ -19,18 +19,18 @@ GONE = DeleteField("suspects", hashlib.sha1(RAW).hexdigest())
 @pytest.mark.parametrize(
     ("stored", "entry"),
     [
-        (b"1 0", Entry(1, 0)),
-        (b"12 3", Entry(12, 3)),
-        (None, Entry()),
-        (b"", Entry()),
-        (b"1", Entry()),
-        (b"-1 0", Entry()),
-        (b"1 0\n", Entry()),
-        (b"9" * 5000 + b" 1", Entry()),
+        (b"1 0", SuspectEntry(1, 0)),
+        (b"12 3", SuspectEntry(12, 3)),
+        (None, SuspectEntry()),
+        (b"", SuspectEntry()),
+        (b"1", SuspectEntry()),
+        (b"-1 0", SuspectEntry()),
+        (b"1 0\n", SuspectEntry()),
+        (b"9" * 5000 + b" 1", SuspectEntry()),
     ],
 )
-def test_an_entry_is_two_numbers(stored: bytes | None, entry: Entry) -> None:
-    assert Entry.parse(stored) == entry
+def test_an_entry_is_two_numbers(stored: bytes | None, entry: SuspectEntry) -> None:
+    assert SuspectEntry.parse(stored) == entry
 
 
 @pytest.mark.parametrize("raw", [RAW, RAW + b"\t", RAW + b"\t\t"])

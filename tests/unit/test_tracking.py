@@ -22,7 +22,7 @@ from pyworkers.protocol.effects import Announce, DeleteKey, StoreFields
 from pyworkers.protocol.flow import track
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of, effects_of_start
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.status import (
     FIELDS,
     UNKNOWN,
@@ -102,18 +102,18 @@ def test_any_other_value_of_another_producer_has_a_meaning(value: object, keep_s
 @pytest.mark.parametrize("jid", ["", "x" * 257, "a\nb", "\ud800"])
 def test_an_id_that_is_no_part_of_a_key_is_not_tracked(jid: str) -> None:
     assert effects_of(ended(Ending.DONE, jid=jid)) == ()
-    assert effects_of_start(Start({"track": 60}, jid, "q", 1, NOW)) == ()
+    assert effects_of_start(JobStart({"track": 60}, jid, "q", 1, NOW)) == ()
     assert track.entered(jid, "q", NOW, None) == ()
 
 
 def test_a_retried_job_drops_the_answer_of_its_death() -> None:
-    status, *rest = effects_of_start(Start({"track": 60}, "j1", "q", 3, NOW))
+    status, *rest = effects_of_start(JobStart({"track": 60}, "j1", "q", 3, NOW))
     assert isinstance(status, StoreFields)
     assert stored(status) == {
         "state": "running", "queue": "q", "attempt": "3", "started_at": repr(NOW),
     }  # fmt: skip
     assert rest == [DeleteKey("result:j1")]
-    assert len(effects_of_start(Start({"track": 60}, "j1", "q", 0, NOW))) == 1
+    assert len(effects_of_start(JobStart({"track": 60}, "j1", "q", 0, NOW))) == 1
 
 
 def test_a_scheduled_job_is_known_until_long_after_its_time() -> None:

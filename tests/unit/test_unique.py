@@ -16,7 +16,7 @@ from pyworkers.protocol.effects import Unlock
 from pyworkers.protocol.flow import unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of
-from pyworkers.protocol.terms import Lock, Terms
+from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.testing import Fake, fake, inline
 
 NOW = 1_795_225_197.5
@@ -108,7 +108,7 @@ def test_the_envelope_of_a_unique_job_is_that_of_sidekiq_enterprise_with_the_key
         '"unique_key":"Add|mail|49a64717d5d4cb19952e6eac2946415c",'
         '"created_at":1795225197.5,"enqueued_at":1795225197.5}'
     )
-    assert job.terms == Terms(Lock("unique:Add|mail|49a64717d5d4cb19952e6eac2946415c", 3600, "raise"))
+    assert job.terms == Terms(UniqueLock("unique:Add|mail|49a64717d5d4cb19952e6eac2946415c", 3600, "raise"))
 
 
 def test_the_lock_of_a_job_for_later_lives_as_much_longer() -> None:

@@ -109,7 +109,7 @@ def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
 
 @pytest.mark.parametrize("values", [[], [0], [1, 5, 2]])
 def test_a_chart_fits_into_its_frame(values: list[float]) -> None:
-    drawn = drawing.lines([drawing.Line("done", values)], 'a "<b>', 4)
+    drawn = drawing.lines([drawing.Curve("done", values)], 'a "<b>', 4)
     assert 'aria-label="a &#34;&lt;b&gt;"' in drawn
     assert 'viewBox="0 0 3 100"' in drawn
     assert drawing.bars([[("done", value)] for value in values], "").count("<rect") == sum(map(bool, values))

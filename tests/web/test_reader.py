@@ -18,7 +18,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import watched
 from pyworkers.web.live.reader import Reader
-from pyworkers.web.site import Settings, Site
+from pyworkers.web.site import Site, SiteSettings
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import PATIENCE_S
 
@@ -29,7 +29,7 @@ class GatedSite(Site):
     """A site whose reads end once the gate is open, and fail while Redis is away."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        super().__init__(admin_of(url, namespace), Settings())
+        super().__init__(admin_of(url, namespace), SiteSettings())
         self.gate = asyncio.Event()
         self.gate.set()
         self.held = asyncio.Event()

@@ -15,7 +15,7 @@ from pyworkers.api.browse.places import Place
 from pyworkers.api.record import JobRecord
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.browse.parts import Again, Named, Part, Piece, Position, find_again, read_part
+from pyworkers.store.browse.parts import Again, Named, Piece, Position, Slice, find_again, read_part
 from pyworkers.store.calls import Steps
 
 _AT = re.compile(r"([0-9]{1,12})_([0-9a-f]{1,20})_(-?inf|-?[0-9][0-9.e+-]{0,30}|)")
@@ -117,7 +117,7 @@ def read_at(at: str) -> Named | None:
     return Named(found[2], int(found[1]), found[3])
 
 
-def total_of(part: Part, key: str) -> int:
+def total_of(part: Slice, key: str) -> int:
     """The jobs in a key. Raises StoreError for a key of another type."""
     if part.total < 0:
         raise StoreError(f"{key} is a key of another type, and holds no jobs")

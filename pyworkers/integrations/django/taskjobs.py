@@ -28,7 +28,7 @@ from pyworkers.integrations.django.taskresults import failed, running, succeeded
 from pyworkers.protocol.flow.track import encode_result
 
 
-class Tasks:
+class ProjectTasks:
     """The tasks whose backends are of pyworkers, by their paths."""
 
     def __init__(self) -> None:
@@ -72,11 +72,11 @@ class Tasks:
 
 
 # Module-level state: Django makes a backend for each thread, and a task is declared once.
-tasks = Tasks()
+tasks = ProjectTasks()
 worker.when_loaded(tasks.load)
 
 
-def _function(path: str, known: Tasks) -> Callable[..., Any]:
+def _function(path: str, known: ProjectTasks) -> Callable[..., Any]:
     def run(*_stored: Any) -> Any:
         task, result = _begun(known.of(path))
         task_started.send_robust(_sender(task), task_result=result)
@@ -87,7 +87,7 @@ def _function(path: str, known: Tasks) -> Callable[..., Any]:
     return run
 
 
-def _coroutine(path: str, known: Tasks) -> Callable[..., Any]:
+def _coroutine(path: str, known: ProjectTasks) -> Callable[..., Any]:
     async def run(*_stored: Any) -> Any:
         task, result = _begun(known.of(path))
         await task_started.asend_robust(_sender(task), task_result=result)
@@ -105,7 +105,7 @@ def _kept(returned: Any) -> Any:
     return value
 
 
-def _exhausted(path: str, known: Tasks, own: OnExhausted | None) -> OnExhausted:
+def _exhausted(path: str, known: ProjectTasks, own: OnExhausted | None) -> OnExhausted:
     """The hook of a task that has failed for good: sends ``task_finished``, then calls the task's own."""
 
     def exhausted(message: Message, error: BaseException | None) -> None:

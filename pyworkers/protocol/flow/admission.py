@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyworkers.errors import DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect, Unlock
-from pyworkers.protocol.terms import Lock, Others
+from pyworkers.protocol.terms import Others, UniqueLock
 
 
 class _Holder(NamedTuple):
@@ -88,7 +88,7 @@ class Admission:
                     del self._holders[effect.key]
 
 
-def _takes_over(job: PushedJob, lock: Lock, holder: _Holder, may_go: Callable[[_Holder], bool]) -> bool:
+def _takes_over(job: PushedJob, lock: UniqueLock, holder: _Holder, may_go: Callable[[_Holder], bool]) -> bool:
     """True if the job takes the place of the lock's holder. Raises DuplicateJobError."""
     if holder.jid == job.jid or lock.on_duplicate == "skip":
         return False

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.flow import track, unique
 from pyworkers.protocol.options import seconds_of
-from pyworkers.protocol.terms import Lock, Terms
+from pyworkers.protocol.terms import Terms, UniqueLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def entry_of(job: Entering) -> Entry:
         fields[unique.FIELD] = key
         mode = options.get("on_duplicate", "skip")
         life_s = seconds_of(options["unique_for"]) + (0.0 if at is None else max(0.0, at - job.now))
-        lock = Lock(unique.lock_of(key), life_s, mode)
+        lock = UniqueLock(unique.lock_of(key), life_s, mode)
         if mode == "replace" and at is not None:
             at = unique.spread(at, key)
     # A job for later does not wait in the queue.

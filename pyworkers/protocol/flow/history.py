@@ -17,7 +17,7 @@ from pyworkers.errors import BadMessageError
 from pyworkers.protocol.effects import Effect, StoreFields
 from pyworkers.protocol.envelope import decode, encode
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.flow.track import ALIVE_S, entered_ttl, fits, is_tracked, kept_s, status_key
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import FIELDS, Answer, JobStatus, read_status
@@ -68,7 +68,7 @@ def entered(payload: bytes, jid: str, now: float, at: float | None) -> tuple[Eff
     return (StoreFields.of(status_key(jid), {"job": payload.decode()}, entered_ttl(now, at)),)
 
 
-def started(start: Start) -> Iterable[Effect]:
+def started(start: JobStart) -> Iterable[Effect]:
     """The effects of the start of a run."""
     if is_asked(start.data) and is_tracked(start.data, start.jid):
         run = encode([start.now, start.worker()])

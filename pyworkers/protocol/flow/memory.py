@@ -43,7 +43,7 @@ class _Keys(Generic[_Value]):
         self._values.pop(key, None)
 
 
-class Memory:
+class EffectMemory:
     """What effects have written; those of other features are ignored. ``now``: the time, in epoch seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:

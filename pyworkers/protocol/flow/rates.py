@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pyworkers.protocol.limits import Want, period_of
 
 
-class Rates:
+class RateWindows:
     """The starts of the last window of each limit."""
 
     def __init__(self) -> None:

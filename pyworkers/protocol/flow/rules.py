@@ -14,7 +14,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.effects import MAX_BYTES, Effect, can_be_sent
 from pyworkers.protocol.flow import batch, checkpoint, history, runs, track, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.outcome import Outcome
 
 LeftOut = Callable[[str, Exception], object]
@@ -30,7 +30,7 @@ RULES: Mapping[str, Rule] = {
 }
 """The rule for each field of the envelope that has one."""
 FIELDS = frozenset(RULES)
-STARTS: Mapping[str, Callable[[Start], Iterable[Effect]]] = {
+STARTS: Mapping[str, Callable[[JobStart], Iterable[Effect]]] = {
     track.FIELD: track.started,
     history.FIELD: history.started,
     runs.FIELD: runs.started,
@@ -123,7 +123,7 @@ def member_at(data: Mapping[str, Any], jid: str, raw: bytes) -> tuple[int, int] 
     return None if batch_at < 0 or jid_at < 0 else (size - batch_at, size - jid_at)
 
 
-def effects_of_start(start: Start) -> tuple[Effect, ...]:
+def effects_of_start(start: JobStart) -> tuple[Effect, ...]:
     """The effects of the start of a run: a running job may note them, so they are repeatable."""
     return tuple(effect for field, rule in STARTS.items() if field in start.data for effect in rule(start))
 

@@ -16,7 +16,7 @@ import simplejson
 from pyworkers.protocol.effects import Effect, NoteRun
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.flow.track import fits, state_of
 from pyworkers.protocol.status import JobState
 
@@ -70,7 +70,7 @@ def entered(about: Mapping[str, Any], jid: str, queue: str, at: float | None) ->
     return tuple(_noted(about, jid, {"state": state, "queue": queue}))
 
 
-def started(start: Start) -> Iterable[Effect]:
+def started(start: JobStart) -> Iterable[Effect]:
     """The effects of the start of a run."""
     facts = {"state": JobState.RUNNING, "queue": start.queue}
     facts |= {"started_at": repr(start.now), "finished_at": ""}

@@ -15,7 +15,7 @@ import simplejson
 from pyworkers.protocol import effects
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.terms import Lock, Terms
+from pyworkers.protocol.terms import Terms, UniqueLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +78,5 @@ def _job(queue: str, payload: str, jid: str, at: float | None, about: list[Any] 
     terms = None
     if about is not None:
         lock, max_waiting, written = about
-        terms = Terms(lock and Lock(*lock), max_waiting, 0.0, effects.unpack(bytes.fromhex(written)))
+        terms = Terms(lock and UniqueLock(*lock), max_waiting, 0.0, effects.unpack(bytes.fromhex(written)))
     return PushedJob(queue, payload.encode(), jid, at, terms)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class JobStart:
     """A job at its start. ``now`` is in epoch seconds."""
 
     data: Mapping[str, Any]

@@ -14,7 +14,7 @@ from pyworkers.errors import BadArgumentError, BadResultError
 from pyworkers.protocol.effects import Announce, DeleteKey, Effect, StoreFields
 from pyworkers.protocol.envelope import check_value, encode_args
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import JobState, Progress, pack_answer
 
@@ -96,7 +96,7 @@ def entered_ttl(now: float, at: float | None) -> int:
     return min(ALIVE_S + due_s, _MAX_S)
 
 
-def started(start: Start) -> Iterable[Effect]:
+def started(start: JobStart) -> Iterable[Effect]:
     """The effects of the start of a run."""
     if not is_tracked(start.data, start.jid):
         return

@@ -35,7 +35,7 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol import envelope
 from pyworkers.protocol.outcome import Fate, Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.protocol.suspects import MARK, MAX_DEATHS, SUSPECT_FROM, Entry, deleting_entry, field_of
+from pyworkers.protocol.suspects import MARK, MAX_DEATHS, SUSPECT_FROM, SuspectEntry, deleting_entry, field_of
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
@@ -55,7 +55,7 @@ from pyworkers.server.pool.settling import Cancelled, Lost, PutOff
 from pyworkers.server.running import names
 from pyworkers.store import suspects
 from pyworkers.store.flow import limits
-from pyworkers.store.flow.limits import Asked, AskReply, Verdict
+from pyworkers.store.flow.limits import AskedJob, AskReply, Verdict
 from pyworkers.store.store import Store
 
 log = logs.get_logger()
@@ -183,7 +183,7 @@ class Suspects(Gate, Part):
         await self._give_turn(identity, found.running)
         return _CHECK_S if self._waiting else _REST_S
 
-    def _decide(self, job: Delivery, events: Events, entry: Entry) -> None:
+    def _decide(self, job: Delivery, events: Events, entry: SuspectEntry) -> None:
         if entry.deaths >= MAX_DEATHS:
             events.put_nowait(Decided(job, Settle(Lost(_failure(entry)))))
         elif entry.servers < SUSPECT_FROM:
@@ -220,7 +220,7 @@ def _start(job: Delivery, events: Events) -> None:
     events.put_nowait(Decided(job, START))
 
 
-def _failure(entry: Entry) -> Failure:
+def _failure(entry: SuspectEntry) -> Failure:
     message = f"its server died while it ran; dead after {entry.deaths} such servers"
     return Failure(WorkerLost.__name__, message, crashed=True, fate=Fate.DEAD)
 
@@ -236,7 +236,7 @@ _REFUSED_S = 1.0
 class _Open:
     """A job without a final reply. ``due``: the time (of the loop's clock) to ask."""
 
-    asked: Asked
+    asked: AskedJob
     events: Events
     due: float = 0.0
 
@@ -269,7 +269,7 @@ class Asks(Gate, Part):
         if ask is not None:
             job.hold(limits.frees(identity, ask), limits.starts(identity, ask))
             payload = envelope.splice(job.raw, ask.changes) if ask.changes else b""
-            self._open[job] = _Open(Asked(ask, job.queue, job.raw, payload), events)
+            self._open[job] = _Open(AskedJob(ask, job.queue, job.raw, payload), events)
             self.nudge()
 
     def drop(self, job: Delivery) -> None:

@@ -65,7 +65,7 @@ class Again(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Slice:
     """Some jobs, in order. ``total``: the jobs in the key, -1 if it is a key of another type."""
 
     total: int
@@ -82,7 +82,7 @@ def read_part(
     containing: Sequence[str] = (),
     most: int | None = None,
     most_bytes: int = _MOST_BYTES,
-) -> Steps[Part]:
+) -> Steps[Slice]:
     """Read ``count`` jobs, fewer if they are large, and return at most ``most`` that contain all these texts.
 
     Places count from the lowest score, or from the job that is popped next; ``descending``: from the other
@@ -107,10 +107,10 @@ def find_again(key: str, jobs: Sequence[Named], *, descending: bool = False) -> 
     return found
 
 
-def _part(reply: list[Any]) -> Part:
+def _part(reply: list[Any]) -> Slice:
     total, place, token, score, *flat = reply
     after = Position(integer(place), blob(token).decode(), blob(score).decode())
-    return Part(integer(total), after, tuple(_piece(*fields) for fields in portions(flat, 6)))
+    return Slice(integer(total), after, tuple(_piece(*fields) for fields in portions(flat, 6)))
 
 
 def _piece(place: int, score: bytes, token: bytes, length: int, head: bytes, tail: bytes) -> Piece:

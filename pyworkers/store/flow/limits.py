@@ -45,7 +45,7 @@ class AskReply(NamedTuple):
     key: str = ""
 
 
-class Asked(NamedTuple):
+class AskedJob(NamedTuple):
     """An ask with the facts of its job: the bytes in the in-progress list of the queue."""
 
     ask: Ask
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     """The bytes for ``schedule``; empty: the same."""
 
 
-def ask(keys: Keys, identity: str, asked: Sequence[Asked]) -> Steps[list[AskReply | None]]:
+def ask(keys: Keys, identity: str, asked: Sequence[AskedJob]) -> Steps[list[AskReply | None]]:
     """Let jobs start; None for one on whose keys Redis refuses commands. Safe to send again."""
     calls = [_ask(keys, identity, about) for about in asked]
     replies: list[AskReply | None] = yield from every([call.commands[0] for call in calls], Mode.LENIENT)
@@ -89,20 +89,20 @@ def holder_of(identity: str, ask: Ask) -> str:
     return f"{identity}|{ask.holder}"
 
 
-class Swept(NamedTuple):
+class SweptLimits(NamedTuple):
     """The result of a sweep: the numbers of the limits in use, and of the slots that are freed."""
 
     limits: int
     freed: int
 
 
-def sweep(keys: Keys) -> Steps[Swept]:
+def sweep(keys: Keys) -> Steps[SweptLimits]:
     """Free the slots of dead servers, and call the next jobs."""
     count = freed = 0
     for names in (yield from _pages(keys)):
         count += len(names)
         freed += yield from _sweep(keys, names)
-    return Swept(count, freed)
+    return SweptLimits(count, freed)
 
 
 def reset(keys: Keys, name: str) -> Steps[int]:
@@ -120,7 +120,7 @@ def reset(keys: Keys, name: str) -> Steps[int]:
     return count
 
 
-def _ask(keys: Keys, identity: str, asked: Asked) -> Request[AskReply]:
+def _ask(keys: Keys, identity: str, asked: AskedJob) -> Request[AskReply]:
     ask, queue, raw, payload = asked
     names = [keys.inprogress(queue, identity), keys.schedule, keys.limits, keys.queues]
     args: list[Any] = [raw, payload, f"{queue} {ask.jid}", holder_of(identity, ask), repr(_NEAR_S)]

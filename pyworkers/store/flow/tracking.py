@@ -49,7 +49,7 @@ _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 _TIME = _pack(("TIME",))
 
 
-class Seen(NamedTuple):
+class TrackedJob(NamedTuple):
     """What Redis holds about a job: its status, and its end if it has ended."""
 
     status: JobStatus
@@ -71,7 +71,7 @@ def result(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireSt
     return _value_of(jid, seen.answer or (yield from wait(config, keys, jid, deadline)))
 
 
-def look(keys: Keys, jid: str) -> WireSteps[Seen]:
+def look(keys: Keys, jid: str) -> WireSteps[TrackedJob]:
     """Read both in one round trip. Raises BadArgumentError, RedisUnavailableError and StoreError."""
     return _seen((yield Sent(_looking(keys, jid), 2)))
 
@@ -178,7 +178,7 @@ def _no_result(keys: Keys, jid: str) -> Steps[str]:
     return ""
 
 
-def _has_status(jid: str, seen: Seen) -> bool:
+def _has_status(jid: str, seen: TrackedJob) -> bool:
     """False if the job must be looked for: a producer that is not pyworkers writes no status.
 
     Raises UntrackedJobError if it has ended and its result is gone.
@@ -188,7 +188,7 @@ def _has_status(jid: str, seen: Seen) -> bool:
     return seen.status.state is not JobState.UNKNOWN
 
 
-def _check(jid: str, seen: Seen, reason: str) -> None:
+def _check(jid: str, seen: TrackedJob, reason: str) -> None:
     """Raise UntrackedJobError if there is a reason why the job will have no result."""
     if reason and seen.answer is None and not _has_status(jid, seen):
         raise UntrackedJobError(
@@ -235,9 +235,9 @@ def _noting(keys: Keys, jid: str, clock: Any) -> bytes:
     return _pack(("ZADD", keys.awaited, now, jid)) + _pack(("EXPIRE", keys.awaited, str(_NOTES_LIFE_S)))
 
 
-def _seen(replies: Sequence[Any]) -> Seen:
+def _seen(replies: Sequence[Any]) -> TrackedJob:
     values, entries = map(_checked, replies)
-    return Seen(read_status(values), _first(entries))
+    return TrackedJob(read_status(values), _first(entries))
 
 
 def _announced(reply: Any) -> Answer | None:

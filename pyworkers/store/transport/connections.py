@@ -36,12 +36,12 @@ from pyworkers.store.transport.mismatch import (
     PlainConnection,
     TlsConnection,
 )
-from pyworkers.store.transport.pools import AsyncGroupPool, AsyncPool, CheckedClient, GroupPool, Pool
+from pyworkers.store.transport.pools import AsyncGroupPool, AsyncPool, CheckedClient, GroupPool, WaitingPool
 from pyworkers.store.transport.replies import Readers
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
-P = TypeVar("P", Pool, AsyncPool)
+P = TypeVar("P", WaitingPool, AsyncPool)
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
@@ -145,7 +145,7 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 
 def _pool(url: str, options: dict[str, Any]) -> redis.ConnectionPool:
     if not url.startswith(_SENTINEL_SCHEME):
-        return _usable(Pool.from_url(url, **options), url)
+        return _usable(WaitingPool.from_url(url, **options), url)
     group = _Group.parse(url)
     sentinel = redis.sentinel.Sentinel(group.sentinels, sentinel_kwargs=group.for_sentinels(options))
     return _usable(GroupPool(group.name, sentinel, **(options | group.options)), url)

@@ -14,10 +14,10 @@ import redis.sentinel
 
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import CheckedPipeline, reading
-from pyworkers.store.transport.turns import Line, Turns
+from pyworkers.store.transport.turns import FreeTurns, Turns
 
 
-class Pool(redis.ConnectionPool):
+class WaitingPool(redis.ConnectionPool):
     """A pool that makes a command wait for a free connection, where redis-py's raises an error.
 
     It drops a connection whose login was interrupted (a job's time limit, Ctrl-C): redis-py would give it to
@@ -27,7 +27,7 @@ class Pool(redis.ConnectionPool):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._turns = Turns(self.max_connections)
-        self._lent: dict[Any, Line] = {}
+        self._lent: dict[Any, FreeTurns] = {}
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
         """As redis-py's. Raises its TimeoutError if none becomes free."""
@@ -55,8 +55,8 @@ class Pool(redis.ConnectionPool):
         return True
 
 
-class GroupPool(Pool, redis.sentinel.SentinelConnectionPool):
-    """As ``Pool``, for a primary whose address sentinels give."""
+class GroupPool(WaitingPool, redis.sentinel.SentinelConnectionPool):
+    """As ``WaitingPool``, for a primary whose address sentinels give."""
 
     def is_current(self, connection: Any) -> bool:
         """False if the sentinels have named another primary since the connection was opened."""

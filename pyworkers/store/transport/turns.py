@@ -19,19 +19,19 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._line = Line(most)
+        self._line = FreeTurns(most)
 
-    def take(self, timeout_s: float | None) -> Line:
+    def take(self, timeout_s: float | None) -> FreeTurns:
         """Wait for a turn; ``leave`` of the returned Line ends it. Raises redis-py's TimeoutError."""
         line = self._line
         if line.pid != os.getpid():
             # The threads that held a turn, or waited for one, do not exist in this process.
-            line = self._line = Line(self._most)
+            line = self._line = FreeTurns(self._most)
         line.enter(timeout_s)
         return line
 
 
-class Line:
+class FreeTurns:
     """The free turns, and the threads that wait for one."""
 
     def __init__(self, most: int) -> None:

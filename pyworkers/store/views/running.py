@@ -27,7 +27,7 @@ _END = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredWork:
     """A running job, not decoded."""
 
     identity: str
@@ -58,7 +58,7 @@ def read_running(
 ) -> Steps[RunningView]:
     """The jobs from rank ``first`` on, by their start; with ``identity``, of one server."""
     names = [identity] if identity else (yield from identities(keys))
-    found: list[Stored] = []
+    found: list[StoredWork] = []
     begin = 0
     while begin < len(names) and len(found) < most:
         found += yield from _stored(keys, names[begin : begin + _PER_ROUND_TRIP])
@@ -85,11 +85,11 @@ def read_memory(keys: Keys, owners: Iterable[str]) -> Steps[dict[tuple[str, str]
     }
 
 
-def _stored(keys: Keys, names: Sequence[str]) -> Steps[list[Stored]]:
+def _stored(keys: Keys, names: Sequence[str]) -> Steps[list[StoredWork]]:
     both = [key for name in names for key in (keys.work(name), keys.workers(name))]
     replies = yield from every([command("HGETALL", key) for key in both], Mode.LENIENT)
     return [
-        Stored(name, thread, value)
+        StoredWork(name, thread, value)
         for name, now, before in zip(names, replies[::2], replies[1::2], strict=True)
         for thread, value in {**(before or {}), **(now or {})}.items()
     ]

@@ -51,9 +51,9 @@ def context_of(stats: Stats, problems: list[Problem], samples: Samples) -> dict[
 def graph(rates: list[Rates]) -> Markup:
     """The lines of done, failed and enqueued over the last two minutes."""
     drawn = [
-        drawing.Line("enqueued", [rate.enqueued for rate in rates]),
-        drawing.Line("done", [rate.done for rate in rates]),
-        drawing.Line("failed", [rate.failed for rate in rates]),
+        drawing.Curve("enqueued", [rate.enqueued for rate in rates]),
+        drawing.Curve("done", [rate.done for rate in rates]),
+        drawing.Curve("failed", [rate.failed for rate in rates]),
     ]
     latest = rates[-1] if rates else Rates()
     past = "two minutes" if len(rates) >= KEPT else f"{len(rates)} seconds"

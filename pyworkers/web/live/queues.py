@@ -22,7 +22,7 @@ PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ShownQueues:
     """The rows of one page: those whose names contain ``match``, in this order."""
 
     match: str = ""
@@ -30,7 +30,7 @@ class Selection:
     page: int = 1
 
     @classmethod
-    def parse(cls, query: str) -> Selection:
+    def parse(cls, query: str) -> ShownQueues:
         """The selection in the query of an address; unknown values are those of the first page."""
         given = {name: values[-1] for name, values in parse_qs(query, errors="surrogateescape").items()}
         order = given.get("order", "name")
@@ -63,12 +63,12 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     stats = reader.last
     if stats is None:
         return {}
-    selection = Selection.parse(parameters)
+    selection = ShownQueues.parse(parameters)
     return listing(request, selection, selection.of(stats)[0], stats.now).live()
 
 
 def listing(
-    request: Request, selection: Selection, queues: Sequence[QueueStats], now: float
+    request: Request, selection: ShownQueues, queues: Sequence[QueueStats], now: float
 ) -> Listing[QueueStats]:
     """The table of these queues."""
     feed = f"queues?{selection.query()}"

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from pyworkers.api import Queue, QueueStats
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.live.queues import PER_PAGE, Selection, listing
+from pyworkers.web.live.queues import PER_PAGE, ShownQueues, listing
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
@@ -31,7 +31,7 @@ SWITCHES = ("pause", "resume")
 async def show(request: Request, asked: str = "") -> Response:
     """One page of the table of all queues. ``asked``: the queue that its viewer may clear."""
     stats = await reader_of(request).read()
-    selection = Selection.parse(request.url.query)
+    selection = ShownQueues.parse(request.url.query)
     rows, matching = selection.of(stats)
     pages = max(1, -(-matching // PER_PAGE))
     to_clear = next((queue for queue in stats.queues if queue.name == asked), None) if asked else None
@@ -85,11 +85,11 @@ def _called(name: str) -> str:
 
 
 def _back(request: Request) -> str:
-    return _address(request, Selection.parse(request.url.query).page)
+    return _address(request, ShownQueues.parse(request.url.query).page)
 
 
 def _address(request: Request, page: int) -> str:
-    return f"{address(request, 'queues')}?{Selection.parse(request.url.query).query(page)}"
+    return f"{address(request, 'queues')}?{ShownQueues.parse(request.url.query).query(page)}"
 
 
 ROUTES = [Route("/queues", show), Route("/queues", change, methods=["POST"])]

@@ -24,7 +24,7 @@ from pyworkers.protocol.flow.rules import (
     member_at,
     with_end,
 )
-from pyworkers.protocol.flow.start import Start
+from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.worker.execution import Execution
@@ -53,7 +53,7 @@ class StartEffects:
             return
         execution.starts()
         attempt, now = message.attempt, self._clock()
-        started = Start(message.data, message.jid, message.queue, attempt, now, _name_of_process)
+        started = JobStart(message.data, message.jid, message.queue, attempt, now, _name_of_process)
         try:
             if noted := effects_of_start(started):
                 execution.note(*noted)
