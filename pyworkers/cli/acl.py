@@ -57,9 +57,9 @@ def acl(source: Source, role: str, user: str | None, version: str, as_json: bool
     """
     redis = source.load().redis
     name = user or f"pyworkers-{role}"
-    command = line(Role(role), redis.namespace, name, Version(version))
+    redis_cli, database = asyncio.run(_place(redis))
+    command = line(Role(role), redis.namespace, name, Version(version), database=database)
     besides = left_open(Role(role), redis.namespace, Version(version))
-    redis_cli = asyncio.run(_redis_cli(redis))
     if as_json:
         print_json(
             {"role": role, "user": name, "command": command, "redis_cli": redis_cli, "left_open": besides}
@@ -71,12 +71,14 @@ def acl(source: Source, role: str, user: str | None, version: str, as_json: bool
     click.echo(f"Run it in {redis_cli}", err=True)
 
 
-async def _redis_cli(config: RedisConfig) -> str:
+async def _place(config: RedisConfig) -> tuple[str, int]:
+    """The command line of redis-cli, and the number of the database."""
     from pyworkers.store.transport.address import redis_cli
     from pyworkers.store.transport.connections import connect_async
 
     async with connect_async(config) as redis:
+        database = int(redis.connection_pool.connection_kwargs.get("db") or 0)
         try:
-            return await redis_cli(redis)
+            return await redis_cli(redis), database
         except PyworkersError:
-            return "redis-cli, connected to the primary (no sentinel names it)"
+            return "redis-cli, connected to the primary (no sentinel names it)", database

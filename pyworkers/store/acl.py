@@ -192,9 +192,14 @@ GRANTS: tuple[Grant, ...] = (
 )
 
 
-def line(role: Role, namespace: str, user: str, version: Version = Version.SEVEN) -> str:
+def line(
+    role: Role, namespace: str, user: str, version: Version = Version.SEVEN, *, database: int = 0
+) -> str:
     """The ACL SETUSER command, with CHANGE-ME for the password."""
     words = ["ACL SETUSER", user, "reset", "on", ">CHANGE-ME"]
+    if database:
+        # A connection begins in the database 0.
+        words.append("+select")
     if version is Version.SIX:
         words += patterns(role, namespace)
         words += (f"+{command}" for command in commands(role))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from hashlib import sha1
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
-from tests.helpers.records import raw_job, register
+from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
 
@@ -314,6 +315,18 @@ def test_a_user_reaches_no_more_than_its_work(redis_url: str, namespace: str) ->
             ):
                 user.execute_command(*words)
         assert admin.llen(waiting) == 1
+
+
+def test_a_reader_sees_what_holds_an_ordered_queue(redis_url: str, namespace: str) -> None:
+    keys, job = Keys(namespace), raw_job("1")
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.lpush(keys.queue("q"), job)
+        admin.hset(keys.owners, "a:1:bcdefa", '["q"]')
+        until = str(int((time.time() + 600) * 1000))
+        hold_order(admin, keys, "q", "a:1:bcdefa", until=until, head=sha1(job).hexdigest())
+    url = url_of(redis_url, Role.READ_ONLY, namespace)
+    found = CliRunner().invoke(main, ["queues", "--url", url, "--namespace", namespace])
+    assert "held by 1" in found.stdout, found.output
 
 
 def test_what_is_not_permitted_is_a_named_error(redis_url: str, namespace: str) -> None:

@@ -138,6 +138,10 @@ def test_the_command_prints_the_line() -> None:
     old = CliRunner().invoke(main, ["acl", "--redis", "6.2", "--namespace", "a:"])
     assert old.stdout == line(Role.WORKER, "a:", "pyworkers-worker", Version.SIX) + "\n"
     assert "# Redis 6.2 grants each of these commands on each of these keys" in old.stderr
+    # A connection begins in the database 0.
+    other = CliRunner().invoke(main, ["acl", "--url", "redis://127.0.0.1/7", "--namespace", "a:"])
+    assert other.stdout == line(Role.WORKER, "a:", "pyworkers-worker", database=7) + "\n"
+    assert " +select " in other.stdout and " +select" not in line(Role.WORKER, "a:", "me")
     assert line(Role.WORKER, "", "me") in CliRunner().invoke(main, ["acl", "--user", "me"]).stdout
 
 

@@ -115,10 +115,11 @@ def read_limits(keys: Keys, queue: str, jid: str) -> Steps[list[str]]:
 
 def read_order(keys: Keys, queue: str) -> Steps[OrderedState | None]:
     """What runs before a waiting job; None if the queue is not ordered, or no server is active yet."""
-    [stored] = yield from every(
-        [command("HMGET", keys.ordered(queue), "identity", "until", "head", "fence")], Mode.LENIENT
+    # Not HMGET, for which the role ``read-only`` has no right.
+    fields = ("identity", "until", "head", "fence")
+    identity, until, head, fence = yield from every(
+        [command("HGET", keys.ordered(queue), field) for field in fields], Mode.LENIENT
     )
-    identity, until, head, fence = stored or (None, None, None, None)
     if not identity and not fence:
         return None
     active, lease, running = decoded(identity or b""), 0, 0

@@ -79,13 +79,13 @@ def still_active(
 
 def held_heads(keys: Keys, queues: Collection[str]) -> Steps[dict[str, HeldHead]]:
     """The failed jobs at the heads of these ordered queues. Nothing is read if there is no ordered queue."""
-    waits = yield from every(
-        [command("HMGET", keys.ordered(queue), "until", "head") for queue in queues], Mode.LENIENT
-    )
+    # Not HMGET, for which the role ``read-only`` has no right.
+    sent = [command("HGET", keys.ordered(queue), field) for queue in queues for field in ("until", "head")]
+    waits = yield from every(sent, Mode.LENIENT)
     noted = {
-        queue: (until, pair[1])
-        for queue, pair in zip(queues, waits, strict=True)
-        if pair and (until := until_of(pair[0])) is not None
+        queue: (until, head)
+        for queue, stored, head in zip(queues, waits[::2], waits[1::2], strict=True)
+        if (until := until_of(stored)) is not None
     }
     heads = yield from look([(keys.queue(queue), "head") for queue in noted])
     # The job that the hash names may have been deleted since. A large one is taken for it.
