@@ -29,6 +29,8 @@ LARGE = 32 * 1024
 _ROOM = 1 << 20
 _LARGEST_PACKET = _HEADER.size + _LARGEST_NAME + LARGE
 DONT_WAIT = socket.MSG_DONTWAIT
+# Makes a named tuple in half the time of its class, which matches arguments to names.
+_new = tuple.__new__
 _FD_SPACE = socket.CMSG_SPACE(array.array("i").itemsize)
 # A datagram has borders, too; macOS has no SEQPACKET.
 _KIND_OF_SOCKET = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
@@ -167,7 +169,7 @@ class JobSocket:
         if end == length and found & socket.MSG_CTRUNC:
             # The kernel drops the file of a large job if this process may open no other.
             raise FileLostError(number, kind)
-        return Packet(number, kind, queue, self._buffer[end:length])
+        return _new(Packet, (number, kind, queue, self._buffer[end:length]))
 
     def withdraw(self) -> int | None:
         """Take the next packet, without waiting, for its number alone; None if there is none. Raises OSError.

@@ -140,7 +140,7 @@ class Report(NamedTuple):
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
         outcome = self.outcome
-        elapsed_ms = min(self.elapsed_ms, _MAX_ELAPSED_MS)
+        elapsed_ms = self.elapsed_ms if self.elapsed_ms < _MAX_ELAPSED_MS else _MAX_ELAPSED_MS
         if not self.retiring:
             # The outcomes of most jobs.
             if outcome is DONE:

@@ -147,4 +147,6 @@ def report_of(chain: Chain, execution: Execution) -> Report:
     """The report about a job that has ended, whose error is dropped."""
     if execution.exc_info is not None:
         execution.forget()
-    return Report(execution.outcome, int(execution.elapsed_s * 1000 + 0.5), False, chain.name)
+    # In half the time of Report(…), which matches arguments to names.
+    elapsed_ms = int(execution.elapsed_s * 1000 + 0.5)
+    return tuple.__new__(Report, (execution.outcome, elapsed_ms, False, chain.name, ""))

@@ -25,7 +25,7 @@ from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
-from pyworkers.protocol.outcome import BURIED, REQUEUE, Fate, Report
+from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Report
 from pyworkers.worker.signals import cancelled, interrupted
 
 # Reading a member of an enum takes three times as long.
@@ -127,10 +127,13 @@ class Connection:
 
     def report(self, number: int, report: Report) -> None:
         """Send a report, or the ask of a job that has not started. Its slot is free."""
-        if report.outcome.fate is _ASK:
+        if report.outcome is DONE:
+            # Most jobs: a frame that always fits.
+            self._frames.write_short(_OUTCOME, number, report.pack(self._numbers.get(report.job_class, 0)))
+        elif report.outcome.fate is _ASK:
             self._ask(number, report)
-            return
-        self._frames.write(_OUTCOME, number, self._packed(report))
+        else:
+            self._frames.write(_OUTCOME, number, self._packed(report))
 
     def report_all(self, reports: Iterable[tuple[int, Report]]) -> None:
         """Send the reports of several deliveries, in as few writes as possible. Their slots are free."""
@@ -305,12 +308,16 @@ class FrameWriter:
     def write(self, kind: Kind, number: int, payload: bytes = b"") -> None:
         """Send a message; waits while the pipe is full. Raises OSError, and ValueError for too much."""
         if fits(payload):
-            hit("mid_frame")
-            os.write(self._fd, pack_short(kind, self._member, number, payload))
+            self.write_short(kind, number, payload)
             return
         for data in pack(kind, self._member, number, payload):
             os.write(self._fd, data)
             hit("mid_frame")
+
+    def write_short(self, kind: Kind, number: int, payload: bytes) -> None:
+        """``write`` for a payload that fits into one frame."""
+        hit("mid_frame")
+        os.write(self._fd, pack_short(kind, self._member, number, payload))
 
     def write_note(self, number: int, payload: bytes) -> None:
         """``write`` for a NOTE. A request to end may be raised in the middle of it."""
