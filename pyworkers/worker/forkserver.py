@@ -51,7 +51,7 @@ from pyworkers.programs.shared import check_unpatched, descriptors, left_open
 from pyworkers.streams import accept_all_text
 from pyworkers.worker import output, process, trackers
 from pyworkers.worker.connection import Ends
-from pyworkers.worker.hygiene import exit_now, flush_output, watch_limits
+from pyworkers.worker.hygiene import exit_now, flush_output, watch_calls
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
 from pyworkers.worker.process import die_with, set_title
 from pyworkers.worker.runner import SerialRunner
@@ -338,7 +338,7 @@ def main(channel: int, lifeline: int) -> None:
     set_title("fork server")
     trackers.spare()
     output.set_up()
-    watch_limits()
+    watch_calls()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR2):
         # Not SIG_IGN: programs that the application starts would inherit it.
         signal.signal(number, lambda *_: None)
