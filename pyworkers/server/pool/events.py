@@ -36,6 +36,11 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class StartDue:
+    """The delay after a failed start is over: missing workers are started."""
+
+
+@dataclass(frozen=True, slots=True)
 class LookDue:
     """It is time to look for jobs that no worker takes."""
 
@@ -72,5 +77,5 @@ class Decided:
     decision: Decision
 
 
-Event: TypeAlias = Closed | Died | Waiting | LookDue | Decided
+Event: TypeAlias = Closed | Died | Waiting | LookDue | StartDue | Decided
 Events: TypeAlias = "asyncio.Queue[Event]"

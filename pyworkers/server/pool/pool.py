@@ -24,7 +24,7 @@ from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import Closed, Decided, Died, Event, LookDue, Waiting
+from pyworkers.server.pool.events import Closed, Decided, Died, Event, Events, LookDue, StartDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.worker import State, Worker, WorkerFacts, WorkerSpec
 from pyworkers.server.running import Running, names
@@ -54,7 +54,8 @@ class Pool:
         self._jobs = jobs
         self._scheduling = scheduling
         self._outcomes = OutcomePipe(group, self._receive, lambda: jobs.rest_s)
-        self._respawn = Respawn(self._reconcile, failing, self._starts_failed)
+        self._respawn = Respawn(self._workers.events)
+        self._failing = failing
         self._numbers = itertools.count(1)
         self._sizes: Sequence[int] = ()
         self._mode = "process"
@@ -79,6 +80,9 @@ class Pool:
                 self.look()
             case Waiting():
                 self._run_suspects()
+            case StartDue() if self._respawn.pending:
+                self._end_delay()
+                self._reconcile()
             case Decided(job, decision):
                 self._jobs.decide(job, decision)
             case Closed(member) if worker := self._workers.get(member):
@@ -109,7 +113,7 @@ class Pool:
         """Replace all workers by these of a generation, one by one, as the new ones become ready."""
         self._spawner = spawner
         self._set(sizes, mode)
-        self._respawn.cancel()
+        self._end_delay()
         for worker in self._workers:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
                 self._dismiss(worker)
@@ -172,7 +176,7 @@ class Pool:
     def close(self) -> None:
         """Have every worker leave after its jobs."""
         self._sizes = ()
-        self._respawn.cancel()
+        self._end_delay()
         for worker in self._workers:
             self._dismiss(worker)
 
@@ -298,7 +302,10 @@ class Pool:
 
     def _ready(self, worker: Worker, booted: bool) -> None:
         """Note a successful start; a worker that has booted takes jobs."""
+        if self._respawn.is_failing:
+            self._failing(False)
         self._respawn.succeeded()
+        self._end_delay()
         if booted and not worker.ended and worker not in self._alone:
             self._jobs.admit(worker)
         self._reconcile()
@@ -317,8 +324,7 @@ class Pool:
         self._jobs.withdraw(worker)
         self._outcomes.forget(worker.member)
         if end.failed_start:
-            self._why = end.reason
-            self._respawn.failed()
+            self._start_failed(end.reason)
         if end.reason:
             self.restarts += 1
         suspect = self._alone.pop(worker, None)
@@ -366,16 +372,23 @@ class Pool:
 
     def _not_started(self, error: OSError) -> None:
         log.error("worker.lost", queue=self._group, reason=f"no descriptor for it: {error}")
-        self._why = f"no descriptor for a worker: {error}"
-        self._respawn.failed()
+        self._start_failed(f"no descriptor for a worker: {error}")
 
-    def _starts_failed(self, count: int) -> None:
-        log.warning(
-            "worker.starts_failed",
-            queue=self._group,
-            count=count,
-            hint="the first one logs the reason, unless it is that of forkserver.lost",
-        )
+    def _start_failed(self, why: str) -> None:
+        self._why, failing = why, self._respawn.is_failing
+        self._respawn.failed()
+        if self._respawn.is_failing and not failing:
+            self._failing(True)
+
+    def _end_delay(self) -> None:
+        """End the delay after failed starts, and log how many there were."""
+        if count := self._respawn.end_delay():
+            log.warning(
+                "worker.starts_failed",
+                queue=self._group,
+                count=count,
+                hint="the first one logs the reason, unless it is that of forkserver.lost",
+            )
 
     def _run_suspects(self) -> None:
         """Start a worker for each suspect, beside the others, and at most as many as those."""
@@ -419,20 +432,10 @@ _FAILING = 2
 
 
 class Respawn:
-    """Calls ``again`` after a growing delay, and ``failing`` when starts begin to fail or succeed again.
+    """The growing delay after failed starts; ``StartDue`` among the ``events`` is its end."""
 
-    At the end of each delay, ``count`` gets the number of starts that failed in it.
-    """
-
-    def __init__(
-        self,
-        again: Callable[[], None],
-        failing: Callable[[bool], None],
-        count: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        self._again = again
-        self._failing = failing
-        self._count = count
+    def __init__(self, events: Events) -> None:
+        self._events = events
         self._failures = 0
         self._in_delay = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -450,34 +453,21 @@ class Respawn:
     def failed(self) -> None:
         """Note a failed start; of several during one delay only the first counts."""
         self._in_delay += 1
-        if self._timer is not None:
-            return
-        self._failures += 1
-        delay = min(_FIRST_DELAY_S * 2 ** (self._failures - 1), _LONGEST_DELAY_S)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._due)
-        if self._failures == _FAILING:
-            self._failing(True)
+        if self._timer is None:
+            self._failures += 1
+            delay = min(_FIRST_DELAY_S * 2 ** (self._failures - 1), _LONGEST_DELAY_S)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._events.put_nowait, StartDue())
 
     def succeeded(self) -> None:
         """Note a successful start: the next failure has the shortest delay again."""
-        if self.is_failing:
-            self._failing(False)
         self._failures = 0
-        self.cancel()
 
-    def cancel(self) -> None:
-        """End the delay."""
+    def end_delay(self) -> int:
+        """End the delay. Returns the number of starts that failed in it; 0 if there was no delay."""
         if self._timer is not None:
             self._timer.cancel()
-            self._end_delay()
-
-    def _end_delay(self) -> None:
         failed, self._in_delay, self._timer = self._in_delay, 0, None
-        self._count(failed)
-
-    def _due(self) -> None:
-        self._end_delay()
-        self._again()
+        return failed
 
 
 # The capacity of a pipe.
