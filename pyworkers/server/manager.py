@@ -227,6 +227,9 @@ class Manager:
 
         Raises PyworkersError when Redis is unreachable: the lease expires, and a peer takes over.
         """
+        if self._pooling is not None and self._pooling.done():
+            # By a defect, which stops the server: the ends of the workers count nevertheless.
+            self._pooling = asyncio.create_task(self.pool.run())
         self.pool.stop()
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())

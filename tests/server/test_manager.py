@@ -25,7 +25,9 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
+from pyworkers.server.pool.events import LookDue
 from pyworkers.server.pool.gates import CancelledJobs, Gates
+from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.waiting import now
 from pyworkers.store.jobs import Exchange, InProgress
@@ -133,3 +135,20 @@ async def test_a_hurried_stop_counts_the_outcomes_of_the_exchange_under_way(
         assert [report.outcome for report in bench.counted] == [DONE]
         assert await bench.redis.llen(bench.keys.queue("q")) == 0
         assert manager.given_back == 0
+
+
+async def test_a_stop_after_a_defect_in_an_event_still_sees_the_workers_end(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Pool) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Pool, "look", fail)
+    async with bench.manager(tmp_path, CODE) as manager:
+        pooling, _ = manager.start()
+        await async_wait_for(lambda: manager.pool.all_started, message="its worker has started")
+        manager.jobs.workers.events.put_nowait(LookDue())
+        await asyncio.wait([pooling])
+        assert isinstance(pooling.exception(), RuntimeError)
+        await manager.stop(now() + PATIENCE_S)
+        assert manager.pool.empty
