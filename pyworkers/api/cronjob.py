@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, get_args
 
 import simplejson
 
+from pyworkers.api.columns import Column, Kind, Table, Word
+from pyworkers.api.schemas import ANY, COUNT, array, more
 from pyworkers.config.cron_entries import load
 from pyworkers.protocol import cron
 from pyworkers.protocol.cron import CronEntry, Origin
@@ -81,23 +83,55 @@ class CronJob:
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """The entry for JSON; ``last`` and ``next`` are slots in epoch seconds, or None."""
-        entry, last_run = self.entry, self.last_run
-        return {
-            "name": entry.name,
-            "schedule": entry.schedule,
-            "timezone": entry.timezone,
-            "class": entry.job_class,
-            "args": list(entry.args),
-            "queue": entry.queue,
-            "misfire": entry.misfire,
-            "grace": entry.grace_s,
-            "retry": entry.retry,
-            "origin": entry.origin,
-            "state": self.state,
-            "last": self.last,
-            "last_run": None if last_run is None else last_run.as_dict(),
-            "next": self.next_slots(1, now)[0] if self.state == "active" else None,
-        }
+        return CRON.as_dict(self, time.time() if now is None else now)
+
+
+def _next(job: CronJob, now: float) -> int | None:
+    return next(iter(job.next_slots(1, now)), None) if job.state == "active" else None
+
+
+_TONES = {"dead": "bad", "failed": "bad", "done": "good", "retrying": "warn"}
+
+
+def outcome(run: CronRun, _now: float = 0.0) -> Sequence[Word]:
+    """The state of a run."""
+    return [Word(f"{run.state} (triggered)" if run.triggered else str(run.state), _TONES.get(run.state, ""))]
+
+
+RUN: Table[CronRun] = Table(
+    "CronRun",
+    Column("slot", Kind.MOMENT, "Slot", schema=COUNT),
+    Column("outcome", Kind.WORDS, "State", value=outcome),
+    Column("duration", Kind.TOOK, "Took", value=lambda run, _now: run.duration_s, nullable=True),
+    Column("started_at", Kind.MOMENT, nullable=True),
+    Column("finished_at", Kind.MOMENT, "Ended", nullable=True),
+    Column("jid", title="JID", place="jobs"),
+    Column("state"),
+    Column("triggered", Kind.FLAG),
+    Column("queue"),
+    Column("error", title="Error", cut=1),
+)
+CRON: Table[CronJob] = Table(
+    "Cron",
+    Column("name", title="Name", place="cron", cut=5),
+    Column("schedule", Kind.CODE, "Schedule", value=lambda job, _now: job.entry.schedule),
+    Column("timezone", title="Time zone", value=lambda job, _now: job.entry.timezone, cut=1),
+    Column("class", title="Job", value=lambda job, _now: job.entry.job_class, cut=3),
+    Column("args", Kind.PARTS, value=lambda job, _now: list(job.entry.args), schema=array(ANY)),
+    Column("queue", title="Queue", value=lambda job, _now: job.entry.queue, place="queues", cut=4),
+    Column("misfire", value=lambda job, _now: job.entry.misfire),
+    Column("grace", Kind.NUMBER, value=lambda job, _now: job.entry.grace_s),
+    Column(
+        "retry", Kind.PARTS, value=lambda job, _now: job.entry.retry,
+        schema={"type": ["integer", "boolean", "null"]},
+    ),
+    Column("origin", title="Origin", cut=2),
+    Column("next", Kind.MOMENT, "Next", value=_next, nullable=True, live=True),
+    Column("last", Kind.MOMENT, nullable=True, about="The last slot."),
+    Column("last_run", Kind.RECORD, "Last run", table=RUN, nullable=True, live=True),
+    Column("state", title="State", tone=lambda state: "" if state == "active" else "warn", live=True),
+)  # fmt: skip
+CRON_VIEW = more(CRON.schema, "CronView", {"slots": array(COUNT), "runs": array(RUN.schema)})
 
 
 class CronPage(NamedTuple):

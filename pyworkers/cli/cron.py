@@ -13,36 +13,20 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pyworkers.api import CronJob, CronRun, CronSet
+from pyworkers.api import CronJob, CronSet
+from pyworkers.api.cronjob import CRON, RUN
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output.auditing import done, note
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
-from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, distance, utc_option
 from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, reads
 from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
 
-_COLUMNS = (
-    Column("name", cut=5),
-    Column("schedule"),
-    Column("time zone", cut=1),
-    Column("job", cut=3),
-    Column("queue", cut=4),
-    Column("origin", cut=2),
-    Column("state"),
-    Column("next"),
-)
-
-_RUN_COLUMNS = (
-    Column("slot"),
-    Column("state"),
-    Column("took", right=True),
-    Column("jid"),
-    Column("error", cut=1),
-)
-
+_COLUMNS = CRON.shown("name", "schedule", "timezone", "class", "queue", "origin", "state", "next")
+_RUN_COLUMNS = RUN.shown("slot", "outcome", "duration", "jid", "error")
 _HELP = """Show cron entries; add, pause, resume, remove or trigger them.
 
 Without a command, list them. Servers apply a change within about three seconds. Entries declared in code or
@@ -69,7 +53,7 @@ def list_(source: Source, as_json: bool, times: Times) -> None:
     if as_json:
         print_list(job.as_dict(now) for job in jobs)
     elif jobs:
-        show(_COLUMNS, [_row(job, now, times) for job in jobs])
+        Form(now, times).show(_COLUMNS, jobs)
     else:
         click.echo("No cron entries: none was added, and no running server declares any.")
 
@@ -266,35 +250,14 @@ def runs(source: Source, name: str, as_json: bool, times: Times) -> None:
     if as_json:
         print_list(run.as_dict() for run in found)
     elif found:
-        show(_RUN_COLUMNS, [_run_row(run, now, times) for run in found])
+        Form(now, times).show(_RUN_COLUMNS, found)
     else:
         click.echo(f"{printable(name)} has not fired yet")
-
-
-def _run_row(run: CronRun, now: float, times: Times) -> list[str]:
-    took = "" if run.duration_s is None else f"{run.duration_s:.1f} s"
-    state = f"{run.state} (triggered)" if run.triggered else str(run.state)
-    return [times.cell(run.slot, now), state, took, printable(run.jid), printable(run.error)]
 
 
 def _active(jobs: Sequence[CronJob], name: str | None) -> Iterator[CronJob]:
     """The entries that fire; a named entry also while it is paused."""
     return (job for job in jobs if not job.shadowed and (name is not None or not job.paused))
-
-
-def _row(job: CronJob, now: float, times: Times) -> list[str]:
-    entry = job.entry
-    due = times.cell(job.next_slots(1, now)[0], now) if job.state == "active" else ""
-    words = (
-        entry.name,
-        entry.schedule,
-        entry.timezone,
-        entry.job_class,
-        entry.queue,
-        entry.origin,
-        job.state,
-    )
-    return [*map(printable, words), due]
 
 
 def _moment(job: CronJob, slot: int, times: Times) -> str:

@@ -19,7 +19,7 @@ JOBS = (Column("jid"), Column("class", cut=2), Column("n", right=True), Column("
 ALL = {
     "batches": Form(0).heads(batches._COLUMNS),
     "check": check._GROUPS,
-    "cron": cron._COLUMNS,
+    "cron": Form(0).heads(cron._COLUMNS),
     "groups": GROUPS,
     "limits": Form(0).heads(limits._COLUMNS),
     "locks": Form(0).heads(LOCK.shown()),

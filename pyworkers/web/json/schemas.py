@@ -104,34 +104,6 @@ PROCESS = more(
         "workers": array(_WORKER),
     },
 )
-_CRON_RUN = record(
-    "CronRun",
-    {
-        "slot": COUNT,
-        "jid": TEXT,
-        "state": TEXT,
-        "triggered": FLAG,
-        "queue": TEXT,
-        "started_at": MAYBE_NUMBER,
-        "finished_at": MAYBE_NUMBER,
-        "duration": MAYBE_NUMBER,
-        "error": TEXT,
-    },
-)
-CRON = record(
-    "Cron",
-    {
-        **dict.fromkeys(("name", "schedule", "timezone", "class", "queue"), TEXT),
-        **dict.fromkeys(("misfire", "origin", "state"), TEXT),
-        "args": array(ANY),
-        "grace": NUMBER,
-        "retry": {"type": ["integer", "boolean", "null"]},
-        "last": MAYBE_NUMBER,
-        "last_run": maybe(_CRON_RUN),
-        "next": MAYBE_NUMBER,
-    },
-)
-CRON_VIEW = more(CRON, "CronView", {"slots": array(COUNT), "runs": array(_CRON_RUN)})
 LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 JOB = record(
     "Job",

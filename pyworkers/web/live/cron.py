@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
 from starlette.requests import Request
 
-from pyworkers.api import CronJob, read_cron_job, read_cron_page
+from pyworkers.api import CronJob, CronRun, read_cron_job, read_cron_page
+from pyworkers.api.cronjob import CRON, RUN, outcome
 from pyworkers.web import names
 from pyworkers.web.paging import ROWS, rank_in
-from pyworkers.web.rendering import fragment, macro
+from pyworkers.web.rendering import address, fragment, linkable
+from pyworkers.web.showing import moment, shown
+from pyworkers.web.tables import Listing, cell, link, words
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
 
-_MACROS = "cron_macros.html"
+_COLUMNS = CRON.shown("name", "schedule", "class", "queue", "next", "last_run", "state")
 _GONE = '<span class="bad">gone: it was removed, or no running server declares it</span>'
 
 
@@ -25,19 +30,41 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     watched = reader.watch(f"cron?{first}", lambda keys: read_cron_page(keys, first, ROWS))
     if watched.value is None or reader.last is None:
         return {}
-    now = reader.last.now
-    following, last, state = (
-        macro(request, _MACROS, name) for name in ("next_cell", "last_cell", "state_cell")
+    return listing(request, watched.value.jobs, reader.last.now).live()
+
+
+def listing(request: Request, jobs: Sequence[CronJob], now: float, feed: str = "") -> Listing[CronJob]:
+    """The table of these entries."""
+    html: Mapping[str, Callable[[CronJob], Markup]] = {
+        "name": partial(_named, request),
+        "schedule": _schedule,
+        "last_run": partial(_last_run, request, now=now),
+    }
+    return Listing(request, _COLUMNS, jobs, now, key=key_of, feed=feed, html=html)
+
+
+def runs(request: Request, job: CronJob, now: float) -> Listing[CronRun]:
+    """The table of the runs of an entry."""
+    return Listing(request, RUN.shown(), job.runs, now)
+
+
+def _named(request: Request, job: CronJob) -> Markup:
+    return shown(job.name) if job.state == "shadowed" else link(request, "cron", job.name)
+
+
+def _schedule(job: CronJob) -> Markup:
+    about = shown(job.entry.schedule, 100), shown(job.entry.timezone, 60)
+    return Markup("<span><code>{}</code> {}</span>").format(*about)
+
+
+def _last_run(request: Request, job: CronJob, now: float) -> Markup:
+    run = job.last_run
+    if run is None:
+        return Markup("none")
+    job_page = Markup('<a href="{}">job</a>').format(address(request, "jobs", run.jid))
+    return Markup("{} {} {}").format(
+        words(request, outcome(run)), moment(run.slot, now), job_page if linkable(run.jid) else shown(run.jid)
     )
-    found: dict[str, str] = {}
-    for job in watched.value.jobs:
-        key, slot = key_of(job), next(iter(job.next_slots(1, now)), None)
-        found |= {
-            f"{key}:next": following(job, slot, now),
-            f"{key}:last": last(job.last_run, now),
-            f"{key}:state": state(job),
-        }
-    return found
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -50,9 +77,14 @@ def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str,
     if job is None:
         return {f"{feed}:state": _GONE}
     return {
-        f"{feed}:state": macro(request, _MACROS, "state_cell")(job),
-        f"{feed}:runs": fragment(request, "live/cron_runs.html", job=job, now=reader.last.now),
+        f"{feed}:state": state(request, job),
+        f"{feed}:runs": fragment(request, "live/cron_runs.html", runs=runs(request, job, reader.last.now)),
     }
+
+
+def state(request: Request, job: CronJob) -> Markup:
+    """The state of an entry as a word."""
+    return cell(request, CRON.columns["state"], job, 0.0)
 
 
 def key_of(job: CronJob) -> str:

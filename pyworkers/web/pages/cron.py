@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from pyworkers.errors import BadArgumentError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.live.cron import key_of
+from pyworkers.web.live.cron import listing, runs, state
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import Form, form_of
@@ -34,15 +35,15 @@ _REFUSALS = (BadArgumentError, DuplicateJobError, QueueFullError)
 async def show(request: Request, refusal: str = "") -> Response:
     """The table of all entries; after a ``refusal``, with the fields of the entry that was not added."""
     site = site_of(request)
-    page = await site.read(read_cron_page(site.keys, first_of(request), ROWS))
+    first = first_of(request)
+    page = await site.read(read_cron_page(site.keys, first, ROWS))
     return await render(
         request,
         "cron.html",
         title="Cron",
-        jobs=[(job, next(iter(job.next_slots()), None), job.last_run) for job in page.jobs],
+        jobs=listing(request, page.jobs, time.time(), f"cron?{first}"),
         pager=pager(request, "cron", total=page.total),
         misfires=MISFIRES,
-        key_of=key_of,
         typed=form_of(request) if refusal else {},
         refused=refusal,
     )
@@ -64,6 +65,8 @@ async def show_one(request: Request, refusal: str = "") -> Response:
         "cron_entry.html",
         title=f"Cron {name}",
         job=job,
+        state=state(request, job),
+        runs=runs(request, job, time.time()),
         args=args,
         slots=[(slot, _local(job, slot)) for slot in job.next_slots(_SLOTS)],
         misfires=MISFIRES,

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 from pyworkers.api import CronSet
-from pyworkers.api.cronjob import read_cron_job, read_cron_page
+from pyworkers.api.cronjob import CRON, CRON_VIEW, read_cron_job, read_cron_page
 from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found
-from pyworkers.web.json.schemas import CRON, CRON_VIEW
 
 _NEW = (
     Parameter("name", "Its name.", required=True),
@@ -67,7 +66,7 @@ RESOURCES = (
         "/cron",
         "The cron entries, by name.",
         _entries,
-        page_of("CronEntries", "cron", CRON),
+        page_of("CronEntries", "cron", CRON.schema),
         paging(),
         [Change("add", "Add a run-time entry.", _add, [*_NEW, *_FIELDS[2:]])],
     ),
