@@ -27,12 +27,12 @@ from pyworkers.handler import Handler
 from pyworkers.job import Clients, Job
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol.call import Call
+from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.protocol.status import JobStatus
-from pyworkers.protocol.terms import Others
 from pyworkers.store.cancel import Cancelled
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from pyworkers.enqueueing.producer import bulk, one_job, push_portions_async
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob, moment, seconds
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.status import UNKNOWN, JobStatus
-from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.calls import arun
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import tracking

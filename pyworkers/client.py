@@ -22,12 +22,12 @@ from pyworkers.enqueueing.carrying import Carrying
 from pyworkers.enqueueing.interception import gathering, interceptor
 from pyworkers.enqueueing.producer import Producer
 from pyworkers.middleware import ClientMiddleware
+from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import Draft, Drafting, PushedJob, Writing, draft
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import UNKNOWN, JobStatus
-from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import tracking

@@ -22,7 +22,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import RESULT, RESULTS, Call, admitted
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, seconds, unlisted
-from pyworkers.protocol.options import JobOverrides, seconds_of, terms_asked
+from pyworkers.protocol.options import JobOverrides, conditions_asked, seconds_of
 
 if TYPE_CHECKING:
     from pyworkers.asyncclient import AsyncClient
@@ -315,7 +315,7 @@ def declared_job(
     envelope |= {} if policy.dead else {"dead": False}
     envelope |= {} if policy.retry_for is None else {"retry_for": policy.retry_for}
     envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
-    envelope |= terms_asked(options)
+    envelope |= conditions_asked(options)
     if (expires_in := options.get("expires_in")) is not None:
         envelope["expires_in"] = seconds_of(expires_in)
     if (encrypt := options.get("encrypt", False)) is not False:

@@ -10,11 +10,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyworkers.enqueueing import clock
+from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.status import JobStatus
-from pyworkers.protocol.terms import Others
 
 if TYPE_CHECKING:
     from pyworkers.config.fields import RedisConfig

@@ -15,10 +15,10 @@ from pyworkers.enqueueing import clock
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, seconds, unlisted
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.portions import portions
-from pyworkers.protocol.terms import Others
 
 PORTION = 1000
 """Jobs that a bulk enqueue sends at a time (Sidekiq's client.rb)."""
@@ -130,7 +130,7 @@ class Producer(ABC):
     def push(self, jobs: list[PushedJob]) -> Others:
         """Send jobs that were made from drafts, in one transaction; does nothing for an empty list.
 
-        Returns the duplicates (terms.py), which were not pushed, each with the jid of the other job.
+        Returns the duplicates (conditions.py), which were not pushed, each with the jid of the other job.
         """
 
 

@@ -258,4 +258,7 @@ def members(jobs: Iterable[PushedJob], batch: str) -> list[PushedJob]:
     field = b',"batch":"%b"}' % batch.encode()
     # A third of the time of PushedJob(…), which checks its arguments.
     make = tuple.__new__
-    return [make(PushedJob, (queue, raw[:-1] + field, jid, at, terms)) for queue, raw, jid, at, terms in jobs]
+    return [
+        make(PushedJob, (queue, raw[:-1] + field, jid, at, conditions))
+        for queue, raw, jid, at, conditions in jobs
+    ]

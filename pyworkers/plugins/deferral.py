@@ -12,9 +12,9 @@ from functools import partial
 
 from pyworkers.client import Client
 from pyworkers.enqueueing.interception import gathering, interceptor
+from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.terms import NO_OTHERS, Others
 
 
 class _Kept:

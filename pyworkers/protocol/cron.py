@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from pyworkers.protocol.conditions import Conditions
 from pyworkers.protocol.cronlines import candidates, check_grace, check_schedule
 from pyworkers.protocol.draft import PushedJob, draft
 from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import runs
-from pyworkers.protocol.terms import Terms
 
 MISFIRES = ("skip", "once", "all")
 Origin = Literal["application", "configuration", "run time"]
@@ -112,8 +112,10 @@ def with_slot(job: PushedJob, name: str, slot: int, *, triggered: bool = False) 
     about = {"name": name, "slot": slot, **({"triggered": True} if triggered else {})}
     job = job._replace(payload=splice(job.payload, {runs.FIELD: about}))
     noted = runs.entered(about, job.jid, job.queue, job.at)
-    terms = job.terms or Terms()
-    return job._replace(terms=terms._replace(effects=(*terms.effects, *noted))) if noted else job
+    conditions = job.conditions or Conditions()
+    return (
+        job._replace(conditions=conditions._replace(effects=(*conditions.effects, *noted))) if noted else job
+    )
 
 
 def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int]:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from pyworkers.errors import BadArgumentError, EncryptionKeyError
 from pyworkers.protocol import timestamps
+from pyworkers.protocol.conditions import Conditions
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
 from pyworkers.protocol.flow import history, unique
 from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
-from pyworkers.protocol.options import TERM_OPTIONS, check_options, fields_of
+from pyworkers.protocol.options import CONDITION_OPTIONS, check_options, fields_of
 from pyworkers.protocol.sealing import Sealing
-from pyworkers.protocol.terms import Terms
 
 _JID_BYTES = 12
 # Options whose text differs from job to job.
@@ -55,7 +55,7 @@ class PushedJob(NamedTuple):
     payload: bytes
     jid: str
     at: float | None = None
-    terms: Terms | None = None
+    conditions: Conditions | None = None
     """Conditions of the push; nearly all jobs have none."""
 
 
@@ -181,32 +181,32 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class TermedDraft(Draft):
-    """A draft of jobs with terms of their push; a class of its own, so that the other jobs pay nothing."""
+class ConditionalDraft(Draft):
+    """A draft of jobs with conditions of their push; its own class, so that the other jobs pay nothing."""
 
     def _job(self, args: Sequence[Any], jid: str, now: float, times: str, path: str) -> PushedJob:
         options, digest = self.options, self._digest
         job = Entering(self.queue, self.job_class, args, jid, options, now, self.at, path, digest)
-        fields, terms, at = entry_of(job)
+        fields, conditions, at = entry_of(job)
         more = f",{encode(fields)[1:-1]}" if fields else ""
         sent = self._sent(args, jid, path)
         pushed = Draft._job(self, sent, jid, now, more + times, path)
-        if terms is not None and self.options.get("history"):
+        if conditions is not None and self.options.get("history"):
             kept = history.entered(pushed.payload, jid, now, at)
-            terms = terms._replace(effects=(*terms.effects, *kept))
-        return pushed._replace(at=at, terms=terms)
+            conditions = conditions._replace(effects=(*conditions.effects, *kept))
+        return pushed._replace(at=at, conditions=conditions)
 
     def _digest(self, text: bytes) -> bytes:
         """The digest of the arguments, for the key of a unique job."""
         return unique.digest(text)
 
     def _sent(self, args: Sequence[Any], _jid: str, _path: str) -> Sequence[Any]:
-        """The arguments of the envelope, after the terms were made from those of the call."""
+        """The arguments of the envelope, after the conditions were made from those of the call."""
         return args
 
 
 @dataclass(frozen=True, slots=True)
-class SealedDraft(TermedDraft):
+class SealedDraft(ConditionalDraft):
     """A draft of encrypted jobs. A client's own keys, or those of the process, seal the arguments."""
 
     def _digest(self, text: bytes) -> bytes:
@@ -279,7 +279,7 @@ def _draft(
     head = encode(about)[:-1] + ',"args":'
     others = {name: value for name, value in fields_of(options).items() if name not in _PER_JOB}
     tail = ("," + encode(others)[1:-1] if others else "") + ',"jid":'
-    kind = Draft if TERM_OPTIONS.isdisjoint(options) else TermedDraft
+    kind = Draft if CONDITION_OPTIONS.isdisjoint(options) else ConditionalDraft
     if options.get("encrypt"):
         kind = SealedDraft
     expires_in = options.get("expires_in")

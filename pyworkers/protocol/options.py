@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.conditions import OnDuplicate
 from pyworkers.protocol.envelope import check_value
 from pyworkers.protocol.keys import is_queue_name
-from pyworkers.protocol.terms import OnDuplicate
 
 _MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
 _LONGEST_LIFE_S = 1e9
@@ -163,10 +163,10 @@ _SYNONYMS = {
     **dict.fromkeys(("headers", "meta"), "extra"),
     **dict.fromkeys(("lock", "unique"), "unique_for"),
 }
-TERM_OPTIONS = frozenset(
+CONDITION_OPTIONS = frozenset(
     name for options in (TrackOptions, UniqueOptions, QueueLimitOptions) for name in options.__annotations__
 )
-"""The options from which the terms of a push are made."""
+"""The options from which the conditions of a push are made."""
 # Other parameters of the calls that take options.
 _PARAMETERS = ("queue", "delay", "at")
 
@@ -203,9 +203,11 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, **options.get("extra", {})}
 
 
-def terms_asked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of TERM_OPTIONS that have a value, as JSON values but for a function."""
-    given = {name: value for name, value in options.items() if name in TERM_OPTIONS and value is not None}
+def conditions_asked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of CONDITION_OPTIONS that have a value, as JSON values but for a function."""
+    given = {
+        name: value for name, value in options.items() if name in CONDITION_OPTIONS and value is not None
+    }
     return {name: seconds_of(value) for name, value in given.items()}
 
 

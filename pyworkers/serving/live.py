@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.status import JobStatus
-from pyworkers.protocol.terms import Others
 from pyworkers.store.admin import Admin
 from pyworkers.store.flow import batches, batchviews, tracking
 from pyworkers.store.producer import push

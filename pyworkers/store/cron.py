@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import Others
 from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
-from pyworkers.store.flow import terms
+from pyworkers.store.flow import conditions
 from pyworkers.store.flow.removal import ends, written
 from pyworkers.store.transport.replies import blob, integer, maybe_blob
 
@@ -36,7 +36,7 @@ class Firing(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """What became of the jobs of a slot: the duplicates (terms.py), and the scheduled jobs they replaced."""
+    """What became of the jobs of a slot: the duplicates (conditions.py), and the scheduled jobs replaced."""
 
     others: Others
     replaced: list[bytes]
@@ -69,13 +69,13 @@ def fire(keys: Keys, firing: Firing) -> Request[Fired | None]:
     """
     name, slot, jobs, life_s, definition = firing
     names = [keys.cron_slot(name, slot), keys.cron_last, keys.cron_entries, keys.cron_paused]
-    more_names, more = terms.call_of(keys, jobs)
+    more_names, more = conditions.call_of(keys, jobs)
     args = [life_s, name, slot, definition, *more]
     return script("cron/fire", [*names, *more_names], args, partial(_fired, jobs), keys.namespace)
 
 
 def _fired(jobs: Sequence[PushedJob], reply: Any) -> Fired | None:
-    return None if blob(reply[0]) == b"passed" else Fired(*terms.read(reply, jobs))
+    return None if blob(reply[0]) == b"passed" else Fired(*conditions.read(reply, jobs))
 
 
 def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Request[float]:

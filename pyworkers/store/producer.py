@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 import redis
 
+from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import NO_OTHERS, Others
-from pyworkers.store.flow import terms
-from pyworkers.store.flow.terms import REFUSALS
+from pyworkers.store.flow import conditions
+from pyworkers.store.flow.conditions import REFUSALS
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
@@ -34,12 +34,12 @@ _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 def packed(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[bytes, int]:
     """The commands that put ``jobs`` into their queues or into ``schedule``, and the number of their replies.
 
-    Ready to be sent. Several commands are one transaction. No command if a job has terms.
+    Ready to be sent. Several commands are one transaction. No command if a job has conditions.
     """
     waiting: dict[str, list[bytes]] = {}
     later: list[bytes | float] = []
-    for queue, payload, _, at, conditions in jobs:
-        if conditions is not None:
+    for queue, payload, _, at, asked in jobs:
+        if asked is not None:
             return b"", 0
         if at is None:
             waiting.setdefault(queue, []).append(payload)
@@ -64,14 +64,14 @@ def _known(namespace: str, queue: str) -> tuple[bytes, str]:
 
 
 def push(wires: Wires, keys: Keys, jobs: Sequence[PushedJob]) -> Others:
-    """Push ``jobs``, all or none; but of jobs that have terms, none that is a duplicate: returns these.
+    """Push ``jobs``, all or none; but of jobs that have conditions, none that is a duplicate: returns these.
 
     Raises RedisUnavailableError, after which the jobs may have been pushed or not, and StoreError,
     QueueFullError or DuplicateJobError, after which none was pushed.
     """
     commands, count = packed(keys, jobs)
     if not commands:
-        return run(wires, terms.pushing(keys, jobs))
+        return run(wires, conditions.pushing(keys, jobs))
     # Not as steps, which take a fifth of the time of a push.
     with errors_translated():
         if _is_refused(wires.exchange(commands, count, REFUSALS)):
@@ -83,7 +83,7 @@ async def push_async(wires: AsyncWires, keys: Keys, jobs: Sequence[PushedJob]) -
     """As ``push``, in an event loop."""
     commands, count = packed(keys, jobs)
     if not commands:
-        return await run_async(wires, terms.pushing(keys, jobs))
+        return await run_async(wires, conditions.pushing(keys, jobs))
     with errors_translated():
         if _is_refused(await wires.exchange(commands, count, REFUSALS)):
             _check(await wires.exchange(commands, count))

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from pyworkers.app import Job, Worker
 from pyworkers.errors import DuplicateJobError, QueueFullError, Snooze
+from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
@@ -20,7 +21,6 @@ from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.status import JobStatus
-from pyworkers.protocol.terms import Others
 from pyworkers.testing.asserting import find, missing, name_of, summary
 from pyworkers.testing.jobs import EnqueuedJob, run, runner_of, wants
 from pyworkers.testing.kept import Kept

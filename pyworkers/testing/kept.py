@@ -39,8 +39,8 @@ class Kept:
         """Decide about pushed jobs (``Admission``), and write what belongs to their push."""
         admitted = self._admission.admit(jobs, now, waiting, is_scheduled)
         for job in admitted.jobs:
-            if job.terms is not None:
-                self.apply(job.terms.effects)
+            if job.conditions is not None:
+                self.apply(job.conditions.effects)
         return admitted
 
     def apply(self, effects: Iterable[Effect]) -> None:

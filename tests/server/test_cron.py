@@ -611,7 +611,7 @@ def test_entries_that_cannot_be_are_a_configuration_error(
     assert caught.value.exit_code == 2
 
 
-# The terms of its job
+# The conditions of its job
 
 
 def logged() -> io.StringIO:

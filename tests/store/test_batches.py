@@ -18,6 +18,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.enqueueing import clock
 from pyworkers.errors import BatchError, DuplicateJobError, StoreError
 from pyworkers.plugins.batches import Batch
+from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember
 from pyworkers.protocol.flow.ending import Ending
@@ -26,7 +27,6 @@ from pyworkers.protocol.flow.rules import effects_of_stored, member_at
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome, done_member
-from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import script
 from pyworkers.store.flow import batches, batchviews
@@ -417,7 +417,7 @@ def test_a_duplicate_is_no_member_and_a_refused_push_makes_no_batch(app: App) ->
     app.redis.set(app.keys.own("unique:k"), "other")
 
     def under(mode: str) -> PushedJob:
-        return PushedJob("q", b'{"jid":"j"}', "j", None, Terms(UniqueLock("unique:k", 60, mode)))  # type: ignore[arg-type]
+        return PushedJob("q", b'{"jid":"j"}', "j", None, Conditions(UniqueLock("unique:k", 60, mode)))  # type: ignore[arg-type]
 
     plan = BatchPlan("b", "hold", jobs=[under("skip"), PushedJob("q", b'{"jid":"k"}', "k")])
     app.client.enlist(plan)

@@ -20,10 +20,10 @@ from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import DuplicateJobError, RedisUnavailableError, ResultTimeout, StoreError
 from pyworkers.plugins.batches import Batch
+from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
@@ -256,12 +256,12 @@ def test_a_client_needs_all_its_rights_and_no_more(redis_url: str, namespace: st
             client.enqueue_at(time.time() + 60, "q", "C", [1])
             client.enqueue_bulk("q", "C", [[1], [2]])
             for jid in ("j1", "j2"):
-                terms = Terms(UniqueLock("unique:k", 60, "replace"), max_waiting=10)
-                client.push([PushedJob("q", job_of(jid), jid, time.time() + 60, terms)])
-            client.push([PushedJob("q", job_of("j3"), "j3", None, Terms(max_waiting=10))])
+                conditions = Conditions(UniqueLock("unique:k", 60, "replace"), max_waiting=10)
+                client.push([PushedJob("q", job_of(jid), jid, time.time() + 60, conditions)])
+            client.push([PushedJob("q", job_of("j3"), "j3", None, Conditions(max_waiting=10))])
             use_batches(client, admin)
             admin.script_flush()
-            client.push([PushedJob("q", job_of("j4"), "j4", None, Terms(max_waiting=10))])
+            client.push([PushedJob("q", job_of("j4"), "j4", None, Conditions(max_waiting=10))])
             jid = client.enqueue("q", "C", [1], track=60)
             assert client.status(jid).state == "waiting"
             assert client.history(jid) is None
@@ -283,7 +283,7 @@ def use_batches(client: Client, admin: redis.Redis) -> None:
     outer.nest(inner)
     client.enlist(outer)
     assert Batch(client, "outer").status().done == 1
-    held = Terms(UniqueLock("unique:k", 60, "raise"))
+    held = Conditions(UniqueLock("unique:k", 60, "raise"))
     with pytest.raises(DuplicateJobError):
         client.enlist(BatchPlan("refused", "hold", jobs=[PushedJob("q", job_of("j5"), "j5", None, held)]))
 

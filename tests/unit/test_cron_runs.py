@@ -34,18 +34,18 @@ def ended(ending: Ending, data: Any = None, jid: str = "j1", **about: Any) -> tu
 
 def test_the_job_of_a_slot_notes_its_run_with_the_push() -> None:
     job = job_of(ENTRY, 60, 61.0, "j1")
-    assert job.terms is not None
-    assert facts(*job.terms.effects) == {"state": "waiting", "queue": "mail"}
+    assert job.conditions is not None
+    assert facts(*job.conditions.effects) == {"state": "waiting", "queue": "mail"}
     triggered = job_of(ENTRY, 60, 61.0, "j1", triggered=True)
-    assert triggered.terms is not None
-    assert facts(*triggered.terms.effects)["triggered"] == "1"
+    assert triggered.conditions is not None
+    assert facts(*triggered.conditions.effects)["triggered"] == "1"
     assert decode(triggered.payload)["cron"] == {"name": "nightly", "slot": 60, "triggered": True}
 
 
 def test_the_effects_of_its_options_stay() -> None:
     job = job_of(CronEntry("nightly", "@daily", "mail", "Sweep", options={"track": 60}), 60, 61.0, "j1")
-    assert job.terms is not None
-    assert [type(effect).__name__ for effect in job.terms.effects] == ["StoreFields", "NoteRun"]
+    assert job.conditions is not None
+    assert [type(effect).__name__ for effect in job.conditions.effects] == ["StoreFields", "NoteRun"]
 
 
 def test_the_stages_of_a_run() -> None:

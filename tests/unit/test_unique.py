@@ -11,12 +11,12 @@ import pytest
 
 from pyworkers import Client, DuplicateJobError, Kill, QueueFullError, Retry, Worker
 from pyworkers.errors import BadArgumentError, DeclarationError
+from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob, draft
 from pyworkers.protocol.effects import Unlock
 from pyworkers.protocol.flow import unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of
-from pyworkers.protocol.terms import Terms, UniqueLock
 from pyworkers.testing import Fake, fake, inline
 
 NOW = 1_795_225_197.5
@@ -108,15 +108,17 @@ def test_the_envelope_of_a_unique_job_is_that_of_sidekiq_enterprise_with_the_key
         '"unique_key":"Add|mail|49a64717d5d4cb19952e6eac2946415c",'
         '"created_at":1795225197.5,"enqueued_at":1795225197.5}'
     )
-    assert job.terms == Terms(UniqueLock("unique:Add|mail|49a64717d5d4cb19952e6eac2946415c", 3600, "raise"))
+    assert job.conditions == Conditions(
+        UniqueLock("unique:Add|mail|49a64717d5d4cb19952e6eac2946415c", 3600, "raise")
+    )
 
 
 def test_the_lock_of_a_job_for_later_lives_as_much_longer() -> None:
     job = pushed(at=NOW + 100, unique_for=60)
     assert job.at == NOW + 100
-    assert job.terms is not None
-    assert job.terms.lock is not None
-    assert job.terms.lock.life_s == 160
+    assert job.conditions is not None
+    assert job.conditions.lock is not None
+    assert job.conditions.lock.life_s == 160
 
 
 def test_jobs_that_may_be_replaced_are_spread_over_a_millisecond() -> None:
@@ -135,12 +137,12 @@ def test_a_key_says_that_its_lock_ends_by_time_alone() -> None:
 def test_a_limit_leaves_the_envelope_as_it_is() -> None:
     job = pushed(max_waiting=5, wait=2, jid="j1")
     assert job.payload == pushed(jid="j1").payload
-    assert (job.terms, pushed().terms) == (Terms(None, 5, 2), None)
+    assert (job.conditions, pushed().conditions) == (Conditions(None, 5, 2), None)
 
 
 def test_options_are_switched_off_by_none() -> None:
     job = pushed(unique_for=None, unique_until="start", on_duplicate="raise", max_waiting=None, jid="j1")
-    assert (job.payload, job.terms) == (pushed(jid="j1").payload, None)
+    assert (job.payload, job.conditions) == (pushed(jid="j1").payload, None)
 
 
 @pytest.mark.parametrize(

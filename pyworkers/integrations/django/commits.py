@@ -18,8 +18,8 @@ from pyworkers.errors import BatchError
 from pyworkers.integrations.django.configuration import django_settings
 from pyworkers.job import Clients
 from pyworkers.plugins.deferral import DeferringClient
+from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.terms import NO_OTHERS, Others
 
 R = TypeVar("R")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pyworkers.errors import DuplicateJobError, QueueFullError
+from pyworkers.protocol.conditions import Others, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect, Unlock
-from pyworkers.protocol.terms import Others, UniqueLock
 
 
 class _Holder(NamedTuple):
@@ -61,7 +61,7 @@ class Admission:
             return holder.replaceable and is_scheduled(holder.jid)
 
         for job in jobs:
-            lock = job.terms and job.terms.lock
+            lock = job.conditions and job.conditions.lock
             if lock and (holder := holders.get(lock.key)):
                 if not _takes_over(job, lock, holder, may_go):
                     others[job.jid] = holder.jid
@@ -72,8 +72,8 @@ class Admission:
                 holders[lock.key] = _Holder(job.jid, now + lock.life_s, job.at, may_be)
             if job.at is None:
                 size = sizes.get(job.queue, waiting(job.queue))
-                if job.terms and job.terms.max_waiting and size >= job.terms.max_waiting:
-                    raise QueueFullError(job.queue, job.terms.max_waiting)
+                if job.conditions and job.conditions.max_waiting and size >= job.conditions.max_waiting:
+                    raise QueueFullError(job.queue, job.conditions.max_waiting)
                 sizes[job.queue] = size + 1
             pushed.append(job)
         self._holders = holders

@@ -1,4 +1,4 @@
-"""Entry: the fields of the envelope and the terms of the push that the options of a job ask for.
+"""Entry: the fields of the envelope and the conditions of the push that the options of a job ask for.
 
 Pure; used by producers, and by the server for the jobs of cron entries. The counterpart of ``effects_of``.
 """
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.flow import track, unique
 from pyworkers.protocol.options import seconds_of
-from pyworkers.protocol.terms import Terms, UniqueLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Entering:
 
 
 class Entry(NamedTuple):
-    """How a job enters: more fields of its envelope, the terms of its push, and when it is due."""
+    """How a job enters: more fields of its envelope, the conditions of its push, and when it is due."""
 
     fields: Mapping[str, Any]
-    terms: Terms | None
+    conditions: Conditions | None
     at: float | None
 
 
@@ -60,4 +60,4 @@ def entry_of(job: Entering) -> Entry:
     tracked = () if options.get("track") is None else track.entered(job.jid, job.queue, job.now, at)
     if lock is None and not limit and not tracked:
         return Entry(fields, None, at)
-    return Entry(fields, Terms(lock, limit, options.get("wait", 0.0), tracked), at)
+    return Entry(fields, Conditions(lock, limit, options.get("wait", 0.0), tracked), at)

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import simplejson
 
 from pyworkers.protocol import effects
+from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.terms import Terms, UniqueLock
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,16 @@ class SlotAnswer:
 
 
 def _row(job: PushedJob) -> list[Any]:
-    terms = job.terms
-    about = terms and [terms.lock, terms.max_waiting, effects.pack(terms.effects).hex()]
+    conditions = job.conditions
+    about = conditions and [conditions.lock, conditions.max_waiting, effects.pack(conditions.effects).hex()]
     return [job.queue, job.payload.decode(), job.jid, job.at, about]
 
 
 def _job(queue: str, payload: str, jid: str, at: float | None, about: list[Any] | None) -> PushedJob:
-    terms = None
+    conditions = None
     if about is not None:
         lock, max_waiting, written = about
-        terms = Terms(lock and UniqueLock(*lock), max_waiting, 0.0, effects.unpack(bytes.fromhex(written)))
-    return PushedJob(queue, payload.encode(), jid, at, terms)
+        conditions = Conditions(
+            lock and UniqueLock(*lock), max_waiting, 0.0, effects.unpack(bytes.fromhex(written))
+        )
+    return PushedJob(queue, payload.encode(), jid, at, conditions)

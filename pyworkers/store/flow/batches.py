@@ -20,8 +20,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store import scripts
 from pyworkers.store.calls import Request, one, script
-from pyworkers.store.flow import terms
-from pyworkers.store.flow.terms import REFUSALS
+from pyworkers.store.flow import conditions
+from pyworkers.store.flow.conditions import REFUSALS
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
@@ -53,7 +53,7 @@ def enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
 
 def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     mode = "open" if plan.exists else "create"
-    jobs = [job for job in plan.jobs if job.terms is None]
+    jobs = [job for job in plan.jobs if job.conditions is None]
     # In the order of the jobs, so that none is pushed before it is a member.
     members = [*(job.jid for job in jobs), *plan.members]
     several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
@@ -62,7 +62,7 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
         _send(wires, plan, [_added(keys, plan, mode, members, jobs, release=plan.token)])
         return
     _send(wires, plan, [_added(keys, plan, mode, hold=plan.token)])
-    _push_under_terms(wires, keys, plan)
+    _push_conditional(wires, keys, plan)
     _send(wires, plan, _portions(keys, plan, members, jobs))
     for inner in plan.inner:
         _enlist(wires, keys, inner)
@@ -77,16 +77,18 @@ def _portions(
         yield _added(keys, plan, "add", ids, part)
 
 
-def _push_under_terms(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
-    """Push the members that have terms: first, because the push may be refused. A duplicate is no member."""
+def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
+    """Push the members that have conditions: first, as the push may be refused. A duplicate is no member."""
     jobs = [
-        job._replace(terms=job.terms._replace(effects=(*job.terms.effects, AddMember(plan.id, job.jid))))
+        job._replace(
+            conditions=job.conditions._replace(effects=(*job.conditions.effects, AddMember(plan.id, job.jid)))
+        )
         for job in plan.jobs
-        if job.terms is not None
+        if job.conditions is not None
     ]
     for number, part in enumerate(portions(jobs, PORTION)):
         try:
-            run(wires, terms.pushing(keys, part))
+            run(wires, conditions.pushing(keys, part))
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
                 list(_call_all(wires, "unlist", [(1, keys.queues, plan.id, keys.namespace)]))

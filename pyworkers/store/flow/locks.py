@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pyworkers.protocol.conditions import SCORE_SUFFIX
 from pyworkers.protocol.keys import Keys, literal
-from pyworkers.protocol.terms import SCORE_SUFFIX
 from pyworkers.store.calls import Mode, Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import nonzero
 

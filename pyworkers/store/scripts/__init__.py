@@ -33,7 +33,7 @@ def load(name: str) -> Script:
     """The script of that name, as ``cron/fire``, with the shared functions in front."""
     text = _text(name)
     # The scripts that remove jobs apply the effects of their ends, and those that push jobs the effects of
-    # their terms. Effects count members of batches, and free the slots of limits.
+    # their conditions. Effects count members of batches, and free the slots of limits.
     push = ("push",) if "push_jobs(" in text else ()
     effects = ("effects",) if push or "apply_effects(" in text else ()
     batches = ("batches",) if effects or "batch." in text else ()

@@ -1,4 +1,4 @@
--- Push jobs that have terms (terms.py), all or none.
+-- Push jobs that have conditions (conditions.py), all or none.
 --
 -- KEYS 1 queues  2 schedule  then the queues of the jobs
 --      then for each job with a lock: the lock, and the score of the scheduled job that holds it

@@ -1,4 +1,4 @@
--- Shared by the scripts that push jobs with terms: the loader puts it in front of them.
+-- Shared by the scripts that push jobs with conditions: the loader puts it in front of them.
 
 -- The most locks that are noted for the sweep, while no server sweeps: about 120 MB.
 local MOST_LOCKS = 1000000

@@ -1,4 +1,4 @@
-"""Terms of a push against real servers: what is pushed, what is refused, and the locks that stay."""
+"""Conditions of a push against real servers: what is pushed, what is refused, and the locks that stay."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from pyworkers import AsyncClient, Client
 from pyworkers.errors import DuplicateJobError, QueueFullError, StoreError
+from pyworkers.protocol.conditions import Conditions, OnDuplicate, Others, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import DeleteKey, StoreValue, Unlock
 from pyworkers.protocol.flow.admission import Admission
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import OnDuplicate, Others, Terms, UniqueLock
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.support import PATIENCE_S, wait_for
@@ -56,14 +56,16 @@ def keys(namespace: str) -> Keys:
     return Keys(namespace)
 
 
-def job(jid: str, terms: Terms | None = None, at: float | None = None, queue: str = "q") -> PushedJob:
-    return PushedJob(queue, json.dumps({"class": "C", "args": [], "jid": jid}).encode(), jid, at, terms)
+def job(
+    jid: str, conditions: Conditions | None = None, at: float | None = None, queue: str = "q"
+) -> PushedJob:
+    return PushedJob(queue, json.dumps({"class": "C", "args": [], "jid": jid}).encode(), jid, at, conditions)
 
 
 def locked(
-    jid: str, name: str = "k", on_duplicate: OnDuplicate = "skip", at: float | None = None, **terms: Any
+    jid: str, name: str = "k", on_duplicate: OnDuplicate = "skip", at: float | None = None, **conditions: Any
 ) -> PushedJob:
-    return job(jid, Terms(UniqueLock(f"unique:{name}", 60, on_duplicate), **terms), at)
+    return job(jid, Conditions(UniqueLock(f"unique:{name}", 60, on_duplicate), **conditions), at)
 
 
 def waiting(server: Any, keys: Keys, queue: str = "q") -> list[str]:
@@ -164,7 +166,7 @@ def test_a_job_that_only_names_the_holder_is_not_replaced(
 
 
 def test_a_full_queue_refuses_the_whole_push(push: Push, server: redis.Redis, keys: Keys) -> None:
-    two = Terms(max_waiting=2)
+    two = Conditions(max_waiting=2)
     push(job("a", two))
     with pytest.raises(QueueFullError, match="the queue 'q' is full: max_waiting is 2") as caught:
         push(job("x", queue="r"), job("b", two), job("c", two))
@@ -182,11 +184,11 @@ def test_a_push_waits_for_room(push: Push, server: redis.Redis, keys: Keys) -> N
     push(job("a"))
     popped = threading.Timer(0.2, lambda: server.rpop(keys.queue("q")))
     popped.start()
-    push(job("b", Terms(max_waiting=1, wait_s=PATIENCE_S)))
+    push(job("b", Conditions(max_waiting=1, wait_s=PATIENCE_S)))
     assert waiting(server, keys) == ["b"]
     began = time.monotonic()
     with pytest.raises(QueueFullError):
-        push(job("c", Terms(max_waiting=1, wait_s=0.3)))
+        push(job("c", Conditions(max_waiting=1, wait_s=0.3)))
     assert time.monotonic() - began >= 0.3
 
 
@@ -201,7 +203,7 @@ def test_effects_are_written_with_the_jobs_that_are_pushed(
         assert (server.get(keys.own("a")), server.get(keys.own("b"))) == (b"1", None)
         server.hset(keys.own("c"), "f", 1)
         with pytest.raises(StoreError, match="WRONGTYPE"):
-            client.push([job("d"), job("c", Terms(effects=(StoreValue("c", b"1", 60),)))])
+            client.push([job("d"), job("c", Conditions(effects=(StoreValue("c", b"1", 60),)))])
     assert waiting(server, keys) == ["a"]
 
 
@@ -243,7 +245,7 @@ class Sut:
             self.number += 1
             lock = UniqueLock(f"unique:{name}", 600, mode) if name else None
             at = SOON + self.number % 2 if is_later else None
-            jobs.append(job(f"j{self.number}", Terms(lock, limit), at))
+            jobs.append(job(f"j{self.number}", Conditions(lock, limit), at))
         outcomes = []
         for push in (self.client.push, self.admit):
             try:
@@ -270,7 +272,7 @@ class Sut:
         """A job is done: its lock is released."""
         if self.jobs:
             ended = self.jobs.pop(place % len(self.jobs))
-            lock = ended.terms.lock if ended.terms else None
+            lock = ended.conditions.lock if ended.conditions else None
             key = self.keys.schedule if ended.at is not None else self.keys.queue("q")
             self.server.zrem(key, ended.payload) if ended.at else self.server.lrem(key, 0, ended.payload)
             if lock:

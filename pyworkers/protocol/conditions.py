@@ -1,4 +1,4 @@
-"""Terms: the conditions of a push, and the writes that belong to it, as values.
+"""Conditions: what a push depends on, and the writes that belong to it, as values.
 
 Pure; made by the clients from a job's options, applied by ``push.lua`` in the round trip that pushes the job.
 Nearly all jobs have none: they are pushed by plain commands (store/producer.py).
@@ -41,8 +41,8 @@ class UniqueLock(NamedTuple):
         return f"{self.key}{SCORE_SUFFIX}"
 
 
-class Terms(NamedTuple):
-    """The terms of one job."""
+class Conditions(NamedTuple):
+    """The conditions of one job."""
 
     lock: UniqueLock | None = None
     max_waiting: int = 0

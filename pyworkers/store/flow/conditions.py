@@ -1,4 +1,4 @@
-"""Terms: pushes jobs that have terms, by one script for all jobs of a call.
+"""Conditions: pushes jobs that have conditions, by one script for all jobs of a call.
 
 Used by ``producer``. A push whose connection was lost is reported and never repeated, as any push. A push
 that was refused is repeated if that may help: nothing was written.
@@ -16,11 +16,11 @@ import redis
 from redis.exceptions import NoScriptError
 
 from pyworkers.errors import DuplicateJobError, QueueFullError
+from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.terms import NO_OTHERS, Others
 from pyworkers.store import scripts
 from pyworkers.store.flow import deadlines
 from pyworkers.store.flow.removal import ends, written
@@ -36,13 +36,13 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.01, 0.25, 1.5
 
 
 def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
-    """Push ``jobs``, all but the duplicates or none. Waits for room in a full queue if their terms say so.
+    """Push ``jobs``, all but the duplicates or none. Waits for room in a full queue if a condition says so.
 
     Raises QueueFullError, DuplicateJobError and StoreError, after which none was pushed, and
     RedisUnavailableError, after which they may have been pushed or not.
     """
     arguments = call_of(keys, jobs)
-    due = deadlines.now_s() + max(job.terms.wait_s for job in jobs if job.terms)
+    due = deadlines.now_s() + max(job.conditions.wait_s for job in jobs if job.conditions)
     pause_s = _FIRST_PAUSE_S
     while True:
         reply = yield from _called(keys, "push", *arguments)
@@ -84,17 +84,17 @@ def call_of(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[list[str], list[Any]
     locks: list[str] = []
     rows: list[Any] = []
     effects: list[tuple[int, Effect]] = []
-    for place, (queue, payload, jid, at, terms) in enumerate(jobs, 1):
+    for place, (queue, payload, jid, at, conditions) in enumerate(jobs, 1):
         rows += (queues.setdefault(queue, len(queues) + 1), jid, payload, "" if at is None else at)
-        lock = None if terms is None else terms.lock
-        limit = 0 if terms is None else terms.max_waiting
+        lock = None if conditions is None else conditions.lock
+        limit = 0 if conditions is None else conditions.max_waiting
         if lock is None:
             rows += (limit, 0, "")
         else:
             rows += (limit, lock.life_ms, lock.on_duplicate)
             locks += (keys.own(lock.key), keys.own(lock.score_key))
-        if terms is not None:
-            effects += ((place, effect) for effect in terms.effects)
+        if conditions is not None:
+            effects += ((place, effect) for effect in conditions.effects)
     more_names, more = written(keys, effects)
     names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks, *more_names]
     return names, [len(jobs), len(queues), *queues, *rows, *more]
@@ -114,7 +114,7 @@ def read(reply: Any, jobs: Sequence[PushedJob]) -> tuple[Others, list[bytes]]:
         return found or NO_OTHERS, rest[len(jobs) :]
     if about == b"failed":
         raise redis.ResponseError(rest[0].decode(errors="replace"))
-    queue, _, _, _, terms = jobs[integer(rest[0]) - 1]
+    queue, _, _, _, conditions = jobs[integer(rest[0]) - 1]
     if about == b"duplicate":
         raise DuplicateJobError(rest[1].decode(errors="replace"))
-    raise QueueFullError(queue, terms.max_waiting if terms else 0)
+    raise QueueFullError(queue, conditions.max_waiting if conditions else 0)
