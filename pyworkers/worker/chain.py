@@ -32,10 +32,10 @@ from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.effects import StartEffects, envelope_effects, plugin_effects
 from pyworkers.worker.steps.hooks import FailureHooks
 from pyworkers.worker.steps.job import job_of
-from pyworkers.worker.steps.limits import Asking
+from pyworkers.worker.steps.limits import LimitsStep
 from pyworkers.worker.steps.logging import log_end, log_end_in_links
-from pyworkers.worker.steps.misfits import Fitting
-from pyworkers.worker.steps.retry import AfterRequest, Retrying
+from pyworkers.worker.steps.misfits import FitCheck
+from pyworkers.worker.steps.retry import AfterRequest, RetryStep
 from pyworkers.worker.steps.start import carrying, decryption, enter, expiry, starting
 from pyworkers.worker.steps.timelimit import Announce, MakeTimer, TimeLimit
 
@@ -97,11 +97,11 @@ class Chain:
         """The name of the handler; empty for the chain of jobs without one."""
         self.asks = bool(handler and handler.limits)
         """True if jobs ask for limits."""
-        fitting = Fitting(handler)
-        starts = StartEffects(fitting, runtime.clock)
+        fit = FitCheck(handler)
+        starts = StartEffects(fit, runtime.clock)
         hooks = FailureHooks(worker, handler, runtime.bridge.run)
-        before = tuple(_before(worker, handler, runtime, default_limit_s, fitting, starts))
-        after = tuple(_after(worker, handler, runtime, hooks, fitting))
+        before = tuple(_before(worker, handler, runtime, default_limit_s, fit, starts))
+        after = tuple(_after(worker, handler, runtime, hooks, fit))
         self.steps = (
             *(("built-in", step.name) for step in before),
             *(("application", name_of(link)) for link in worker.links),
@@ -203,7 +203,7 @@ def _before(
     handler: Handler | None,
     runtime: Runtime,
     default_limit_s: float,
-    fitting: Fitting,
+    fit: FitCheck,
     starts: StartEffects,
 ) -> Iterator[Step]:
     """The steps before the job."""
@@ -212,9 +212,9 @@ def _before(
         yield Step("carried values", carrying(names))
     if handler and handler.limits:
         # A link may give the job other arguments.
-        check = None if worker.links or handler.middleware else fitting.check
-        asking = Asking(handler.limits, worker.encryption, runtime.rng, runtime.stopwatch, check)
-        yield Step("limits", asking.ask)
+        check = None if worker.links or handler.middleware else fit.check
+        limits_step = LimitsStep(handler.limits, worker.encryption, runtime.rng, runtime.stopwatch, check)
+        yield Step("limits", limits_step.ask)
     yield Step("expiry", expiry(runtime.redis_clock), Passed.BY_FIELDS)
     yield Step("start", starting(runtime.stopwatch))
     if runtime.timer is not None:
@@ -225,10 +225,10 @@ def _before(
 
 
 def _after(
-    worker: Worker, handler: Handler | None, runtime: Runtime, hooks: FailureHooks, fitting: Fitting
+    worker: Worker, handler: Handler | None, runtime: Runtime, hooks: FailureHooks, fit: FitCheck
 ) -> Iterator[Step]:
     """The steps after the job."""
-    retrying = Retrying(
+    retry_step = RetryStep(
         _policy(handler, runtime),
         runtime.clock,
         runtime.rng,
@@ -236,9 +236,9 @@ def _after(
         runtime.stopwatch,
         handler.fates if handler else Fates(),
         handler.retry_in if handler else None,
-        fitting,
+        fit,
     )
-    yield Step("retry", retrying.decide, Passed.BY_OTHERS)
+    yield Step("retry", retry_step.decide, Passed.BY_OTHERS)
     if hooks.exist:
         yield Step("hooks", hooks.after, Passed.BY_OTHERS)
     yield Step("effects", envelope_effects(runtime.clock), Passed.BY_FIELDS)

@@ -28,7 +28,7 @@ from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.steps.misfits import Fitting
+from pyworkers.worker.steps.misfits import FitCheck
 
 After = Callable[[Execution, Outcome], Outcome]
 
@@ -38,8 +38,8 @@ log = logs.get_logger()
 class StartEffects:
     """Notes the starts of the jobs of one handler. A job that does not fit this server does not start."""
 
-    def __init__(self, fitting: Fitting, clock: Callable[[], float]) -> None:
-        self._fitting = fitting
+    def __init__(self, fit: FitCheck, clock: Callable[[], float]) -> None:
+        self._fit = fit
         self._clock = clock
 
     def step(self, execution: Execution) -> None:
@@ -49,7 +49,7 @@ class StartEffects:
     def note(self, execution: Execution, call: Message) -> None:
         """``step``, if the job takes the arguments of ``call``, with which a link calls it."""
         message = execution.message
-        if STARTING.isdisjoint(message.data) or not self._fitting.takes(call):
+        if STARTING.isdisjoint(message.data) or not self._fit.takes(call):
             return
         execution.starts()
         attempt, now = message.attempt, self._clock()

@@ -18,7 +18,7 @@ from pyworkers.protocol.sealing import FIELD
 from pyworkers.worker.execution import Execution
 
 
-class Asking:
+class LimitsStep:
     """Asks for the limits of a handler. ``check`` raises for a job that does not fit this server.
 
     Such a job asks for nothing: it uses up no start of a rate. ``stopwatch`` is in seconds.
@@ -61,5 +61,5 @@ class Asking:
         )
 
 
-ASKS = Asking.ask.__code__
+ASKS = LimitsStep.ask.__code__
 """The code that asks: a traceback shows that a job failed before its links were called."""

@@ -19,7 +19,7 @@ from pyworkers.protocol.sealing import FIELD
 from pyworkers.worker.steps.limits import ASKS
 
 
-class Fitting:
+class FitCheck:
     """The check for the jobs of one handler, or of jobs without one."""
 
     def __init__(self, handler: Handler | None) -> None:

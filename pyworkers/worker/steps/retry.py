@@ -40,7 +40,7 @@ from pyworkers.protocol.outcome import BURIED, CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution, caused
 from pyworkers.worker.signals import STOPS
-from pyworkers.worker.steps.misfits import Fitting
+from pyworkers.worker.steps.misfits import FitCheck
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
 # Exceptions that an interrupted job may raise; any other exception is replaced by Interrupted.
@@ -53,7 +53,7 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True)
-class Retrying:
+class RetryStep:
     """The step, with the handler's policy and functions, clocks in seconds, and an Rng."""
 
     policy: Policy
@@ -64,7 +64,7 @@ class Retrying:
     stopwatch: Callable[[], float] = time.monotonic
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
-    fitting: Fitting = field(default_factory=lambda: Fitting(None))
+    fit: FitCheck = field(default_factory=lambda: FitCheck(None))
 
     def decide(self, execution: Execution, ending: Outcome | BaseException) -> Outcome:
         """The outcome of a job that raised an error (a readable one), was asked to end, or has failed."""
@@ -106,12 +106,12 @@ def answer_to(request: BaseException | None, error: BaseException) -> BaseExcept
     return error
 
 
-def _decided(execution: Execution, error: BaseException, about: Retrying) -> Outcome:
-    if about.fitting.refuses(execution.message, error):
+def _decided(execution: Execution, error: BaseException, about: RetryStep) -> Outcome:
+    if about.fit.refuses(execution.message, error):
         outcome = _misfit(execution.message, error, about)
     else:
         outcome = _outcome_of(execution.message, error, about)
-        if outcome.fate is Fate.DISCARD and about.fitting.lacks_key(execution.message, error):
+        if outcome.fate is Fate.DISCARD and about.fit.lacks_key(execution.message, error):
             # It is retried as its ``retry`` says, but never dropped: another server may have the key.
             outcome = _misfit(execution.message, error, about)
     return outcome
@@ -142,12 +142,12 @@ def _choice_in(error: BaseException) -> FateChosen | None:
     return found[0] if found else None
 
 
-def _misfit(message: Message, error: BaseException, about: Retrying) -> Outcome:
+def _misfit(message: Message, error: BaseException, about: RetryStep) -> Outcome:
     failure = Failure(retry.error_name(error), text_of(error))
     return retry.misfit(message, failure, about.clock(), about.rng)
 
 
-def _outcome_of(message: Message, error: BaseException, about: Retrying) -> Outcome:
+def _outcome_of(message: Message, error: BaseException, about: RetryStep) -> Outcome:
     now = about.clock()
     if isinstance(error, JobCancelled):
         return CANCELLED
