@@ -36,7 +36,7 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class WorkerSetup:
     """The descriptors of one worker, its number in its group, and how it runs jobs."""
 
     jobs: int
@@ -53,14 +53,14 @@ class Ends:
 class Connection:
     """The way between one worker process and the master. ``numbers`` are those of the handlers, by name."""
 
-    def __init__(self, ends: Ends, numbers: Mapping[str, int]) -> None:
-        self.slots = ends.slots
+    def __init__(self, setup: WorkerSetup, numbers: Mapping[str, int]) -> None:
+        self.slots = setup.slots
         """The number of jobs that the process runs at once; each has a slot, from 0."""
         self._numbers = numbers
-        self._jobs = Intake(ends.jobs, ranked=ends.mode == "process")
-        self._page = Page(ends.page, ends.slots)
-        os.close(ends.page)
-        self._frames = FrameWriter(ends.outcomes, ends.member)
+        self._jobs = Intake(setup.jobs, ranked=setup.mode == "process")
+        self._page = Page(setup.page, setup.slots)
+        os.close(setup.page)
+        self._frames = FrameWriter(setup.outcomes, setup.member)
 
     def fileno(self) -> int:
         """The descriptor of the job socket."""

@@ -50,7 +50,7 @@ from pyworkers.programs.interpreter import prepare
 from pyworkers.programs.shared import check_unpatched, descriptors, left_open
 from pyworkers.streams import accept_all_text
 from pyworkers.worker import output, process, trackers
-from pyworkers.worker.connection import Ends
+from pyworkers.worker.connection import WorkerSetup
 from pyworkers.worker.hygiene import exit_now, flush_output, watch_calls
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
 from pyworkers.worker.process import die_with, set_title
@@ -78,7 +78,7 @@ class ForkServer:
         self._logs = Load("")
         self._wakeup, self._waker = os.pipe()
         # Made for an application with start-up hooks.
-        self._reasons: process.Reasons | None = None
+        self._permit: process.FailurePermit | None = None
 
     def serve(self) -> None:
         """Handle the messages of the master until it closes the socket."""
@@ -160,7 +160,7 @@ class ForkServer:
             elsewhere = enqueues_to(self._app, outside=load.rehearse)
             check_unpatched()
             if self._app.hooks("on_startup"):
-                self._reasons = process.Reasons()
+                self._permit = process.FailurePermit()
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             text = f"{type(error).__name__}: {error}{searched(error, load)}{meant(error, load)}"
@@ -192,25 +192,25 @@ class ForkServer:
             self._send(SpawnFailed(spawn.worker, "too many open files"))
             return
         jobs, outcomes, lifeline, presence, page = fds
-        ends = Ends(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots, spawn.mode)
-        if self._reasons is not None:
-            self._reasons.give(time.monotonic())
+        setup = WorkerSetup(jobs, outcomes, lifeline, presence, page, spawn.member, spawn.slots, spawn.mode)
+        if self._permit is not None:
+            self._permit.give(time.monotonic())
         try:
             pid = os.fork()
         except OSError as error:
             self._send(SpawnFailed(spawn.worker, str(error)))
         else:
             if pid == 0:
-                self._be_worker(spawn.group, ends)
+                self._be_worker(spawn.group, setup)
             self._workers[pid] = spawn.worker
             self._send(Spawned(spawn.worker, pid))
         _close(fds)
 
-    def _be_worker(self, group: str, ends: Ends) -> NoReturn:
+    def _be_worker(self, group: str, setup: WorkerSetup) -> NoReturn:
         # This must not return: the child would continue as a second fork server.
         try:
             self._become_child()
-            process.main(self._app, group, ends, self._settings, self._reasons)
+            process.main(self._app, group, setup, self._settings, self._permit)
         except BaseException:
             log.exception("worker.boot_failed", queue=group)
         finally:
@@ -231,8 +231,8 @@ class ForkServer:
         status = 1
         try:
             self._become_child()
-            if self._reasons is not None:
-                self._reasons.close()
+            if self._permit is not None:
+                self._permit.close()
             status = process.run_hooks(self._app.hooks(kind), kind)
         finally:
             exit_now(status)

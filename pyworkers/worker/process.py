@@ -21,7 +21,7 @@ from pyworkers.ipc.control import BOOT_FAILED, Settings
 from pyworkers.worker import output
 from pyworkers.worker.asyncrunner import AsyncProcess
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.connection import Connection, Ends
+from pyworkers.worker.connection import Connection, WorkerSetup
 from pyworkers.worker.hygiene import exit_now, show_stacks
 from pyworkers.worker.runner import SerialProcess
 from pyworkers.worker.signals import ignore_signals
@@ -38,7 +38,7 @@ _MODES: dict[str, type[SerialProcess] | type[AsyncProcess] | type[ThreadProcess]
 log = logs.get_logger()
 
 
-class Reasons:
+class FailurePermit:
     """Permits one worker of a fork server to log why its start failed, and after a time another one.
 
     All workers run the same hooks, so that a failure is usually that of all. The permit is a byte in a pipe,
@@ -70,13 +70,15 @@ class Reasons:
         os.close(self._giver)
 
 
-def main(app: Worker, group: str, ends: Ends, settings: Settings, reasons: Reasons | None) -> NoReturn:
+def main(
+    app: Worker, group: str, setup: WorkerSetup, settings: Settings, permit: FailurePermit | None
+) -> NoReturn:
     """Run the jobs of a group until the master asks this process to leave, then exit.
 
-    ``reasons`` is needed for start-up hooks.
+    ``permit`` is needed for start-up hooks.
     """
     os.setsid()
-    die_with(ends.lifeline)
+    die_with(setup.lifeline)
     set_title(f"worker {group}")
     ignore_signals()
     show_stacks()
@@ -84,20 +86,20 @@ def main(app: Worker, group: str, ends: Ends, settings: Settings, reasons: Reaso
     programs.mark()
     random.seed()
     status = 0
-    bridge = Bridge(ends.mode)
+    bridge = Bridge(setup.mode)
     try:
-        app.enter(ends.mode)
+        app.enter(setup.mode)
         for hook in app.hooks("on_startup"):
             bridge.run(hook)
     except BaseException:
-        if reasons is None or reasons.take():
+        if permit is None or permit.take():
             log.exception("worker.boot_failed", queue=group, hook="on_startup")
         exit_now(BOOT_FAILED)
-    if reasons is not None:
-        reasons.close()
+    if permit is not None:
+        permit.close()
     try:
-        connection = Connection(ends, app.handler_numbers())
-        _MODES[ends.mode](app, settings, random.Random(), bridge, connection).serve()
+        connection = Connection(setup, app.handler_numbers())
+        _MODES[setup.mode](app, settings, random.Random(), bridge, connection).serve()
         status = run_hooks(app.hooks("on_shutdown"), "on_shutdown", bridge.run)
     except BaseException:
         log.exception("worker.failed", queue=group)

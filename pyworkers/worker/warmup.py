@@ -26,7 +26,7 @@ from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
 from pyworkers.store import scripts
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.connection import Connection, Ends
+from pyworkers.worker.connection import Connection, WorkerSetup
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.runner import SerialRunner
 
@@ -63,10 +63,10 @@ def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
     """
     masters, workers = pair()
     page, fd = open_page(1)
-    ends = Ends(os.dup(workers.fileno()), nowhere.fileno(), -1, -1, fd, 1, 1)
+    setup = WorkerSetup(os.dup(workers.fileno()), nowhere.fileno(), -1, -1, fd, 1, 1)
     for hook in app.hooks("on_startup"):
         hook()
-    connection = Connection(ends, app.handler_numbers())
+    connection = Connection(setup, app.handler_numbers())
     recycler = Recycler(0, 0, rng)
     runner = SerialRunner(app, Settings(), rng, connection.announce_limit, lambda _: None, Bridge())
     signal.pthread_sigmask(signal.SIG_BLOCK, ())
