@@ -27,7 +27,7 @@ class Sink:
         self._patience_ms = patience_ms
         self._report_dropped = report_dropped
         self._stream_fd = _fileno(stream)
-        self._own_fd = _open_again(self._stream_fd)
+        self._own_fd, self._is_non_blocking = _open_again(self._stream_fd)
         self._is_file = _is_file(self._stream_fd)
         self._dropped = 0
         self._torn = False
@@ -49,7 +49,7 @@ class Sink:
 
     def close(self) -> None:
         """Close the descriptor opened here; a logger that is still bound to this sink uses the stream."""
-        own, self._own_fd = self._own_fd, None
+        own, self._own_fd, self._is_non_blocking = self._own_fd, None, False
         if own is not None and _is_same_file(own, self._stream_fd):
             os.close(own)
 
@@ -61,15 +61,21 @@ class Sink:
         data = ("\n" * self._torn + line).encode(errors="backslashreplace")
         written = 0
         try:
-            while written < len(data) and self._may_write(fd):
-                written += os.write(fd, data[written:])
+            while written < len(data) and (sent := self._write(fd, data[written:])):
+                written += sent
         finally:
             self._torn = written < len(data) if written else self._torn
         return written == len(data)
 
-    def _may_write(self, fd: int) -> bool:
-        """False if a write would block, now and for the patience that is left."""
-        return self._is_file or _is_writable(fd, 0 if self._dropped else self._patience_ms)
+    def _write(self, fd: int, data: bytes) -> int:
+        """The number of bytes written; 0 if a write would block, now and for the patience that is left."""
+        if self._is_file or self._is_non_blocking:
+            # Nearly always there is room, and a look before each line would take a tenth of its time.
+            try:
+                return os.write(fd, data)
+            except BlockingIOError:
+                pass
+        return os.write(fd, data) if _is_writable(fd, 0 if self._dropped else self._patience_ms) else 0
 
     def _send_without_fd(self, line: str) -> bool:
         if self._stream is not None:  # None is Python's stderr in a process that was started without one
@@ -85,17 +91,17 @@ def _fileno(stream: TextIO | None) -> int | None:
         return None
 
 
-def _open_again(fd: int | None) -> int | None:
-    """The file once more, a pipe or terminal non-blocking; None where that is not possible."""
+def _open_again(fd: int | None) -> tuple[int | None, bool]:
+    """The file once more, and True for a pipe or terminal, non-blocking; None if that is impossible."""
     try:
         if fd is None:
-            return None
+            return None, False
         mode = os.fstat(fd).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
-            return os.dup(fd)
-        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            return os.dup(fd), False
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY), True
     except OSError:  # no /proc, or opened by another user: only `_is_writable` keeps a write from blocking
-        return None
+        return None, False
 
 
 def _is_file(fd: int | None) -> bool:
