@@ -40,9 +40,9 @@ _AT_ONCE = 8
 # between the two signals of the master (_APART_S in server/pool/worker.py), which may come late.
 _HANGS_S = 0.4
 
-# The garbage collector starts at so many new objects for each job at once. At Python's 700 for all jobs (from
-# 3.13 on 2,000), it looks through the objects of hundreds of running jobs again and again: a tenth of the CPU
-# time.
+# The garbage collector starts at this number of new objects for each job at once. At Python's 700 for all
+# jobs (from 3.13 on 2,000), it looks through the objects of hundreds of running jobs again and again: a tenth
+# of the CPU time.
 _YOUNG = 100
 
 # A module constant, because reading an attribute of an enum takes three times as long.
@@ -248,7 +248,7 @@ class AsyncProcess:
         self._loop.call_soon_threadsafe(self._look)
 
     def _current(self) -> int:
-        """The delivery whose code a signal has interrupted; 0 if it is that of no job that runs."""
+        """The delivery whose code a signal has interrupted; 0 if it is the code of no job that runs."""
         try:
             # By the context, which tasks and callbacks of a job share with it, also those that outlive it.
             number = current_execution().delivery
@@ -288,7 +288,7 @@ class AsyncProcess:
         return bool(self._free) and not self._leaving and not self._held
 
     def _end_programs(self, execution: Execution) -> None:
-        """Kill the programs of a job that was asked to end, if no other job ran beside it; on a thread.
+        """Kill the programs of a job that was asked to end, if no other job ran meanwhile; on a thread.
 
         Otherwise nothing shows to which job a program belongs. No job is taken meanwhile.
         """

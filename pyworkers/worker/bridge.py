@@ -25,7 +25,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.worker.execution import caused, current_execution, raise_here
 
-# A job needs a thread for each of its links that waits, so no number below that of all jobs is enough: a pool
+# A job needs a thread for each of its links that waits, so fewer threads than jobs are not enough: a pool
 # that is smaller than its waiting links would never end. Threads are started as they are needed.
 _MAX_THREADS = 1 << 16
 

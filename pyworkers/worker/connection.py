@@ -152,7 +152,7 @@ class Connection:
         self._page.close()
 
     def _packed(self, report: Report) -> bytes:
-        """The payload of a frame; that of a dead job, as it is stored, for an outcome that fits in none."""
+        """The payload of a frame. If an outcome fits in none, the job is dead, as it is stored."""
         handler = self._numbers.get(report.job_class, 0)
         try:
             packed = report.pack(handler)

@@ -1,6 +1,6 @@
 """Cron: makes the jobs of cron slots, by the application's client middleware, types and keys.
 
-Runs in the worker process, between jobs or beside them. It pushes nothing: the master does, once a slot.
+Runs in the worker process, between jobs or alongside them. It pushes nothing: the master does, once a slot.
 """
 
 from __future__ import annotations

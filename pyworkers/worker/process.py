@@ -41,7 +41,7 @@ log = logs.get_logger()
 class FailurePermit:
     """Permits one worker of a fork server to log why its start failed, and after a time another one.
 
-    All workers run the same hooks, so that a failure is usually that of all. The permit is a byte in a pipe,
+    All workers run the same hooks, so that usually all fail if one does. The permit is a byte in a pipe,
     which one process can read.
     """
 
