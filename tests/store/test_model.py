@@ -42,13 +42,15 @@ class StoreModel(TwoServers):
         self.counted = 0
         self.do(self.redis.hset(self.keys.own("members"), "left", 10**6))
 
-    @rule(queue=queues)
-    def enqueue(self, queue: str) -> None:
-        self.number += 1
-        job = b"job %d" % self.number
-        self.do(self.redis.lpush(self.keys.queue(queue), job))
-        self.queues[queue].append(job)
+    @rule(queue=queues, count=st.integers(1, 5))
+    def enqueue(self, queue: str, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            job = b"job %d" % self.number
+            self.do(self.redis.lpush(self.keys.queue(queue), job))
+            self.queues[queue].append(job)
 
+    @precondition(lambda self: any(self.queues.values()))
     @rule(owner=owners, queue=queues, wanted=st.integers(1, 4))
     def fetch(self, owner: str, queue: str, wanted: int) -> None:
         if owner in self.lost:
@@ -60,6 +62,7 @@ class StoreModel(TwoServers):
         del self.queues[queue][:wanted]
         self.held[owner, queue] += taken
 
+    @precondition(lambda self: any(self.held.values()))
     @rule(owner=owners, queue=queues, fate=st.sampled_from(SETTLING), data=st.data(), again=st.booleans())
     def settle(self, owner: str, queue: str, fate: Fate, data: st.DataObject, again: bool) -> None:
         """Settle a job, perhaps one that was taken from us, perhaps twice as after a lost reply."""
@@ -117,6 +120,7 @@ class StoreModel(TwoServers):
         self.queues[queue] = self.held[owner, queue] + self.queues[queue]
         self.held[owner, queue] = []
 
+    @precondition(lambda self: self.fates["schedule"] or self.fates["retry"])
     @rule(
         zset=st.sampled_from(["schedule", "retry"]), queue=queues, most=st.integers(1, 5), twice=st.booleans()
     )
@@ -158,4 +162,4 @@ class StoreModel(TwoServers):
 
 
 def test_each_job_is_in_exactly_one_place(redis_url: str) -> None:
-    check(StoreModel, redis_url, examples=40, steps=40)
+    check(StoreModel, redis_url, examples=20, steps=40)
