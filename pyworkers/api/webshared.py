@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
-from pyworkers.store.web.ended import end, has_ended
-from pyworkers.store.web.secret import shared_secret
+from pyworkers.store.sessions import end, has_ended, shared_secret
 
 
 def read_web_secret(keys: Keys, offered: bytes) -> Steps[bytes]:

@@ -1,4 +1,4 @@
-"""Secret: random bytes in Redis, with which all processes of a dashboard sign.
+"""Sessions: the random bytes with which all processes of a dashboard sign, and the sessions that have ended.
 
 Used by ``api``; never by the server.
 """
@@ -9,7 +9,8 @@ from typing import Any
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Request, command
+from pyworkers.store.calls import Request, command, one
+from pyworkers.store.transport.replies import done, nonzero
 
 SECRET_TTL_S = 30 * 86400
 """After so many seconds a new secret is made: forms and sessions that the old one has signed end."""
@@ -27,3 +28,13 @@ def shared_secret(keys: Keys, offered: bytes) -> Request[bytes]:
 
     making = command("SET", keys.web_secret, offered, "NX", "EX", SECRET_TTL_S)
     return Request([making, command("GET", keys.web_secret)], read)
+
+
+def end(keys: Keys, session: str, remaining_s: int) -> Request[object]:
+    """Note the end of a session; its cookie expires by itself in ``remaining_s``."""
+    return one("SET", keys.web_ended(session), "", "EX", max(remaining_s, 1), read=done)
+
+
+def has_ended(keys: Keys, session: str) -> Request[bool]:
+    """True if the end of this session was noted."""
+    return one("EXISTS", keys.web_ended(session), read=nonzero)

@@ -1,1 +1,0 @@
-"""What a dashboard itself keeps in Redis."""
