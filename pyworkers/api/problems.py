@@ -15,7 +15,7 @@ from pyworkers.api.stats import Stats, read_stats
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
-from pyworkers.store.flow.classes import declarations, strangers
+from pyworkers.store.flow.classes import declarations, unaware_servers
 from pyworkers.store.flow.servers import uninformed
 from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_servers
 
@@ -87,7 +87,7 @@ def read_unsafe(keys: Keys) -> Steps[list[Problem]]:
     findings = yield from inspect("redis-cli", time.time)
     unsafe = [Finding(found.code, f"Redis: {found.message}", _FIX) for found in findings]
     unsafe += judge_servers((yield from uninformed(keys)))
-    unsafe += judge_classes(strangers((yield from declarations(keys))))
+    unsafe += judge_classes(unaware_servers((yield from declarations(keys))))
     return [Problem(Severity.ERROR, found.code, found.message, found.fix) for found in unsafe[:_MOST]]
 
 

@@ -127,7 +127,7 @@ def _group_row(group: Group) -> tuple[str, ...]:
 
 async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list[Finding]:
     from pyworkers.protocol.keys import Keys
-    from pyworkers.store.flow.classes import declarations, strangers
+    from pyworkers.store.flow.classes import declarations, unaware_servers
     from pyworkers.store.flow.servers import fields_of_others, uninformed
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
@@ -139,6 +139,6 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         findings += judge_fields(await store.arun(fields_of_others(store.keys)))
         declared = await store.arun(declarations(store.keys))
-        return findings + judge_classes(strangers([*declared, *own]))
+        return findings + judge_classes(unaware_servers([*declared, *own]))
     finally:
         await store.close()

@@ -156,7 +156,7 @@ class Iterations:
             if key in before:
                 jids += before[key]
         if jids:
-            await self._store.arun(notes.heed(self._store.keys, jids))
+            await self._store.arun(notes.note_cancelled(self._store.keys, jids))
 
 
 def ids_in(raw: bytes) -> list[str]:

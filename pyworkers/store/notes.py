@@ -24,12 +24,12 @@ def notes(keys: Keys) -> Request[frozenset[str]]:
     return one("ZRANGE", keys.cancelled, 0, -1, read=texts)
 
 
-def heed(keys: Keys, jids: Sequence[str]) -> Steps[int]:
+def note_cancelled(keys: Keys, jids: Sequence[str]) -> Steps[int]:
     """Turn Sidekiq's cancellations of these jobs into notes. Returns how many there were."""
     total = 0
     for portion in portions(jids, _PER_SCRIPT):
         names = [keys.cancelled, *map(keys.iteration, portion)]
-        total += yield from script("heed", names, [NOTE_TTL_S, *portion], integer)
+        total += yield from script("note_cancelled", names, [NOTE_TTL_S, *portion], integer)
     return total
 
 

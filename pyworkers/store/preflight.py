@@ -17,7 +17,7 @@ from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.features import BROKEN
 from pyworkers.store.calls import Steps, one
-from pyworkers.store.flow.classes import Stranger
+from pyworkers.store.flow.classes import UnawareServer
 from pyworkers.store.flow.servers import FIELDS_OF_OTHERS, Uninformed
 from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
@@ -140,7 +140,7 @@ def _unserved(name: str, jobs: int) -> str:
     return f"{waiting} in the queue {name!r}, which no server serves"
 
 
-def judge_classes(found: Iterable[Stranger]) -> list[Finding]:
+def judge_classes(found: Iterable[UnawareServer]) -> list[Finding]:
     """Findings about servers that share a queue, and do not know each other's jobs."""
     fix = "give each application its own queues; in a deployment, wait until all servers have the new code"
     return [

@@ -15,7 +15,7 @@ from pyworkers.config.groups import Only
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.heartbeat.facts import Facts, declared
 from pyworkers.server.plan import plan
-from pyworkers.store.flow.classes import Declared, declarations, strangers
+from pyworkers.store.flow.classes import Declared, declarations, unaware_servers
 from tests.helpers.records import register
 from tests.store.conftest import Cli, Run
 
@@ -94,7 +94,7 @@ def test_a_job_of_another_queue_and_a_queue_that_takes_every_class_are_no_findin
         return Declared(name, frozenset(classes), classes)
 
     def found(*declared: Declared) -> list[tuple[str, str, tuple[str, ...]]]:
-        return [(each.name, each.queue, each.classes) for each in strangers(declared)]
+        return [(each.name, each.queue, each.classes) for each in unaware_servers(declared)]
 
     assert found(one("a", q=["A"]), one("b", r=["B"])) == []
     assert found(one("a", q=["A"]), one("b", q=["A"], r=["B"])) == []

@@ -105,7 +105,7 @@ class Parts:
             "suspects.run_alone": run(lambda: suspects.run_alone(keys, "h:1:a", "f")),
             "suspects.run_none": run(lambda: suspects.run_none(keys, "h:1:a")),
             "notes": run(lambda: notes.notes(keys)),
-            "notes.heed": run(lambda: notes.heed(keys, ["x"])),
+            "notes.note_cancelled": run(lambda: notes.note_cancelled(keys, ["x"])),
             "notes.forget": run(lambda: notes.forget(keys, ["x"])),
             "first_score": run(lambda: sets.first_score(keys.retry)),
             "promote": run(lambda: sets.promote(keys, keys.retry, [Move(b"x", b"x", "q")], 1.0, "h:1:a", 5)),

@@ -76,7 +76,7 @@ def test_the_commands_of_the_servers_scripts_are_a_workers() -> None:
         "recover",
         "exchange",
         "give_back",
-        "heed",
+        "note_cancelled",
         "promote",
         "cron/fire",
         "cron/claim",

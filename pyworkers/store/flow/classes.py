@@ -34,7 +34,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class UnawareServer:
     """A server that takes jobs of ``queue``, and does not know ``classes`` that ``other`` declares for it."""
 
     name: str
@@ -54,7 +54,7 @@ def declarations(keys: Keys) -> Steps[list[Declared]]:
     return [Declared(view.identity, frozenset(view.queues), classes) for view, classes in pairs if classes]
 
 
-def strangers(declared: Sequence[Declared]) -> Iterator[Stranger]:
+def unaware_servers(declared: Sequence[Declared]) -> Iterator[UnawareServer]:
     """Each that shares a queue with another one, and does not know a class of that queue.
 
     Of several servers that declare the same, the first is compared.
@@ -63,7 +63,7 @@ def strangers(declared: Sequence[Declared]) -> Iterator[Stranger]:
         for queue in sorted(one.queues & other.queues):
             missing = sorted({*(other.classes.get(queue) or ())} - one.known)
             if missing and one.classes.get(queue, ()) is not None:
-                yield Stranger(one.name, other.name, queue, tuple(missing))
+                yield UnawareServer(one.name, other.name, queue, tuple(missing))
 
 
 def _distinct(declared: Sequence[Declared]) -> list[Declared]:
