@@ -34,7 +34,9 @@ class Kind(Enum):
     MILLISECONDS = "ms"
     """A length of time, with one digit in JSON."""
     MOMENT = "moment"
-    """A time in epoch seconds."""
+    """A time in epoch seconds; 0 is unknown."""
+    MEMORY = "memory"
+    """A size in KiB; 0 is unknown."""
     FLAG = "boolean"
     BAR = "bar"
     """A part and the whole, drawn as a bar."""
@@ -60,9 +62,10 @@ _TYPES = {
     Kind.TOOK: "number",
     Kind.MILLISECONDS: "number",
     Kind.MOMENT: "number",
+    Kind.MEMORY: "integer",
     Kind.FLAG: "boolean",
 }
-_NUMBERS = (Kind.COUNT, Kind.NUMBER, Kind.RATE, Kind.SECONDS, Kind.TOOK, Kind.MILLISECONDS)
+_NUMBERS = (Kind.COUNT, Kind.NUMBER, Kind.RATE, Kind.SECONDS, Kind.TOOK, Kind.MILLISECONDS, Kind.MEMORY)
 _ONLY_SHOWN = (Kind.BAR, Kind.SHARE, Kind.WORDS)
 _MISSING: tuple[object, ...] = (None, "", (), [])
 _DIGITS = {Kind.RATE: 1, Kind.SECONDS: 3, Kind.MILLISECONDS: 1}
@@ -121,6 +124,10 @@ class Column(Generic[R]):
     def number(self) -> bool:
         """True for a value that is aligned to the right."""
         return self.kind in _NUMBERS
+
+    def is_unknown(self, value: Any) -> bool:
+        """True for a value instead of which ``empty`` is shown."""
+        return value in (None, "") or (value == 0 and self.kind in (Kind.MOMENT, Kind.MEMORY))
 
     def of(self, row: R, now: float) -> Any:
         """The value."""

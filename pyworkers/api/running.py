@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers.api.record import JobRecord, valid
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import Progress
@@ -59,16 +60,32 @@ class Work(JobRecord):
 
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its server, thread and start, its progress, and its worker's memory."""
-        progress = self.progress
-        where = {
-            "identity": valid(self.identity),
-            "thread": valid(self.thread),
-            "run_at": self.run_at,
-            "limit_at": self.limit_at,
-            "rss_kb": self.rss_kb,
-            "progress": progress and {"done": progress.done, "total": progress.total, "text": progress.text},
-        }
-        return where | super().as_dict()
+        return WORK.as_dict(self) | super().as_dict()
+
+
+def _done(work: Work, _now: float) -> str:
+    progress = work.progress
+    if progress is None:
+        return ""
+    return f"{progress.done:g}" + ("" if progress.total is None else f"/{progress.total:g}")
+
+
+PROGRESS: Table[Progress] = Table(
+    "Progress", Column("done", Kind.NUMBER), Column("total", Kind.NUMBER, nullable=True), Column("text")
+)
+WORK: Table[Work] = Table(
+    "Work",
+    Column("identity", title="Identity", place="servers", about="The server.", cut=2),
+    Column("thread", title="Thread", cut=1),
+    Column("run_at", Kind.MOMENT, "Started", live=True),
+    Column("limit_at", Kind.MOMENT, "Time limit", nullable=True),
+    Column("rss_kb", Kind.MEMORY, "Memory", live=True, about="The memory of its worker process in KiB."),
+    Column("progress", Kind.RECORD, "Progress", table=PROGRESS, nullable=True, live=True),
+    Column("done", title="Progress", value=_done, only_shown=True),
+    Column("jid", title="JID", place="jobs", only_shown=True),
+    Column("job_class", title="Class", only_shown=True, cut=3),
+    Column("queue", title="Queue", place="queues", only_shown=True, cut=4),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,17 @@ import time
 
 import click
 
-from pyworkers.api import Process, ProcessSet, Work, WorkSet
+from pyworkers.api import Process, ProcessSet, WorkSet
+from pyworkers.api.running import WORK
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
-from pyworkers.cli.output.rows import PROCESSES, WORKS, process_row, work_row
+from pyworkers.cli.output.rows import PROCESSES, process_row
 from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
 
 _PROCESSES = (*PROCESSES, Column("restarts", right=True), Column("lease"))
-_WORKS = (*WORKS, Column("progress"), Column("memory", right=True))
+_WORKS = WORK.shown("run_at", "jid", "queue", "job_class", "thread", "identity", "done", "rss_kb")
 
 
 @click.command()
@@ -63,7 +65,7 @@ def workers(source: Source, as_json: bool, times: Times) -> None:
     if as_json:
         print_list(work.as_dict() for work in found)
     elif found:
-        show(_WORKS, [(*work_row(work, now, times), *_progress(work)) for work in found])
+        Form(now, times).show(_WORKS, found)
     else:
         click.echo("No running jobs, or they end too soon to be seen.")
 
@@ -73,12 +75,3 @@ def _more_of(process: Process) -> tuple[str, str]:
     restarts = sum(group.restarts for group in process.about.groups)
     lease = {True: "held", False: "lost", None: ""}[process.view.leased]
     return str(restarts) if process.about.groups else "", lease
-
-
-def _progress(work: Work) -> tuple[str, str]:
-    """Progress, as ``30/200``, and the memory of its worker."""
-    progress, total = work.progress, ""
-    if progress is not None and progress.total is not None:
-        total = f"/{progress.total:g}"
-    done = f"{progress.done:g}{total}" if progress is not None else ""
-    return done, f"{work.rss_kb / 1024:.0f} MB" if work.rss_kb else ""

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from pyworkers.api.columns import Column, Kind, Word
 from pyworkers.web.rendering import address, linkable
-from pyworkers.web.showing import duration, milliseconds, moment, number, shown
+from pyworkers.web.showing import duration, milliseconds, moment, number, shown, size
 
 R = TypeVar("R")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -73,7 +73,7 @@ class Listing(Generic[R]):
 def cell(request: Request, column: Column[R], row: R, now: float) -> Markup:
     """One value as HTML."""
     value = column.of(row, now)
-    if value in (None, ""):
+    if column.is_unknown(value):
         is_text = column.kind in (Kind.TEXT, Kind.CODE) and not column.place
         return escape(column.empty or ("" if is_text else _UNKNOWN))
     html = _html(request, column, value, now)
@@ -139,4 +139,5 @@ _SHOWN: Mapping[Kind, Callable[[Any], str | Markup]] = {
     Kind.SECONDS: _seconds,
     Kind.TOOK: lambda seconds: milliseconds(seconds * 1000),
     Kind.MILLISECONDS: milliseconds,
+    Kind.MEMORY: lambda kb: size(kb * 1024),
 }

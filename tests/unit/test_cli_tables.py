@@ -11,7 +11,7 @@ from pyworkers.cli import check, cron, queues, stats, top
 from pyworkers.cli.flow import batches, limits
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.rows import GROUPS, PROCESSES, WORKS
+from pyworkers.cli.output.rows import GROUPS, PROCESSES
 from pyworkers.cli.output.tables import Column, lines
 from pyworkers.cli.text import width
 
@@ -27,7 +27,7 @@ ALL = {
     "queues": Form(0).heads(queues._COLUMNS),
     "sizes": Form(0).heads(stats._SIZES),
     "top": Form(0, brief=True).heads(top._QUEUES),
-    "workers": WORKS,
+    "workers": Form(0).heads(top._WORKS),
     **{place.name: [field.column for field in place.fields] for place in (QUEUE, SCHEDULED, RETRIES, DEAD)},
 }
 

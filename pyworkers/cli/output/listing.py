@@ -43,7 +43,7 @@ class Form:
 
     def _text(self, column: Column[R], value: Any) -> str:
         kind = column.kind
-        if value in (None, ""):
+        if column.is_unknown(value):
             return column.empty
         if kind is Kind.MOMENT:
             return self.times.cell(value, self.now)
@@ -51,6 +51,8 @@ class Form:
             return duration(value) if value else ""
         if kind is Kind.WORDS:
             return _words(value)
+        if kind is Kind.MEMORY:
+            return f"{value / 1024:.0f} MB"
         if not column.number:
             return printable(value)
         return format(value, "," if self.brief and kind is Kind.COUNT else _FORMS[kind])

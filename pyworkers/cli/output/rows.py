@@ -1,4 +1,4 @@
-"""Rows: the tables of servers, groups and running jobs. Pure."""
+"""Rows: the tables of servers and groups. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyworkers.cli.text import printable
 from pyworkers.config.groups import spell_queues
 
 if TYPE_CHECKING:
-    from pyworkers.api import GroupStats, ProcessView, Work
+    from pyworkers.api import GroupStats, ProcessView
 
 PROCESSES = (
     Column("identity"),
@@ -30,14 +30,6 @@ GROUPS = (
     Column("busy", right=True),
     Column("of", right=True),
     Column("queues", cut=1),
-)
-WORKS = (
-    Column("started"),
-    Column("jid"),
-    Column("queue", cut=4),
-    Column("class", cut=3),
-    Column("thread", cut=1),
-    Column("identity", cut=2),
 )
 
 
@@ -71,9 +63,3 @@ def group_row(group: GroupStats) -> tuple[str, ...]:
     sizes = map(str, (group.servers, group.processes, group.busy, group.concurrency))
     name = f"{group.name} (failing: {group.failing})" if group.failing else group.name
     return printable(name), printable(group.mode), *sizes, printable(queues)
-
-
-def work_row(work: Work, now: float, times: Times) -> tuple[str, ...]:
-    """The columns of one running job."""
-    names = (work.jid, work.queue, work.job_class, work.thread, work.identity)
-    return times.cell(work.run_at or None, now), *map(printable, names)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pyworkers.api.locks import LOCK
 from pyworkers.api.queuestats import QUEUE
+from pyworkers.api.running import PROGRESS, WORK
 from pyworkers.api.schemas import (
     ANY,
     COUNT,
@@ -119,19 +120,7 @@ _ROW = more(
 JOBS = record(
     "Jobs", {"total": COUNT, "jobs": array(_ROW)}, {"first": COUNT, "looked_at": COUNT, "cursor": TEXT}
 )
-_PROGRESS = record("Progress", {"done": NUMBER, "total": MAYBE_NUMBER, "text": TEXT})
-_WORK = more(
-    JOB,
-    "Work",
-    {
-        "identity": TEXT,
-        "thread": TEXT,
-        "run_at": NUMBER,
-        "limit_at": MAYBE_NUMBER,
-        "rss_kb": COUNT,
-        "progress": maybe(_PROGRESS),
-    },
-)
+_WORK = more(JOB, "Work", WORK.schema["properties"])
 WORKS = more(page_of("Works", "works", _WORK), "Works", {"complete": FLAG})
 TASK = record(
     "Task",
@@ -148,7 +137,7 @@ _STATUS = record(
         "state": TEXT,
         "queue": TEXT,
         "attempt": COUNT,
-        "progress": maybe(_PROGRESS),
+        "progress": maybe(PROGRESS.schema),
         "started_at": MAYBE_NUMBER,
         "finished_at": MAYBE_NUMBER,
         "error": MAYBE_TEXT,

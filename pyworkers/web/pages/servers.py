@@ -14,8 +14,9 @@ from pyworkers.api.processes import read_process, read_processes, refusal, reque
 from pyworkers.api.running import read_works
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
+from pyworkers.web.live.running import listing
 from pyworkers.web.live.servers import by_state, cells, notice
-from pyworkers.web.pages.running import cancel, rows_of
+from pyworkers.web.pages.running import cancel
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
@@ -65,7 +66,7 @@ async def show_one(request: Request) -> Response:
     state, known = state_of(view, page.at), cells(view, page.at)
     return await render(
         request, "server.html", title=identity, view=view, about=view.about, works=page,
-        rows=rows_of(page, site.settings.mask),
+        rows=listing(request, page, site.settings.mask, with_server=False),
         workers=view.workers[first : first + ROWS], place=place, refusal=refusal, Signal=Signal,
         state=state, notice=notice(state, known["seen"]), cells=known, by_state=by_state, at=page.at,
     )  # fmt: skip
