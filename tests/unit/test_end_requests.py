@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from itertools import count, takewhile
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
 from pyworkers.middleware import CallNext
@@ -147,3 +153,37 @@ def test_a_time_limit_is_a_request_like_the_others() -> None:
     assert run(job, ended.append, 60) is DONE
     assert [type(error) for error in job.seen] == [JobTimeout]
     assert len(ended) == 1
+
+
+def ask_at(instruction: int, call: Chain, message: Message) -> Outcome | None:
+    """The outcome of a job that is asked to end at this instruction of the chain; None if there are fewer."""
+    execution, left, before = Execution(message), instruction, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if "/pyworkers/worker/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and (left := left - 1) == 0:
+            sys.settrace(None)
+            execution.ask(cancelled())
+        return trace
+
+    sys.settrace(trace)
+    try:
+        outcome = call.run(execution)
+    finally:
+        sys.settrace(before)
+    return outcome if left <= 0 else None
+
+
+@pytest.mark.parametrize("fields", [{}, {"timeout": 60}])
+def test_a_request_at_any_instruction_ends_the_job_or_comes_too_late(fields: dict[str, Any]) -> None:
+    logs.configure("critical")
+    call, raw = chain(Job(end=DONE)), json.dumps({"class": "job", "args": [], "jid": "j1", **fields})
+    message = Message.parse(raw.encode(), "default", str)
+    outcomes = list(takewhile(bool, (ask_at(number, call, message) for number in count(1))))
+    assert len(outcomes) > 100
+    # There is one instruction with which the job has ended: from then on, no request reaches it.
+    late = outcomes.index(DONE)
+    assert outcomes == [CANCELLED] * late + [DONE] * (len(outcomes) - late)
