@@ -1,9 +1,9 @@
 """Effects: a few writes that an outcome may carry, as values (kinds.py), and lists of them (lists.py).
 
-Pure; made in the worker process by links, applied by the exchange script together with the settlement of the
-job: only if the script removed one entry from the in-progress list. So each runs once, also if the worker,
-the server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis refuses
-(WRONGTYPE) is logged; the settlement and the other effects still take place.
+Pure; made in the worker process by steps and links, applied by the exchange script together with the
+settlement of the job: only if the script removed one entry from the in-progress list. So each runs once, also
+if the worker, the server or Redis dies in between, or if the same outcome is sent twice. An effect that Redis
+refuses (WRONGTYPE) is logged; the settlement and the other effects still take place.
 
 A running job may note effects (``Execution.note``): they are applied if the job is still in its in-progress
 list, and perhaps twice.
