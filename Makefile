@@ -80,7 +80,7 @@ test-lowest: $(VENV)-lowest/.installed ## Run a fast part of the suite with the 
 	  --ignore tests/unit/test_typing.py -m "not lengthy and not package and not browser" $(ARGS)
 
 test-package: $(VENV)/.development ## Build wheel and sdist, check them, and run the example from the wheel alone.
-	$(BIN)/python $(PYTEST) -n0 -m package tests/packaging $(ARGS)
+	$(BIN)/python $(PYTEST) -n0 -m package tests/packaging tests/integrations/test_pytest.py $(ARGS)
 
 faults: $(VENV)/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
 	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) $(PARALLEL) -m fault $(ARGS)

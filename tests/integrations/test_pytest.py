@@ -215,6 +215,7 @@ def test_it_can_be_turned_off(run: Run) -> None:
     assert "fixture 'jobs' not found" in run("def test_it(jobs): pass", "-p", "no:pyworkers")
 
 
+@pytest.mark.package
 def test_in_a_fresh_environment(run: Run, tmp_path: Path) -> None:
     source, environment = tmp_path / "source", tmp_path / "environment"
     source.mkdir()
