@@ -40,7 +40,7 @@ def grouped(
 ) -> list[Grouped]:
     """All groups of a server. ``declared`` are the queues with a handler; ``groups`` are the application's.
 
-    A queue that stands in no group is a group of its own. Raises ConfigError for an unknown queue, and for a
+    A queue that stands in no group is its own group. Raises ConfigError for an unknown queue, and for a
     queue in two groups.
     """
     chosen = [_chosen(name, queues, number) for name, (queues, number) in only.groups.items()]

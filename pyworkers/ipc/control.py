@@ -198,7 +198,7 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The worker has exited and is reaped; ``status`` is that of waitpid, ``rss_kb`` its peak memory."""
+    """The worker has exited and is reaped; ``status`` is from waitpid, ``rss_kb`` its peak memory."""
 
     worker: int
     pid: int

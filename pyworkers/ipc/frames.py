@@ -16,7 +16,7 @@ from enum import IntEnum
 _MAGIC = b"\xffpw\xfe"
 _HEADER = struct.Struct("!4sBxHIQ")
 HEADER_SIZE = _HEADER.size
-# A frame with a report without a payload of its own.
+# A frame with a report without its own payload.
 _BRIEF_PAYLOAD = 16
 _BRIEF = struct.Struct(f"{_HEADER.format}{_BRIEF_PAYLOAD}s")
 SECONDS = struct.Struct("!d")

@@ -67,7 +67,7 @@ class FileLostError(OSError):
 
 
 class Packet(NamedTuple):
-    """A job on its way. ``number`` is that of its delivery; ``queue`` is encoded."""
+    """A job on its way. ``number`` is the number of its delivery; ``queue`` is encoded."""
 
     number: int
     kind: int

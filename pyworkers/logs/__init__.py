@@ -75,7 +75,7 @@ def configure(
     """Send events of ``level`` and above, structlog's and the standard library's, to ``stream`` (stderr).
 
     ``format`` is one of ``FORMATS``; ``auto`` is ``console`` on a terminal and ``json`` elsewhere. The
-    ``constant`` fields, e.g. ``identity``, go into every JSON line, beside the pid. A line waits
+    ``constant`` fields, e.g. ``identity``, go into every JSON line, with the pid. A line waits
     ``patience_ms`` for room in a full pipe, and is dropped then. May be called again. Raises ValueError for
     another format, and KeyError for an unknown level.
     """

@@ -15,7 +15,7 @@ from typing import TextIO
 class Sink:
     """The destination of lines: each is one write, or is dropped.
 
-    It has a descriptor of its own, so that a job which puts another file in the place of stderr does not
+    It has its own descriptor, so that a job which puts another file in the place of stderr does not
     silence it. The master must not block, so pipes and terminals are opened again, non-blocking: O_NONBLOCK
     on the stderr that the process was given would be set for every process that shares it.
     """

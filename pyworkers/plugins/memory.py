@@ -161,7 +161,7 @@ class MemoryBatches:
         return jobs
 
     def status(self, batch: str) -> BatchStatus | None:
-        """As that of Redis."""
+        """As the status of a batch in Redis."""
         found = self._find(batch)
         if found is None:
             return None

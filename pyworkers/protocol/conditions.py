@@ -16,7 +16,7 @@ OnDuplicate = Literal["skip", "raise", "replace"]
 """What a push does if the lock is held: it keeps the job that holds it, refuses the push, or replaces that
 job if it is still scheduled, and keeps it otherwise."""
 Others = Mapping[str, str]
-"""For each job of a push that was not pushed, because another holds its lock: its jid → that of the other."""
+"""For each job of a push that was not pushed: its jid → the jid of the job that holds its lock."""
 NO_OTHERS: Others = {}
 
 

@@ -37,7 +37,7 @@ _QUEUE, _RUNNING = "queue/", "running/"
 # The window begins when a start is noted. A worker reports it just before the job's first line, and may lose
 # the processor in between. So the window is longer than declared by a tenth, but by no more than this.
 _MARGIN_S = 0.004
-# A window is kept for so much longer, with the turns of jobs that may be late.
+# A window is kept for this much longer, with the turns of jobs that may be late.
 _KEPT_S = 60
 
 
@@ -130,7 +130,7 @@ class Limit:
         return Want(key, self.rate or self.concurrency or 0, self.window_s)
 
     def _value(self, found: object) -> str:
-        """The value of ``by`` as text. With an address in it, each process would have a limit of its own."""
+        """The value of ``by`` as text. With an address in it, each process would have its own limit."""
         text = str(found)
         if not isinstance(found, str) and _ADDRESS.search(text):
             raise BadArgumentError(
@@ -179,7 +179,7 @@ class LimitStats:
     """
     most: int
     per_s: float
-    """So many starts in any so many seconds; 0: so many jobs at once."""
+    """``most`` starts in any ``per_s`` seconds; if ``per_s`` is 0, ``most`` jobs at once."""
     used: int
     """The starts in the period, or the jobs that hold a slot."""
     waiting: int

@@ -315,7 +315,7 @@ def _outcome(
     at: float = 0.0,
     remove: Sequence[str] = ("at",),
 ) -> Outcome:
-    # The traceback of an earlier error must not stand beside the message of this one.
+    # The traceback of an earlier error must not be with the message of this one.
     stale = () if "error_backtrace" in fields else ("error_backtrace",)
     # A job that has run fits.
     gone = [name for name in _OF_A_MISFIT if name not in fields]

@@ -1,6 +1,6 @@
 """Changes: reads the keys that other programs may change, and receives Redis' announcements of changes.
 
-Runs in the master's event loop, on a connection of its own. Redis tracks the keys that this connection has
+Runs in the master's event loop, on its own connection. Redis tracks the keys that this connection has
 read, and announces their changes (https://redis.io/docs/latest/commands/client-tracking/), so that nothing is
 sent while nothing changes. Where Redis, a proxy or an ACL refuses tracking, ``announced`` is False and the
 caller has to poll. It never changes a key.

@@ -328,7 +328,7 @@ _BRIEF_S = 0.1
 class Waiter:
     """The blocking move of one job from a queue into an in-progress list. ``unblock`` ends it safely.
 
-    It has a connection of its own, because the connection is busy while it waits. It sends nothing twice: a
+    It has its own connection, because the connection is busy while it waits. It sends nothing twice: a
     repeated BRPOPLPUSH after a lost reply would take a second job.
     """
 

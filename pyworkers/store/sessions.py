@@ -13,7 +13,7 @@ from pyworkers.store.calls import Request, command, one
 from pyworkers.store.transport.replies import done, nonzero
 
 SECRET_TTL_S = 30 * 86400
-"""After so many seconds a new secret is made: forms and sessions that the old one has signed end."""
+"""After this many seconds a new secret is made: forms and sessions that the old one has signed end."""
 _LEAST_BYTES = 16
 
 

@@ -1,7 +1,7 @@
 """Store: the asyncio connections to one Redis, and the names of its keys.
 
 Runs in the event loop of the master, or of the dashboard. The operations are values, built by the other
-modules of this folder. The master has connections of its own for the hot path, the blocking move and the
+modules of this folder. The master has its own connections for the hot path, the blocking move and the
 announced changes.
 """
 

@@ -42,7 +42,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Steps over a connection of their own, on which a reply may take ``timeout_s``; returns their result."""
+    """Steps over their own connection, on which a reply may take ``timeout_s``; returns their result."""
 
     config: RedisConfig
     timeout_s: float

@@ -1,4 +1,4 @@
-"""Kept: what Redis keeps beside the jobs, for a test: locks, statuses, results and batches.
+"""Kept: what Redis keeps apart from the jobs, for a test: locks, statuses, results and batches.
 
 Used in the test's process.
 """

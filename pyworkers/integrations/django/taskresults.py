@@ -48,7 +48,7 @@ _KINDS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What Django knows of a task beside its function and arguments. Times are in epoch seconds."""
+    """What Django knows of a task apart from its function and arguments. Times are in epoch seconds."""
 
     backend: str = ""
     queue_name: str = ""

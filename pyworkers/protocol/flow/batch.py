@@ -2,7 +2,7 @@
 
 Pure. The field ``batch`` of the envelope is the id of the batch; ``batch_index``, if its result is kept, the
 place of the result; ``then`` are the steps of a chain that follow (filling.py): jobs without these fields of
-the push, the last one perhaps a list of jobs that run beside each other.
+the push, the last one perhaps a list of jobs that run at the same time.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def following(then: Any, result: bytes, now: float) -> Iterator[Push]:
             continue
         args = job.get("args", [])
         parts = encode(args).split(_RESULT) if is_old else filling.cut(args, filling.paths_of(job))
-        beside = {name: value for name, value in job.items() if name not in ("args", filling.FIELD)}
-        fields = beside | due(job, now)
+        others = {name: value for name, value in job.items() if name not in ("args", filling.FIELD)}
+        fields = others | due(job, now)
         if rest:
             fields["then"] = rest if is_old else {"v": filling.VERSION, "steps": rest}
         about = encode({**fields, "enqueued_at": now})

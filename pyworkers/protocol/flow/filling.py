@@ -1,4 +1,4 @@
-"""Filling: where results go in the arguments of jobs that follow, as paths beside the arguments.
+"""Filling: where results go in the arguments of jobs that follow, as paths next to the arguments.
 
 Pure; made by ``plugins/canvas.py``, used at the end of a step (batch.py), and by the scripts,
 which insert results at places in the text of a job.

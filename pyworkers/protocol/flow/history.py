@@ -62,7 +62,7 @@ class JobHistory:
 
 
 def entered(payload: bytes, jid: str, now: float, at: float | None) -> tuple[Effect, ...]:
-    """The effects of the push of a job, beside those of ``track``."""
+    """The effects of the push of a job, with those of ``track``."""
     if not fits(jid):
         return ()
     return (StoreFields.of(status_key(jid), {"job": payload.decode()}, entered_ttl(now, at)),)

@@ -47,7 +47,7 @@ class BatchPlan:
         self.then.extend(ready)
 
     def nest(self, inner: BatchPlan, place: int | None = None) -> None:
-        """Make ``inner`` a member. ``place``: that of its result, if it is kept."""
+        """Make ``inner`` a member. ``place``: the place of its result, if it is kept."""
         if not inner.exists:
             inner.fields["parent"] = f"{'' if place is None else place} {self.id}"
         self.inner.append(inner)

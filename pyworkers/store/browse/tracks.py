@@ -1,4 +1,4 @@
-"""Tracks: what Redis holds about one job beside the job: its status, its result, its runs, and who runs it.
+"""Tracks: what Redis holds about one job, apart from the job: status, result, runs, and who runs it.
 
 Used by ``api``; never by the server. It only reads, and searches no queue and no set.
 """

@@ -30,7 +30,7 @@ from pyworkers.store.wiresteps import run
 
 PORTION = 1000
 """Members that one script adds."""
-# Portions up to so many bytes are sent before the reply to the first of them is read.
+# Portions up to this many bytes are sent before the reply to the first of them is read.
 _AT_ONCE_BYTES = 4_000_000
 _REFUSED = {
     b"unknown": "the batch {} is unknown: it has expired, or was deleted",

@@ -72,7 +72,7 @@ class Member(NamedTuple):
 
 
 class MemberPage(NamedTuple):
-    """Some members in one state; ``cursor`` is that of the next page, 0 at the end."""
+    """Some members in one state; ``cursor`` leads to the next page, 0 at the end."""
 
     cursor: int
     members: list[Member]

@@ -57,7 +57,7 @@ class LimitView:
 
 
 class LimitPage(NamedTuple):
-    """Some limits by key; ``cursor`` is that of the next page, 0 at the end; ``total`` the number of all."""
+    """Some limits by key; ``cursor`` leads to the next page, 0 at the end; ``total`` is the number of all."""
 
     cursor: int
     total: int

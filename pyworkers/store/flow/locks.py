@@ -30,7 +30,7 @@ class StoredLock(NamedTuple):
 
 
 class LockPage(NamedTuple):
-    """Some locks, in no order; ``cursor`` is that of the next page, 0 at the end."""
+    """Some locks, in no order; ``cursor`` leads to the next page, 0 at the end."""
 
     cursor: int
     scanned: int

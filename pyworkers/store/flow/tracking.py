@@ -1,6 +1,6 @@
 """Tracking: reads the status and the result of a tracked job, and waits for the result.
 
-Used by ``client``. The wait polls nothing: one blocking read (XREAD) on a connection of its own, which is
+Used by ``client``. The wait polls nothing: one blocking read (XREAD) on its own connection, which is
 opened again if it is lost. A wait of seconds is noted for the sweep, which ends it if the job is nowhere. All
 of it may be sent twice.
 """

@@ -17,7 +17,7 @@ from pyworkers.store import plain
 from pyworkers.store.calls import Steps, script
 from pyworkers.store.transport.replies import ReplyReader, integer, maybe_blob
 
-# A script of so many reads takes Redis less than a millisecond, if no job has megabytes.
+# A script of this many reads takes Redis less than a millisecond, if no job has megabytes.
 _PER_CALL = 500
 _SHAPES: dict[str, ReplyReader] = {
     "length": integer,

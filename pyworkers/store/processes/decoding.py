@@ -69,7 +69,7 @@ def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessVi
         started_at=timestamps.read(info.get("started_at")) or 0.0,
         beat=timestamps.read(as_text(stored["beat"])) or 0.0,
         busy=as_int(stored["busy"]),
-        # A field of its own since Sidekiq 8.1.2.
+        # Its own field since Sidekiq 8.1.2.
         concurrency=as_int(stored["concurrency"]) or as_int(info.get("concurrency")),
         rss_kb=as_int(stored["rss"]),
         rtt_us=as_int(stored["rtt_us"]),

@@ -107,7 +107,7 @@ MENDS: Mapping[str, str] = {
 """The fix for an error, by its code, where the meaning does not name it."""
 
 OTHER = Rule("ERR", Reaction.PAUSE, _HERE, "")
-"""A reply without a code of its own."""
+"""A reply without its own code."""
 
 
 def rule_for(code: str) -> Rule:
@@ -137,7 +137,7 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
     (exceptions.InvalidResponse, "PROTOCOL"),
 )
-# Replies without a code of their own: Redis' networking.c, script.c, db.c; or of which redis-py before 7.4
+# Replies without their own code: Redis' networking.c, script.c, db.c; or of which redis-py before 7.4
 # keeps neither the code nor an exception for it alone.
 _SENTENCES = {
     "Authentication required": "NOAUTH",

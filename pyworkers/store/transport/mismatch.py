@@ -92,7 +92,7 @@ async def _answer(question: Callable[[str, int], bool], host: str, port: int) ->
 
 
 def _is_cut(error: Exception) -> bool:
-    """True if the peer did not answer in Redis' protocol; an error reply has a class of its own."""
+    """True if the peer did not answer in Redis' protocol; an error reply has its own class."""
     return type(error) in (redis.ConnectionError, redis.InvalidResponse)
 
 

@@ -16,19 +16,19 @@
 
 -- A job that is granted has started by then, as a rule; its start is noted when it is known.
 local SOON_S = 0.025
--- The turns in a rate have so much more room than the window, in each window: for the time from the grant until
+-- The turns in a rate have this much more room than the window, in each window: for the time from the grant until
 -- the start is noted. Otherwise more and more jobs would come too early.
 local ROOM_S = 0.02
 -- A job whose turn has come, or that was called, has this time to arrive before another takes its place.
 local LATE_S = 1
--- A turn that is missed by so much is forgotten: its job was deleted.
+-- A turn that is missed by this much is forgotten: its job was deleted.
 local LOST_S = 60
--- A job that comes back while others are late waits for so long in the list: a third start would be one too many.
+-- A job that comes back while others are late waits for this long in the list: a third start would be one too many.
 local AGAIN_S = 5
 -- A job that waits for a slot is called when one is free. The score is for a lost call only, and so late that it
 -- comes after all jobs in front of it, if each takes a minute.
 local FAR_S, EACH_S = 3600, 60
--- No job waits for so long: such a score is of another program.
+-- No job waits this long: such a score is of another program.
 local NEVER_S = 1e9
 
 local raw, payload, waiter, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

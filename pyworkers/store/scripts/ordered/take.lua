@@ -8,9 +8,9 @@
 -- Returns a word, the fencing token, a number of ms, and the job or the active server:
 --   job      the job is in the in-progress list. If a job is there already, its reply was lost: it is returned
 --   empty    no job waits
---   wait     the job at the head has failed, and waits for so many ms
+--   wait     the job at the head has failed, and waits for this many ms
 --   paused   the queue is paused
---   standby  another server is active, and its lease expires in so many ms
+--   standby  another server is active, and its lease expires in this many ms
 --   expired  its lease has expired, and its job is not recovered yet
 --   other    ARGV 2 is not the active server
 --   lost     a peer has recovered the lists of this incarnation
