@@ -70,8 +70,8 @@ class Passed(Enum):
     BY_ALL = 0
     BY_FIELDS = 1
     """Those whose envelope has one of ``STEP_FIELDS``, and those that have asked for a checkpoint."""
-    BY_OTHERS = 2
-    """Those that are not simply done: they failed, were asked to end, or a link returned another outcome."""
+    BY_FAILED = 2
+    """Those that have failed, or were asked to end."""
 
 
 class Step(NamedTuple):
@@ -112,7 +112,7 @@ class Chain:
         """The owner and the name of each step, in their order."""
         self._before = _runs(before, Passed.BY_ALL, Passed.BY_FIELDS)
         self._before_plain = _runs(before, Passed.BY_ALL)
-        self._deciding = _runs(after, Passed.BY_OTHERS)
+        self._deciding = _runs(after, Passed.BY_FAILED)
         self._after = _runs(after, Passed.BY_ALL, Passed.BY_FIELDS)
         self._after_plain = _runs(after, Passed.BY_ALL)
         bridge = self._bridge = runtime.bridge
@@ -185,7 +185,7 @@ class Chain:
     def _decide(
         self, execution: Execution, ending: Outcome | BaseException, waits: bool
     ) -> Generator[Any, Any, Outcome]:
-        """The outcome of a job that is not simply done. In a task, what may take its time is on a thread."""
+        """The outcome of a job that failed or was asked to end. In a task, hooks run on a thread."""
         if waits and (execution.stopping or self._calls_application):
             outcome: Outcome = yield from self._bridge.finish(self._decided, execution, ending)
             return outcome
@@ -238,9 +238,9 @@ def _after(
         handler.retry_in if handler else None,
         fit,
     )
-    yield Step("retry", retry_step.decide, Passed.BY_OTHERS)
+    yield Step("retry", retry_step.decide, Passed.BY_FAILED)
     if hooks.exist:
-        yield Step("hooks", hooks.after, Passed.BY_OTHERS)
+        yield Step("hooks", hooks.after, Passed.BY_FAILED)
     yield Step("effects", envelope_effects(runtime.clock), Passed.BY_FIELDS)
     if worker.effects:
         yield Step("plug-in effects", plugin_effects(worker.effects))
