@@ -7,8 +7,9 @@ made from the same declaration. Pure; nothing here knows HTML or a terminal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pyworkers.api.record import valid
@@ -150,6 +151,14 @@ class Table(Generic[R]):
         """The columns with these names; without names, all that have a title."""
         chosen = [name for name, column in self.columns.items() if column.title]
         return tuple(self.columns[name] for name in names or chosen)
+
+    def within(self, get: Callable[[Any], R]) -> list[Column[Any]]:
+        """The columns for a larger record; ``get`` reads this one from it."""
+
+        def value(column: Column[R], row: Any, now: float) -> Any:
+            return column.of(get(row), now)
+
+        return [replace(column, value=partial(value, column)) for column in self.columns.values()]
 
     def as_dict(self, row: R, now: float = 0.0) -> dict[str, Any]:
         """The record for JSON."""

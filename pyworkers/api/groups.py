@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import valid
+from pyworkers.api.schemas import COUNT, by_name
+from pyworkers.config.groups import spell_queues
 from pyworkers.store.processes.views import GroupView, ProcessView
 
 
@@ -55,19 +58,41 @@ class GroupStats:
 
     def as_dict(self) -> dict[str, Any]:
         """The group for JSON."""
-        return {
-            "name": valid(self.name),
-            "queues": {valid(queue): weight for queue, weight in self.queues.items()},
-            "strict": self.strict,
-            "mode": self.mode,
-            "servers": self.servers,
-            "processes": self.processes,
-            "concurrency": self.concurrency,
-            "busy": self.busy,
-            "workers": dict(self.workers),
-            "restarts": self.restarts,
-            **({"failing": valid(self.failing)} if self.failing else {}),
-        }
+        return GROUP.as_dict(self)
+
+
+def _queues(group: GroupStats, _now: float) -> str:
+    return spell_queues(tuple(group.queues) if group.strict else group.queues)
+
+
+def _called(group: GroupStats, _now: float) -> str:
+    return f"{group.name} (failing: {group.failing})" if group.failing else group.name
+
+
+GROUP: Table[GroupStats] = Table(
+    "Group",
+    Column("group", title="Group", value=_called, only_shown=True, cut=2),
+    Column("name"),
+    Column(
+        "queues", Kind.PARTS, schema=by_name(COUNT),
+        value=lambda group, _now: {valid(queue): weight for queue, weight in group.queues.items()},
+    ),
+    Column("spelled", title="Queues", value=_queues, only_shown=True, cut=1),
+    Column("strict", Kind.FLAG),
+    Column("mode", title="Mode"),
+    Column("servers", Kind.COUNT, "Servers"),
+    Column("processes", Kind.COUNT, "Processes"),
+    Column("concurrency", Kind.COUNT, "Of"),
+    Column("busy", Kind.COUNT, "Busy"),
+    Column("workers", Kind.PARTS, value=lambda group, _now: dict(group.workers), schema=by_name(COUNT)),
+    Column("restarts", Kind.COUNT, "Restarts"),
+    Column("failing", optional=True),
+)  # fmt: skip
+
+
+def by_state(counts: Mapping[str, int]) -> str:
+    """Worker processes by state: ``3 busy, 1 idle``."""
+    return ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
 
 
 def groups_of(servers: Iterable[ProcessView], now: float) -> list[GroupStats]:

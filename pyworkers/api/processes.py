@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyworkers.api.groups import GroupStats
+from pyworkers.api.columns import Column, Kind, Table, Word
+from pyworkers.api.groups import GROUP, GroupStats, by_state
 from pyworkers.api.record import valid
+from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
@@ -21,10 +23,13 @@ from pyworkers.store.processes import cleanup, reading, signals
 from pyworkers.store.processes.signals import Signal
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.views import servers
-from pyworkers.store.views.servers import ServerView
+from pyworkers.store.views.servers import ServerView, WorkerView
+from pyworkers.text import duration
 
 # The pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02
+_MOST_GROUPS = 6
+_LEASES = {True: "held", False: "lost", None: ""}
 
 
 class Process:
@@ -70,7 +75,7 @@ class Process:
 
     def as_dict(self) -> dict[str, Any]:
         """The server for JSON; times are in epoch seconds."""
-        return describe_all(self.view)
+        return PROCESS.as_dict(self.view)
 
     def silent(self, now: float) -> bool:
         """True without a heartbeat for a minute: go-workers2's descriptions remain after an exit."""
@@ -198,7 +203,7 @@ class ProcessPage:
         return {
             "first": self.first,
             "total": self.total,
-            "servers": [describe_all(view) for view in self.servers],
+            "servers": [PROCESS.as_dict(view) for view in self.servers],
         }
 
 
@@ -222,17 +227,100 @@ def state_of(view: ServerView, now: float) -> str:
     return "lost" if view.leased is False else view.about.state(now)
 
 
-def describe_all(view: ServerView) -> dict[str, Any]:
-    """A server for JSON, with its lease, its worker processes, and the ordered queues that it runs."""
-    about = view.about
-    return {
-        **describe(about),
-        "registered": view.registered,
-        "leased": view.leased,
-        "active": [valid(queue) for queue in view.active],
-        "restarts": sum(group.restarts for group in about.groups),
-        "workers": [asdict(worker) | {"group": valid(worker.group)} for worker in view.workers],
-    }
+# By state: tone, word, and its meaning.
+STATE_WORDS = {
+    "running": Word("running", "good", usual=True),
+    "quiet": Word(
+        "quiet", "warn", "It takes no more jobs. Servers of other programs are quiet while they stop, too."
+    ),
+    "stopping": Word("stopping", "warn", "It takes no more jobs, and ends after those that run."),
+    "failing": Word("failing:", "bad", "A group has no worker and cannot start one: no job of it runs."),
+    "older": Word("older version", "warn", "It knows fewer effects of jobs than this version."),
+    "lost": Word("lease lost", "bad", "Its lease has expired: it has crashed, or it cannot reach Redis."),
+    "silent": Word("silent", "bad", "It has written no heartbeat for a minute."),
+    "gone": Word("gone", "bad", "It has stopped or crashed."),
+}
+
+
+def words_of(about: ProcessView, state: str, now: float) -> Sequence[Word]:
+    """The state of a server; of a stop also the time that is left."""
+    if state == "failing":
+        return [replace(STATE_WORDS[state], name=about.failing)]
+    if state == "stopping" and about.stops_at is not None:
+        left = max(0, int(about.stops_at - now))
+        return [STATE_WORDS[state], Word(f"{duration(left) if left else '0s'} left")]
+    return [STATE_WORDS[state]]
+
+
+def _workers(about: ProcessView, _now: float) -> str:
+    several = len(about.groups) > 1
+    texts = (
+        f"{group.name}: {by_state(group.workers)}" if several else by_state(group.workers)
+        for group in about.groups[:_MOST_GROUPS]
+    )
+    return "; ".join(texts)
+
+
+def _restarts(view: ServerView) -> int:
+    return sum(group.restarts for group in view.about.groups)
+
+
+SERVER: Table[ProcessView] = Table(
+    "Server",
+    Column("identity", title="Identity", place="servers"),
+    Column("hostname"),
+    Column("pid", Kind.COUNT),
+    Column("tag"),
+    Column("version", title="Version"),
+    Column("flow", Kind.COUNT, about="The version of the effects of jobs that it knows."),
+    Column("started_at", Kind.MOMENT, "Started"),
+    Column("beat", Kind.MOMENT, "Beat", live=True, about="The time of these numbers."),
+    Column("busy", Kind.COUNT, "Busy", live=True),
+    Column("concurrency", Kind.COUNT, "Of", about="The jobs that it can run at a time."),
+    Column("rss_kb", Kind.MEMORY, "Memory", live=True, about="Its memory in KiB.", cut=2),
+    Column("rtt_us", Kind.COUNT),
+    Column("quiet", Kind.FLAG),
+    Column("stops_at", Kind.MOMENT, nullable=True),
+    Column("embedded", Kind.FLAG),
+    Column("queues", Kind.PARTS, value=lambda about, _now: list(about.queues), schema=array(TEXT)),
+    Column("labels", Kind.PARTS, value=lambda about, _now: list(about.labels), schema=array(TEXT)),
+    Column(
+        "groups", Kind.RECORDS, table=GROUP,
+        value=lambda about, _now: [GroupStats.of([group]) for group in about.groups],
+    ),
+    Column("state", Kind.WORDS, "State", value=lambda about, now: words_of(about, about.state(now), now)),
+    Column(
+        "takes", title="Queues", value=lambda about, _now: ", ".join(about.queues), only_shown=True, cut=1
+    ),
+    Column("by_state", title="Workers", value=_workers, only_shown=True, live=True),
+)  # fmt: skip
+WORKER: Table[WorkerView] = Table(
+    "Worker",
+    Column("group", title="Group"),
+    Column("pid", Kind.COUNT, "Process"),
+    Column("state", title="State"),
+    Column("rss_kb", Kind.MEMORY, "Memory"),
+    Column("jobs_done", Kind.COUNT, "Jobs done"),
+    Column("started_at", Kind.MOMENT, "Started"),
+)
+PROCESS: Table[ServerView] = Table(
+    "Process",
+    *SERVER.within(lambda view: view.about),
+    Column("registered", Kind.FLAG),
+    Column("leased", Kind.FLAG, nullable=True),
+    Column("lease", title="Lease", value=lambda view, _now: _LEASES[view.leased], only_shown=True),
+    Column("active", Kind.PARTS, value=lambda view, _now: list(map(valid, view.active)), schema=array(TEXT)),
+    Column("restarts", Kind.COUNT, value=lambda view, _now: _restarts(view)),
+    Column(
+        "restarted", Kind.COUNT, "Restarts", only_shown=True, live=True,
+        value=lambda view, _now: _restarts(view) if view.about.groups else None,
+    ),
+    Column("workers", Kind.RECORDS, table=WORKER),
+    Column(
+        "condition", Kind.WORDS, "State", live=True,
+        value=lambda view, now: words_of(view.about, state_of(view, now), now),
+    ),
+)  # fmt: skip
 
 
 def refusal(about: ProcessView, word: Signal) -> str:
@@ -252,27 +340,3 @@ def request_numbers(keys: Keys) -> Steps[bool]:
     except StoreError:
         return False
     return True
-
-
-def describe(about: ProcessView) -> dict[str, Any]:
-    """A server for JSON."""
-    return {
-        "identity": valid(about.identity),
-        "hostname": about.hostname,
-        "pid": about.pid,
-        "tag": about.tag,
-        "version": about.version,
-        "flow": about.flow,
-        "started_at": about.started_at,
-        "beat": about.beat,
-        "busy": about.busy,
-        "concurrency": about.concurrency,
-        "rss_kb": about.rss_kb,
-        "rtt_us": about.rtt_us,
-        "quiet": about.quiet,
-        "stops_at": about.stops_at,
-        "embedded": about.embedded,
-        "queues": list(about.queues),
-        "labels": list(about.labels),
-        "groups": [GroupStats.of([group]).as_dict() for group in about.groups],
-    }

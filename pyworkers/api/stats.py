@@ -105,7 +105,7 @@ class Stats:
             "oldest": waits,
             "queues": [queue.as_dict(now) for queue in self.queues],
             "groups": [group.as_dict() for group in self.groups],
-            "servers": [processes.describe(about) for about in self.servers],
+            "servers": [processes.SERVER.as_dict(about) for about in self.servers],
             "lost": list(map(valid, self.lost)),
         }
 

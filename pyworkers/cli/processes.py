@@ -9,16 +9,18 @@ import time
 
 import click
 
-from pyworkers.api import Process, ProcessSet, WorkSet
+from pyworkers.api import ProcessSet, WorkSet
+from pyworkers.api.processes import PROCESS
 from pyworkers.api.running import WORK
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
-from pyworkers.cli.output.rows import PROCESSES, process_row
-from pyworkers.cli.output.tables import Column, show
 from pyworkers.cli.output.times import Times, utc_option
 
-_PROCESSES = (*PROCESSES, Column("restarts", right=True), Column("lease"))
+_PROCESSES = PROCESS.shown(
+    "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes",
+    "restarted", "lease",
+)  # fmt: skip
 _WORKS = WORK.shown("run_at", "jid", "queue", "job_class", "thread", "identity", "done", "rss_kb")
 
 
@@ -41,7 +43,7 @@ def processes(source: Source, as_json: bool, times: Times) -> None:
     if as_json:
         print_list(process.as_dict() for process in found)
     elif found:
-        show(_PROCESSES, [(*process_row(process.about, now, times), *_more_of(process)) for process in found])
+        Form(now, times).show(_PROCESSES, [process.view for process in found])
     else:
         click.echo("No servers: none has written a heartbeat in the last minute.")
 
@@ -68,10 +70,3 @@ def workers(source: Source, as_json: bool, times: Times) -> None:
         Form(now, times).show(_WORKS, found)
     else:
         click.echo("No running jobs, or they end too soon to be seen.")
-
-
-def _more_of(process: Process) -> tuple[str, str]:
-    """Restarts and lease of a server of pyworkers; other programs' have neither."""
-    restarts = sum(group.restarts for group in process.about.groups)
-    lease = {True: "held", False: "lost", None: ""}[process.view.leased]
-    return str(restarts) if process.about.groups else "", lease

@@ -10,14 +10,15 @@ from typing import Any
 import click
 
 from pyworkers.api import Metrics, Period, ProcessSet, Stats
+from pyworkers.api.groups import GROUP
 from pyworkers.api.metrics import CLASS_METRICS
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.cli.output.rows import GROUPS, group_row
 from pyworkers.cli.output.tables import Column, show
 
+_GROUPS = GROUP.shown("group", "mode", "servers", "processes", "busy", "concurrency", "spelled")
 _SIZES = QUEUE.shown("name", "size")
 _DAYS = (Column("day"), Column("processed", right=True), Column("failed", right=True))
 
@@ -60,7 +61,7 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
         Form(found.now).show(_SIZES, found.queues)
     if found.groups:
         click.echo()
-        show(GROUPS, map(group_row, found.groups))
+        Form(found.now).show(_GROUPS, found.groups)
     if history:
         rows = [(day.date.isoformat(), str(day.processed), str(day.failed)) for day in history]
         click.echo()

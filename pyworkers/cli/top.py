@@ -13,6 +13,8 @@ import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
 from pyworkers.api.columns import Column as Shown
+from pyworkers.api.groups import GROUP
+from pyworkers.api.processes import SERVER
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.running import WORK
 from pyworkers.api.target import Admin, admin_of
@@ -20,7 +22,6 @@ from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.cli.output.rows import GROUPS, PROCESSES, group_row, process_row
 from pyworkers.cli.output.tables import Column
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import fit, printable
@@ -33,6 +34,8 @@ _PATIENCE_S = 0.3
 # The longest time that a search stops the screen, twice a minute.
 _SEARCH_S = 0.2
 _QUEUES = QUEUE.shown("name", "size", "latency_s", "in_progress", "state")
+_GROUPS = GROUP.shown("group", "mode", "servers", "processes", "busy", "concurrency", "spelled")
+_PROCESSES = SERVER.shown("identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes")
 _WORKS = WORK.shown("run_at", "jid", "queue", "job_class", "thread", "identity")
 # Blank line, header, and one row of each section.
 _LEAST_PER_SECTION = 3
@@ -154,10 +157,8 @@ def frame(sample: Sample, before: Sample | None, view: View, width: int, height:
     form = Form(sample.at, view.times, brief=True)
     sections = [
         _listed(_QUEUES, _fullest(stats.queues), form, width),
-        _section(GROUPS, [group_row(group) for group in stats.groups], width),
-        _section(
-            PROCESSES, [process_row(server, sample.at, view.times) for server in _busiest(stats)], width
-        ),
+        _listed(_GROUPS, stats.groups, form, width),
+        _listed(_PROCESSES, _busiest(stats), form, width),
         _listed(_WORKS, _longest(sample.works), form, width),
     ]
     lines = [*head, *_shared(sections, None if height is None else height - len(head))]

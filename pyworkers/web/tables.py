@@ -97,7 +97,7 @@ def link(request: Request, place: str, name: str, **query: object) -> Markup:
     """A name that leads to its page, if an address can hold it."""
     if linkable(name):
         return Markup('<a href="{}">{}</a>').format(address(request, place, name, **query), shown(name))
-    return shown(name)
+    return shown(name) if name else Markup("(empty name)")
 
 
 def words(request: Request, found: Sequence[Word]) -> Markup:
@@ -113,7 +113,10 @@ def _word(request: Request, word: Word) -> Markup:
         if toned or titled
         else escape(word.text)
     )
-    return Markup("{} {}").format(text, link(request, word.place, word.name)) if word.name else text
+    if not word.name:
+        return text
+    name = link(request, word.place, word.name) if word.place else shown(word.name)
+    return Markup("{} {}").format(text, name)
 
 
 def _seconds(value: float) -> str | Markup:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyworkers.api import CronJob, Day, JobRecord, QueueStats, RetrySet, SortedEntry, Stats, Work
-from pyworkers.api.processes import describe
+from pyworkers.api.processes import SERVER
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.store.processes.decoding import process_view
 from pyworkers.store.processes.views import WorkView
@@ -110,7 +110,7 @@ def test_a_server_and_its_work_are_described_for_json() -> None:
     stored = dict.fromkeys(("beat", "busy", "concurrency", "rss", "rtt_us", "quiet"))
     about = process_view(identity, stored | {"info": info})
     assert about is not None
-    described = describe(about)
+    described = SERVER.as_dict(about)
     assert described | {"identity": "web:\\xff", "pid": 7, "queues": ["q"], "quiet": False} == described
     assert described["stops_at"] is None
     assert json.loads(json.dumps(described)) == described

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pyworkers.api import GroupStats, QueueStats, Stats, Work
-from pyworkers.cli.output.rows import process_row
+from pyworkers.api.processes import SERVER
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.times import Times
 from pyworkers.cli.text import width
 from pyworkers.cli.top import Sample, View, frame
@@ -74,14 +75,14 @@ def test_a_frame_shows_counts_queues_servers_and_running_jobs() -> None:
     ("changes", "state"),
     [
         ({}, "quiet"),
-        ({"stops_at": NOW + 20.4}, "stopping 20s"),
-        ({"stops_at": NOW - 5}, "stopping 0s"),
+        ({"stops_at": NOW + 20.4}, "stopping, 20s left"),
+        ({"stops_at": NOW - 5}, "stopping, 0s left"),
         ({"stops_at": NOW + 20, "beat": NOW - 61}, "silent"),
         ({"quiet": False}, ""),
     ],
 )
 def test_the_state_of_a_server(changes: dict[str, Any], state: str) -> None:
-    assert process_row(replace(server("host:1:a"), **changes), NOW, Times())[6] == state
+    assert Form(NOW).row(SERVER.shown("state"), replace(server("host:1:a"), **changes)) == [state]
 
 
 def test_the_longest_running_job_and_the_fullest_queue_are_first() -> None:

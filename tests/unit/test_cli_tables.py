@@ -11,7 +11,6 @@ from pyworkers.cli import check, cron, queues, stats, top
 from pyworkers.cli.flow import batches, limits
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.rows import GROUPS, PROCESSES
 from pyworkers.cli.output.tables import Column, lines
 from pyworkers.cli.text import width
 
@@ -20,10 +19,10 @@ ALL = {
     "batches": Form(0).heads(batches._COLUMNS),
     "check": check._GROUPS,
     "cron": Form(0).heads(cron._COLUMNS),
-    "groups": GROUPS,
+    "groups": Form(0).heads(top._GROUPS),
     "limits": Form(0).heads(limits._COLUMNS),
     "locks": Form(0).heads(LOCK.shown()),
-    "processes": PROCESSES,
+    "processes": Form(0).heads(top._PROCESSES),
     "queues": Form(0).heads(queues._COLUMNS),
     "sizes": Form(0).heads(stats._SIZES),
     "top": Form(0, brief=True).heads(top._QUEUES),

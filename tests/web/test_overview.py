@@ -127,12 +127,12 @@ def test_a_quiet_server_and_one_that_stops_have_the_same_words_everywhere(
         beat=time.time(),
         look=0,
         quiet="true",
-        stops_at=time.time() + 7300,
+        stops_at=time.time() + 7230,
     )
     db.set(keys.lease("web:2:b"), "x")
     overview, servers = dashboard.get().text, dashboard.get("servers").text
     assert "it is quiet, or it is stopping" in overview and "stop it if it stays" in overview
     assert all("web:1:a quiet" in text for text in (overview, servers))
-    assert all("web:2:b stopping , 2 h left" in text for text in (overview, servers))
+    assert all("web:2:b stopping , 2h left" in text for text in (overview, servers))
     assert overview.count("takes no more jobs") == 1
-    assert "stopping , 2 h left" in dashboard.get("servers/web~3A2~3Ab").text
+    assert "stopping , 2h left" in dashboard.get("servers/web~3A2~3Ab").text

@@ -64,7 +64,7 @@ def test_servers_of_all_languages_are_shown(dashboard: Visitor, db: redis.Redis,
     go = {"hostname": "go", "started_at": 1795225197, "Pid": 9, "concurrency": 4, "queues": ["g"]}
     register(db, keys, "go:9:c", go, beat=1, quiet=0)
     text = dashboard.get("servers").text
-    assert "web:7:a running ledger active 1 of 2 1 busy , 3 idle 21 MB 2 2 h ago pyworkers 1.2" in text
+    assert "web:7:a running ledger active 1 of 2 1 busy, 3 idle 21 MB 2 2 h ago pyworkers 1.2" in text
     assert "ruby:9:b running q 0 of 5" in text
     assert "go:9:c silent g" in text
     text = dashboard.get("servers/web~3A7~3Aa").text
@@ -187,9 +187,9 @@ def test_the_cells_of_servers_follow_them(dashboard: Visitor, db: redis.Redis, k
     key = "web~3A7~3Aa"
     assert f'data-feed="server?{key}"' in dashboard.get(f"servers/{key}").html
     with events(dashboard, "servers?first=0", f"server?{key}") as parts:
-        wait_for(lambda: next(parts).get(f"{key}:jobs") == "1 of 2", message="its jobs")
+        wait_for(lambda: next(parts).get(f"{key}:busy") == "1 of 2", message="its jobs")
         db.hset(keys.process("web:7:a"), "busy", 2)
-        wait_for(lambda: next(parts)[f"{key}:jobs"] == "2 of 2", message="more of its jobs")
+        wait_for(lambda: next(parts)[f"{key}:busy"] == "2 of 2", message="more of its jobs")
         db.hset(keys.owners, "web:7:a", '["ledger"]')
         db.delete(keys.lease("web:7:a"))
         wait_for(lambda: "has crashed" in next(parts)[f"{key}:notice"], message="its lease is lost")

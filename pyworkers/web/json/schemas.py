@@ -5,7 +5,9 @@ Pure. A test compares them with answers.
 
 from __future__ import annotations
 
+from pyworkers.api.groups import GROUP
 from pyworkers.api.locks import LOCK
+from pyworkers.api.processes import SERVER
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.running import PROGRESS, WORK
 from pyworkers.api.schemas import (
@@ -19,7 +21,6 @@ from pyworkers.api.schemas import (
     SCORE,
     TEXT,
     array,
-    by_name,
     maybe,
     more,
     page_of,
@@ -30,45 +31,6 @@ from pyworkers.protocol.flow.counted import COUNTERS
 ERROR = record("Error", {"error": TEXT})
 DONE = record("Done", {"action": TEXT, "done": COUNT}, {"task": TEXT})
 
-GROUP = record(
-    "Group",
-    {
-        "name": TEXT,
-        "queues": by_name(COUNT),
-        "strict": FLAG,
-        "mode": TEXT,
-        "servers": COUNT,
-        "processes": COUNT,
-        "concurrency": COUNT,
-        "busy": COUNT,
-        "workers": by_name(COUNT),
-        "restarts": COUNT,
-    },
-    {"failing": TEXT},
-)
-SERVER = record(
-    "Server",
-    {
-        "identity": TEXT,
-        "hostname": TEXT,
-        "pid": COUNT,
-        "tag": TEXT,
-        "version": TEXT,
-        "flow": COUNT,
-        "started_at": NUMBER,
-        "beat": NUMBER,
-        "busy": COUNT,
-        "concurrency": COUNT,
-        "rss_kb": COUNT,
-        "rtt_us": COUNT,
-        "quiet": FLAG,
-        "stops_at": maybe(NUMBER),
-        "embedded": FLAG,
-        "queues": array(TEXT),
-        "labels": array(TEXT),
-        "groups": array(GROUP),
-    },
-)
 _COUNTS = (*COUNTERS, "enqueued", "busy", "scheduled", "retries", "dead", "processes")
 STATS = record(
     "Stats",
@@ -76,35 +38,13 @@ STATS = record(
         **dict.fromkeys(_COUNTS, COUNT),
         "oldest": maybe(record("Oldest", {"queue": TEXT, "age_s": NUMBER})),
         "queues": array(QUEUE.schema),
-        "groups": array(GROUP),
-        "servers": array(SERVER),
+        "groups": array(GROUP.schema),
+        "servers": array(SERVER.schema),
         "lost": array(TEXT),
     },
 )
 PROBLEM = record("Problem", dict.fromkeys(("severity", "code", "message", "fix", "queue", "server"), TEXT))
 DAY = record("Day", {"date": TEXT, "processed": COUNT, "failed": COUNT})
-_WORKER = record(
-    "Worker",
-    {
-        "group": TEXT,
-        "pid": COUNT,
-        "state": TEXT,
-        "rss_kb": COUNT,
-        "jobs_done": COUNT,
-        "started_at": NUMBER,
-    },
-)
-PROCESS = more(
-    SERVER,
-    "Process",
-    {
-        "registered": FLAG,
-        "leased": {"type": ["boolean", "null"]},
-        "active": array(TEXT),
-        "restarts": COUNT,
-        "workers": array(_WORKER),
-    },
-)
 LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 JOB = record(
     "Job",

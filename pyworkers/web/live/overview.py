@@ -8,15 +8,17 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from pyworkers.api import Problem, Stats
+from pyworkers.api.processes import SERVER
 from pyworkers.web import drawing
-from pyworkers.web.live import servers
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.rendering import fragment
+from pyworkers.web.tables import Listing
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
 
 _MOST_SERVERS = 20
+_COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
 PARTS = ("tiles", "graph", "problems", "servers")
 
 
@@ -24,19 +26,18 @@ def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
     """Each part as HTML."""
     if reader.last is None:
         return {}
-    context = context_of(reader.last, reader.known_problems, reader.samples)
+    context = context_of(request, reader.last, reader.known_problems, reader.samples)
     return {name: fragment(request, f"live/{name}.html", **context) for name in PARTS}
 
 
-def context_of(stats: Stats, problems: list[Problem], samples: Samples) -> dict[str, Any]:
+def context_of(request: Request, stats: Stats, problems: list[Problem], samples: Samples) -> dict[str, Any]:
     """The values that the templates of the parts show."""
     busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
     return {
         "stats": stats,
         "now": stats.now,
         "problems": problems,
-        "servers": busiest[:_MOST_SERVERS],
-        "state_cell": servers.state_cell,
+        "servers": Listing(request, _COLUMNS, busiest[:_MOST_SERVERS], stats.now),
         "more_servers": max(0, len(busiest) - _MOST_SERVERS),
         "latest": samples.latest,
         "graph": graph(samples.rates),

@@ -37,7 +37,7 @@ async def show(request: Request) -> Response:
         history=history,
         history_chart=history_chart(history),
         highest=max(day.processed for day in history),
-        **context_of(stats, problems, reader.samples),
+        **context_of(request, stats, problems, reader.samples),
     )
 
 

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+from markupsafe import escape
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import ProcessSet, Signal
-from pyworkers.api.processes import read_process, read_processes, refusal, request_numbers, state_of
+from pyworkers.api import ProcessSet, ServerView, Signal
+from pyworkers.api.groups import by_state
+from pyworkers.api.processes import WORKER, read_process, read_processes, refusal, request_numbers, state_of
 from pyworkers.api.running import read_works
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.live.running import listing
-from pyworkers.web.live.servers import by_state, cells, notice
+from pyworkers.web.live import running
+from pyworkers.web.live.servers import listing, notice
 from pyworkers.web.pages.running import cancel
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import counted, visible
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
 
+_WORKER_COLUMNS = WORKER.shown("pid", "group", "state", "rss_kb", "jobs_done", "started_at")
 SIGNALS = {
     "quiet": (Signal.QUIET, "takes no more jobs"),
     "stop": (Signal.STOP, "stops after its jobs"),
@@ -42,10 +47,11 @@ async def show(request: Request) -> Response:
             word=word, chosen=len(accepting), others=len(refusing), then=SIGNALS[word][1],
         )  # fmt: skip
     await site.read(request_numbers(site.keys))
-    page = await site.read(read_processes(site.keys, first_of(request), ROWS))
-    servers = [(view, cells(view, page.at)) for view in page.servers]
+    first = first_of(request)
+    page = await site.read(read_processes(site.keys, first, ROWS))
+    servers = listing(request, page.servers, page.at, f"servers?first={first}")
     return await render(
-        request, "servers.html", title="Servers", servers=servers, at=page.at, refusal=refusal, Signal=Signal,
+        request, "servers.html", title="Servers", servers=servers, refusal=refusal, Signal=Signal,
         place=pager(request, "servers", total=page.total),
     )  # fmt: skip
 
@@ -61,15 +67,21 @@ async def show_one(request: Request) -> Response:
         return await render(
             request, "server_gone.html", title=identity or "No server", seen=_seen(request), json=""
         )
-    first = first_of(request)
     place = pager(request, "servers", identity, total=len(view.workers))
-    state, known = state_of(view, page.at), cells(view, page.at)
+    state, cells = state_of(view, page.at), listing(request, [view], page.at).first()
     return await render(
         request, "server.html", title=identity, view=view, about=view.about, works=page,
-        rows=listing(request, page, site.settings.mask, with_server=False),
-        workers=view.workers[first : first + ROWS], place=place, refusal=refusal, Signal=Signal,
-        state=state, notice=notice(state, known["seen"]), cells=known, by_state=by_state, at=page.at,
+        rows=running.listing(request, page, site.settings.mask, with_server=False),
+        workers=_workers(request, view, page.at), place=place, refusal=refusal, Signal=Signal,
+        state=state, notice=notice(state, cells["beat"]), cells=cells, by_state=by_state, at=page.at,
     )  # fmt: skip
+
+
+def _workers(request: Request, view: ServerView, now: float) -> Listing[Any]:
+    """One page of the worker processes of a server."""
+    first = first_of(request)
+    some = view.workers[first : first + ROWS]
+    return Listing(request, _WORKER_COLUMNS, some, now, html={"pid": lambda worker: escape(worker.pid)})
 
 
 async def change(request: Request) -> Response:

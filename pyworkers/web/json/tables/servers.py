@@ -7,12 +7,12 @@ from typing import Any
 
 from pyworkers.api import ProcessSet, Signal
 from pyworkers.api.audit import AUDIT_ACTION, read_audit
-from pyworkers.api.processes import Process, describe_all, read_process, read_processes, request_numbers
+from pyworkers.api.processes import PROCESS, Process, read_process, read_processes, request_numbers
 from pyworkers.api.running import WorkSet, read_works
 from pyworkers.api.schemas import page_of
 from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-from pyworkers.web.json.schemas import PROCESS, WORKS
+from pyworkers.web.json.schemas import WORKS
 
 _ABOUT = {
     Signal.QUIET: "take no more jobs.",
@@ -28,7 +28,7 @@ async def _servers(ask: Ask) -> dict[str, Any]:
 
 async def _server(ask: Ask) -> dict[str, Any]:
     view = await ask.site.read(read_process(ask.keys, ask.names["identity"]))
-    return describe_all(found(view, "server"))
+    return PROCESS.as_dict(found(view, "server"))
 
 
 async def _signal(word: Signal, ask: Ask) -> int:
@@ -85,7 +85,7 @@ RESOURCES = (
         "/servers",
         "The servers, by identity.",
         _servers,
-        page_of("Servers", "servers", PROCESS),
+        page_of("Servers", "servers", PROCESS.schema),
         paging(),
         [
             Change(word.name.lower(), f"All servers: {about}", partial(_signal_all, word))
@@ -96,7 +96,7 @@ RESOURCES = (
         "/servers/{identity}",
         "One server.",
         _server,
-        PROCESS,
+        PROCESS.schema,
         actions=[
             Change(word.name.lower(), f"The server: {about}", partial(_signal, word))
             for word, about in _ABOUT.items()
