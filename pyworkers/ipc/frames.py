@@ -28,7 +28,7 @@ _MAX_PART = MAX_FRAME - HEADER_SIZE
 MAX_PAYLOAD = 0x2000_0000 + 4096
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The kind of a frame."""
 
     READY = 16
@@ -49,23 +49,23 @@ class Kind(IntEnum):
     """The job, which a rate has granted, starts now."""
 
 
-Frame = tuple[Kind, int, int, bytes]
+Frame = tuple[FrameKind, int, int, bytes]
 """One message: kind, worker, number, payload."""
-_OUTCOME = int(Kind.OUTCOME)
+_OUTCOME = int(FrameKind.OUTCOME)
 # The kind of the last frame of a divided payload, by that of its other frames; and the reverse.
-_WHOLE = {Kind.PART: Kind.OUTCOME, Kind.NOTE_PART: Kind.NOTE}
+_WHOLE = {FrameKind.PART: FrameKind.OUTCOME, FrameKind.NOTE_PART: FrameKind.NOTE}
 _PARTS = {whole: part for part, whole in _WHOLE.items()}
 _LENGTH = struct.Struct("!I")
-# For look-ups, because Kind(number) takes twenty times as long.
-_KINDS = {kind.value: kind for kind in Kind}
+# For look-ups, because FrameKind(number) takes twenty times as long.
+_KINDS = {kind.value: kind for kind in FrameKind}
 
 
-def pack(kind: Kind, worker: int, number: int, payload: bytes = b"") -> Iterator[bytes]:
+def pack(kind: FrameKind, worker: int, number: int, payload: bytes = b"") -> Iterator[bytes]:
     """The writes for one message. Raises ValueError for a payload over ``MAX_PAYLOAD``."""
     if len(payload) > MAX_PAYLOAD:
         raise ValueError(f"a frame holds at most {MAX_PAYLOAD} bytes, not {len(payload)}")
     last = max(0, len(payload) - 1) // _MAX_PART * _MAX_PART
-    part_kind = _PARTS.get(kind, Kind.PART)
+    part_kind = _PARTS.get(kind, FrameKind.PART)
     for start in range(0, last, _MAX_PART):
         part = payload[start : start + _MAX_PART]
         yield _HEADER.pack(_MAGIC, part_kind, len(part), worker, number) + part
@@ -101,7 +101,7 @@ def fits(payload: bytes) -> bool:
 
 def _brief_outcomes(data: bytes) -> list[Frame] | None:
     """The frames, if all are outcomes of jobs that succeeded, as nearly always; else None."""
-    outcome = Kind.OUTCOME
+    outcome = FrameKind.OUTCOME
     frames: list[Frame] = []
     for magic, kind, length, worker, number, payload in _BRIEF.iter_unpack(data):
         if magic != _MAGIC or kind != _OUTCOME or length != _BRIEF_PAYLOAD:
@@ -118,7 +118,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._parts: dict[tuple[int, int, Kind], bytearray] = {}
+        self._parts: dict[tuple[int, int, FrameKind], bytearray] = {}
         self.skipped = 0
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -166,9 +166,9 @@ class FrameReader:
                 parts += payload
             return None
         before = self._parts.pop((worker, number, kind), b"")
-        if kind is Kind.OUTCOME:
+        if kind is FrameKind.OUTCOME:
             # The job has ended: the rest of its note never comes.
-            self._parts.pop((worker, number, Kind.NOTE), None)
+            self._parts.pop((worker, number, FrameKind.NOTE), None)
         return (kind, worker, number, bytes(before) + payload) if before else frame
 
     def _skip(self, data: bytes, start: int) -> int:

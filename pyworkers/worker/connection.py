@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import MAX_FRAME, MAX_PAYLOAD, SECONDS, Kind, fits, pack, pack_note, pack_short
+from pyworkers.ipc.frames import MAX_FRAME, MAX_PAYLOAD, SECONDS, FrameKind, fits, pack, pack_note, pack_short
 from pyworkers.ipc.jobsocket import DONT_WAIT, FileLostError, JobSocket, Packet, Unread, pair
 from pyworkers.ipc.page import Page
 from pyworkers.protocol import effects
@@ -29,7 +29,7 @@ from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Report
 from pyworkers.worker.signals import cancelled, interrupted
 
 # Reading a member of an enum takes three times as long.
-_OUTCOME = Kind.OUTCOME
+_OUTCOME = FrameKind.OUTCOME
 _ASK = Fate.ASK
 
 log = logs.get_logger()
@@ -68,7 +68,7 @@ class Connection:
 
     def ready(self) -> None:
         """Tell the master that this process has started."""
-        self._frames.write(Kind.READY, os.getpid())
+        self._frames.write(FrameKind.READY, os.getpid())
 
     @property
     def leaving(self) -> bool:
@@ -115,11 +115,11 @@ class Connection:
 
     def announce_limit(self, number: int, seconds: float) -> None:
         """Send a time limit to the master, which enforces it, before the job can hang."""
-        self._frames.write(Kind.LIMIT, number, SECONDS.pack(seconds))
+        self._frames.write(FrameKind.LIMIT, number, SECONDS.pack(seconds))
 
     def announce_start(self, number: int) -> None:
         """Send the start of a job that a rate has granted to the master."""
-        self._frames.write(Kind.STARTED, number)
+        self._frames.write(FrameKind.STARTED, number)
 
     def note(self, number: int, noted: Sequence[Effect]) -> None:
         """Send effects that are applied while the job of this delivery runs; from any thread of it."""
@@ -168,7 +168,7 @@ class Connection:
         ask = report.outcome.payload
         if report.retiring:
             ask = replace(Ask.unpack(ask), retiring=True).pack()
-        self._frames.write(Kind.ASK, number, ask)
+        self._frames.write(FrameKind.ASK, number, ask)
 
     def _give_back(self, lost: FileLostError) -> None:
         """Give back a job whose file this process cannot open, and have the process replaced.
@@ -305,7 +305,7 @@ class FrameWriter:
         self._divided = threading.Lock()
         """Held while a note is written in parts, because several threads may have a note about one job."""
 
-    def write(self, kind: Kind, number: int, payload: bytes = b"") -> None:
+    def write(self, kind: FrameKind, number: int, payload: bytes = b"") -> None:
         """Send a message; waits while the pipe is full. Raises OSError, and ValueError for too much."""
         if fits(payload):
             self.write_short(kind, number, payload)
@@ -314,7 +314,7 @@ class FrameWriter:
             os.write(self._fd, data)
             hit("mid_frame")
 
-    def write_short(self, kind: Kind, number: int, payload: bytes) -> None:
+    def write_short(self, kind: FrameKind, number: int, payload: bytes) -> None:
         """``write`` for a payload that fits into one frame."""
         hit("mid_frame")
         os.write(self._fd, pack_short(kind, self._member, number, payload))
@@ -322,10 +322,10 @@ class FrameWriter:
     def write_note(self, number: int, payload: bytes) -> None:
         """``write`` for a NOTE. A request to end may be raised in the middle of it."""
         if fits(payload):
-            self.write(Kind.NOTE, number, payload)
+            self.write(FrameKind.NOTE, number, payload)
             return
         with self._divided:
-            self.write(Kind.NOTE, number, payload)
+            self.write(FrameKind.NOTE, number, payload)
 
     def write_outcomes(self, outcomes: Iterable[tuple[int, bytes]]) -> None:
         """Send several OUTCOME messages, of which a write holds as many as fit; as ``write``."""

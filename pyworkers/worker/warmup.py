@@ -76,7 +76,7 @@ def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
         if not connection.leaving and isinstance(packet := workers.receive(), Packet):
             report = runner.run(packet)
             recycler.due()
-            frames.pack_short(frames.Kind.OUTCOME, 0, number, report.pack(0))
+            frames.pack_short(frames.FrameKind.OUTCOME, 0, number, report.pack(0))
     page.close()
     for end in (masters, workers, connection):
         end.close()

@@ -17,7 +17,7 @@ import pytest
 
 from pyworkers.failpoints import LOG_VARIABLE, VARIABLE
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import Frame, Kind, pack_short
+from pyworkers.ipc.frames import Frame, FrameKind, pack_short
 from pyworkers.ipc.jobsocket import LARGE
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
@@ -411,7 +411,7 @@ async def test_a_job_that_is_taken_and_not_claimed_is_abandoned_with_its_worker(
 
 
 async def test_a_pipe_that_is_filled_as_fast_as_it_is_read_does_not_block_the_master() -> None:
-    frame = pack_short(Kind.OUTCOME, 1, 1, b"x")
+    frame = pack_short(FrameKind.OUTCOME, 1, 1, b"x")
     seen: list[Frame] = []
 
     def write_another(found: Frame) -> None:
@@ -427,7 +427,7 @@ async def test_a_pipe_that_is_filled_as_fast_as_it_is_read_does_not_block_the_ma
 
 
 async def test_outcomes_wait_while_the_pipe_rests() -> None:
-    frame, seen = pack_short(Kind.READY, 1, os.getpid(), b""), list[Frame]()
+    frame, seen = pack_short(FrameKind.READY, 1, os.getpid(), b""), list[Frame]()
     rests_s = iter([0.001, 3600.0])
     pipe = OutcomePipe("q", seen.append, lambda: next(rests_s))
     os.write(pipe.write_end, frame)
@@ -452,7 +452,7 @@ async def test_a_worker_that_writes_an_invalid_limit_is_ended(tmp_path: Path) ->
         for name in os.listdir("/proc/self/fd"):
             try:
                 if int(name) > 2 and stat.S_ISFIFO(os.fstat(int(name)).st_mode):
-                    os.write(int(name), {pack_short(Kind.LIMIT, 1, 1, b"?")!r})
+                    os.write(int(name), {pack_short(FrameKind.LIMIT, 1, 1, b"?")!r})
             except OSError:
                 pass
         meet("job")

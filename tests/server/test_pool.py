@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pyworkers.ipc.control import AboutWorker, Exited, Load, Loaded, Spawned
-from pyworkers.ipc.frames import Kind, pack_short
+from pyworkers.ipc.frames import FrameKind, pack_short
 from pyworkers.protocol.effects import DeleteKey, StoreValue
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
 from pyworkers.server import proc
@@ -653,7 +653,7 @@ def handle(message):
         b"\0" * 100,
         b"\n\n",
         os.urandom(4096),
-        pack_short(Kind.OUTCOME, 99, 2, b"?"),
+        pack_short(FrameKind.OUTCOME, 99, 2, b"?"),
     ],
     ids=["text", "zeros", "short", "random", "an outcome of no worker"],
 )
@@ -732,13 +732,15 @@ async def test_a_worker_that_writes_an_invalid_note_is_ended(tmp_path: Path) -> 
     async with a_crew(tmp_path, NO_OP) as bench:
         await bench.free(1)
         [worker] = bench.workers
-        os.write(bench.pool._outcomes.write_end, pack_short(Kind.NOTE, worker.member, 1, b"\xff\0\0\0\1"))
+        os.write(
+            bench.pool._outcomes.write_end, pack_short(FrameKind.NOTE, worker.member, 1, b"\xff\0\0\0\1")
+        )
         await async_wait_for(lambda: not process_alive(worker.pid))
 
 
 @linux_only
 async def test_a_worker_that_writes_an_invalid_outcome_is_ended(tmp_path: Path) -> None:
-    garbage = pack_short(Kind.OUTCOME, 1, 1, b"?")
+    garbage = pack_short(FrameKind.OUTCOME, 1, 1, b"?")
     async with a_crew(tmp_path, DEFILING) as crew:
         await crew.free(1)
         bad = crew.deliver("bad", **{"class": "Defile", "args": [garbage.hex()]})

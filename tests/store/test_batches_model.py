@@ -22,7 +22,7 @@ from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.ending import Ended, Ending, ending_of
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.flow.rules import BESIDE_BATCH, effects_of, member_at
+from pyworkers.protocol.flow.rules import MORE_THAN_BATCH, effects_of, member_at
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.store import sets
 from pyworkers.store.calls import arun
@@ -47,7 +47,7 @@ canvases = st.recursive(
 def places_of(raw: bytes) -> tuple[int, int] | None:
     """The places that a worker reports for a member that is done; None if it reports effects."""
     data = json.loads(raw)
-    return member_at(data, data["jid"], raw) if BESIDE_BATCH.isdisjoint(data) else None
+    return member_at(data, data["jid"], raw) if MORE_THAN_BATCH.isdisjoint(data) else None
 
 
 class Both(Client):

@@ -15,7 +15,7 @@ from pyworkers.protocol.call import RESULT
 from pyworkers.protocol.effects import CountMember, Effect
 from pyworkers.protocol.flow.batch import counted, expanded
 from pyworkers.protocol.flow.ending import Ended, Ending
-from pyworkers.protocol.flow.rules import BESIDE_BATCH, effects_of, member_at
+from pyworkers.protocol.flow.rules import MORE_THAN_BATCH, effects_of, member_at
 from pyworkers.protocol.outcome import DONE, MemberAt, done_member
 from pyworkers.testing import Fake, fake, inline
 
@@ -101,7 +101,7 @@ def test_members_with_other_ids_have_effects(more: dict[str, Any]) -> None:
 )
 def test_more_follows_from_members_with_other_fields(more: dict[str, Any]) -> None:
     data = {"jid": JID, "batch": ID, **more}
-    assert BESIDE_BATCH.isdisjoint(data) == ("retry" in more)
+    assert MORE_THAN_BATCH.isdisjoint(data) == ("retry" in more)
 
 
 def test_a_job_without_a_batch_has_no_places() -> None:

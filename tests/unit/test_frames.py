@@ -14,8 +14,8 @@ from pyworkers.ipc.frames import (
     HEADER_SIZE,
     MAX_FRAME,
     Frame,
+    FrameKind,
     FrameReader,
-    Kind,
     fits,
     pack,
     pack_note,
@@ -24,7 +24,7 @@ from pyworkers.ipc.frames import (
 )
 from pyworkers.worker.connection import FrameWriter
 
-KINDS = [kind for kind in Kind if kind not in (Kind.PART, Kind.NOTE_PART)]
+KINDS = [kind for kind in FrameKind if kind not in (FrameKind.PART, FrameKind.NOTE_PART)]
 LONGEST = MAX_FRAME - HEADER_SIZE
 frame_lists = st.lists(
     st.tuples(
@@ -49,53 +49,53 @@ def test_any_chunking_gives_the_same_frames(written: list[Frame], sizes: list[in
 
 def test_a_frame_that_stops_in_the_middle_is_kept() -> None:
     reader = FrameReader()
-    whole = pack_short(Kind.OUTCOME, 3, 7, b"abc")
+    whole = pack_short(FrameKind.OUTCOME, 3, 7, b"abc")
     assert reader.feed(whole[:-1]) == []
     assert reader.incomplete
-    assert reader.feed(whole[-1:]) == [(Kind.OUTCOME, 3, 7, b"abc")]
+    assert reader.feed(whole[-1:]) == [(FrameKind.OUTCOME, 3, 7, b"abc")]
 
 
 def test_the_header_is_20_bytes_and_big_endian() -> None:
     assert HEADER_SIZE == 20
     head = b"\xffpw\xfe\x10\0\0\1\0\0\0\2\0\0\0\0\0\0\1\2"
-    assert pack_short(Kind.READY, 2, 258, b"x") == head + b"x"
+    assert pack_short(FrameKind.READY, 2, 258, b"x") == head + b"x"
 
 
 def test_a_payload_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_PAYLOAD", 3)
-    assert b"".join(pack(Kind.OUTCOME, 0, 0, b"abc")).endswith(b"abc")
+    assert b"".join(pack(FrameKind.OUTCOME, 0, 0, b"abc")).endswith(b"abc")
     with pytest.raises(ValueError, match="at most 3 bytes, not 4"):
-        list(pack(Kind.OUTCOME, 0, 0, b"abcd"))
+        list(pack(FrameKind.OUTCOME, 0, 0, b"abcd"))
 
 
 @pytest.mark.parametrize("size", [0, 1, LONGEST, LONGEST + 1, 3 * MAX_FRAME, 100_000])
 def test_a_long_payload_is_divided_into_atomic_writes(size: int) -> None:
     payload = bytes(range(256)) * (size // 256) + b"y" * (size % 256)
-    writes = list(pack(Kind.OUTCOME, 5, 9, payload))
+    writes = list(pack(FrameKind.OUTCOME, 5, 9, payload))
     assert max(map(len, writes)) <= MAX_FRAME
     assert fits(payload) == (len(writes) == 1)
     reader = FrameReader()
-    assert [frame for data in writes for frame in reader.feed(data)] == [(Kind.OUTCOME, 5, 9, payload)]
+    assert [frame for data in writes for frame in reader.feed(data)] == [(FrameKind.OUTCOME, 5, 9, payload)]
     assert not reader.incomplete
 
 
 def test_divided_payloads_of_several_workers_do_not_mix() -> None:
-    first, second = (list(pack(Kind.OUTCOME, worker, 1, bytes([worker]) * 10_000)) for worker in (1, 2))
+    first, second = (list(pack(FrameKind.OUTCOME, worker, 1, bytes([worker]) * 10_000)) for worker in (1, 2))
     reader = FrameReader()
-    limit = pack_short(Kind.LIMIT, 1, 1, b"12345678")
+    limit = pack_short(FrameKind.LIMIT, 1, 1, b"12345678")
     stream = [*(data for both in zip(first, second, strict=True) for data in both), limit]
     frames_read = [frame for data in stream for frame in reader.feed(data)]
     assert frames_read == [
-        (Kind.OUTCOME, 1, 1, b"\1" * 10_000),
-        (Kind.OUTCOME, 2, 1, b"\2" * 10_000),
-        (Kind.LIMIT, 1, 1, b"12345678"),
+        (FrameKind.OUTCOME, 1, 1, b"\1" * 10_000),
+        (FrameKind.OUTCOME, 2, 1, b"\2" * 10_000),
+        (FrameKind.LIMIT, 1, 1, b"12345678"),
     ]
 
 
 def test_the_parts_of_a_dead_worker_are_forgotten() -> None:
     reader = FrameReader()
     for worker in (1, 2):
-        for data in list(pack(Kind.OUTCOME, worker, 4, b"x" * 10_000))[:-1]:
+        for data in list(pack(FrameKind.OUTCOME, worker, 4, b"x" * 10_000))[:-1]:
             assert reader.feed(data) == []
     reader.forget(1)
     assert reader.incomplete
@@ -107,19 +107,19 @@ def test_the_parts_of_a_dead_worker_are_forgotten() -> None:
 @pytest.mark.parametrize("size", [0, 1, LONGEST - 4, LONGEST, 10_000])
 def test_a_note_is_whole_also_after_one_that_was_interrupted(written: int, size: int) -> None:
     reader, note = FrameReader(), b"n" * size
-    torn = list(pack(Kind.NOTE, 1, 4, pack_note(b"x" * 20_000)))[:written]
+    torn = list(pack(FrameKind.NOTE, 1, 4, pack_note(b"x" * 20_000)))[:written]
     frames_read = [frame for data in torn for frame in reader.feed(data)]
-    frames_read += [f for data in pack(Kind.NOTE, 1, 4, pack_note(note)) for f in reader.feed(data)]
+    frames_read += [f for data in pack(FrameKind.NOTE, 1, 4, pack_note(note)) for f in reader.feed(data)]
     [(kind, worker, number, payload)] = frames_read
-    assert (kind, worker, number, unpack_note(payload)) == (Kind.NOTE, 1, 4, note)
+    assert (kind, worker, number, unpack_note(payload)) == (FrameKind.NOTE, 1, 4, note)
     assert not reader.incomplete
 
 
 def test_an_interrupted_note_does_not_spoil_the_outcome_of_its_job() -> None:
     reader, outcome = FrameReader(), b"o" * 10_000
-    torn = list(pack(Kind.NOTE, 1, 4, pack_note(b"x" * 10_000)))[:-1]
-    stream = [*torn, *pack(Kind.OUTCOME, 1, 4, outcome)]
-    assert [f for data in stream for f in reader.feed(data)] == [(Kind.OUTCOME, 1, 4, outcome)]
+    torn = list(pack(FrameKind.NOTE, 1, 4, pack_note(b"x" * 10_000)))[:-1]
+    stream = [*torn, *pack(FrameKind.OUTCOME, 1, 4, outcome)]
+    assert [f for data in stream for f in reader.feed(data)] == [(FrameKind.OUTCOME, 1, 4, outcome)]
     assert not reader.incomplete
 
 
@@ -129,7 +129,7 @@ def test_an_invalid_note_is_an_error(payload: bytes) -> None:
         unpack_note(payload)
 
 
-GOOD = pack_short(Kind.OUTCOME, 1, 1, b"payload")
+GOOD = pack_short(FrameKind.OUTCOME, 1, 1, b"payload")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,10 @@ def test_garbage_is_skipped_wherever_the_stream_is_cut(garbage: bytes) -> None:
     stream = GOOD + garbage + GOOD + GOOD
     for cut in range(len(stream)):
         reader = FrameReader()
-        assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == [(Kind.OUTCOME, 1, 1, b"payload")] * 3
+        assert (
+            reader.feed(stream[:cut]) + reader.feed(stream[cut:])
+            == [(FrameKind.OUTCOME, 1, 1, b"payload")] * 3
+        )
         assert reader.skipped == len(garbage)
 
 
@@ -157,7 +160,7 @@ def test_outcomes_share_atomic_writes(sizes: list[int]) -> None:
     assert max(map(len, writes), default=0) <= MAX_FRAME
     reader = FrameReader()
     assert sorted(frame for data in writes for frame in reader.feed(data)) == [
-        (Kind.OUTCOME, 7, number, payload) for number, payload in outcomes
+        (FrameKind.OUTCOME, 7, number, payload) for number, payload in outcomes
     ]
     if set(sizes) == {16}:
         assert len(writes) == -(-len(sizes) // (MAX_FRAME // (HEADER_SIZE + 16)))

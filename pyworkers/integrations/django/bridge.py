@@ -24,7 +24,7 @@ _END_OF_EVENT = b"\n\n"
 _PARTS_AHEAD = 4
 
 
-class Bridge:
+class DashboardBridge:
     """Answers the requests of one application."""
 
     def __init__(self, application: Application) -> None:

@@ -20,7 +20,7 @@ from django.utils.http import escape_leading_slashes
 from django.views.decorators.csrf import csrf_exempt
 
 from pyworkers.config.loading import load
-from pyworkers.integrations.django.bridge import Bridge, path_of
+from pyworkers.integrations.django.bridge import DashboardBridge, path_of
 from pyworkers.integrations.django.configuration import read_settings
 
 VIEW, OPERATE = "pyworkers.view_queue", "pyworkers.operate_queue"
@@ -86,12 +86,14 @@ class _Mounted:
     """The dashboard, made at the first request."""
 
     @cached_property
-    def bridge(self) -> Bridge:
+    def bridge(self) -> DashboardBridge:
         """The way to it."""
         from pyworkers.web import app
 
         config = load(read_settings, env=os.environ)
-        return Bridge(app(config.redis, mask=config.web.mask, authorize=lambda request: request.scope[_ROLE]))
+        return DashboardBridge(
+            app(config.redis, mask=config.web.mask, authorize=lambda request: request.scope[_ROLE])
+        )
 
 
 def _login() -> str:

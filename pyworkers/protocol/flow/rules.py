@@ -39,7 +39,7 @@ STARTS: Mapping[str, Callable[[JobStart], Iterable[Effect]]] = {
 """The rule for the start of a run, for each field that has one; all of them are in ``FIELDS``."""
 STARTING = frozenset(STARTS)
 """The fields for which the start of a run has effects."""
-BESIDE_BATCH = FIELDS - {batch.FIELD} | batch.MORE
+MORE_THAN_BATCH = FIELDS - {batch.FIELD} | batch.MORE
 """The fields with which more follows from a member than that its end is counted."""
 KEEP_RESULT = frozenset({track.FIELD, "batch_index", "then"})
 """The fields for which the result of a job is kept."""
@@ -111,8 +111,8 @@ def _of_rule(field: str, ended: Ended, left_out: LeftOut) -> Iterator[Effect]:
 def member_at(data: Mapping[str, Any], jid: str, raw: bytes) -> tuple[int, int] | None:
     """The places (``MemberAt``) that stand for the effect of a done member, at a tenth of its cost.
 
-    For a member without ``BESIDE_BATCH``. Any place will do that has the bytes of the id. None if an effect
-    is needed: few ids do not stand in the job as they are (another type or length, escapes).
+    For a member without ``MORE_THAN_BATCH``. Any place will do that has the bytes of the id. None if an
+    effect is needed: few ids do not stand in the job as they are (another type or length, escapes).
     """
     name = data.get(batch.FIELD)
     if name.__class__ is not str or not len(name) == len(jid) == batch.ID_LENGTH:

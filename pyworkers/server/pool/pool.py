@@ -17,7 +17,7 @@ from functools import partial
 
 from pyworkers import logs
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import SECONDS, Frame, FrameReader, Kind, unpack_note
+from pyworkers.ipc.frames import SECONDS, Frame, FrameKind, FrameReader, unpack_note
 from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.spawner import Spawner
@@ -247,7 +247,7 @@ class Pool:
         worker = self._workers.get(member)
         if worker is None:
             return
-        if kind is Kind.OUTCOME:
+        if kind is FrameKind.OUTCOME:
             try:
                 report = worker.read_report(payload)
             except (ValueError, struct.error, LookupError, OverflowError):
@@ -257,13 +257,13 @@ class Pool:
             worker.finished(number)
             if report.retiring or worker in self._alone:
                 self._replace(worker)
-        elif kind is Kind.READY:
+        elif kind is FrameKind.READY:
             self._ready(worker, worker.ready(number))
-        elif kind is Kind.NOTE:
+        elif kind is FrameKind.NOTE:
             self._note(worker, number, payload)
-        elif kind is Kind.STARTED:
+        elif kind is FrameKind.STARTED:
             self._jobs.started(number)
-        elif kind is Kind.ASK:
+        elif kind is FrameKind.ASK:
             self._ask(worker, number, payload)
         else:
             self._limit(worker, number, payload)

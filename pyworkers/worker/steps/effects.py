@@ -17,8 +17,8 @@ from pyworkers.protocol.envelope import splice
 from pyworkers.protocol.flow import checkpoint, history
 from pyworkers.protocol.flow.ending import Ended, ending_of
 from pyworkers.protocol.flow.rules import (
-    BESIDE_BATCH,
     FIELDS,
+    MORE_THAN_BATCH,
     STARTING,
     effects_of_start,
     member_at,
@@ -74,7 +74,7 @@ def with_envelope_effects(execution: Execution, outcome: Outcome, clock: Callabl
         outcome = _with_rest(execution, outcome)
     elif FIELDS.isdisjoint(message.data):
         return outcome
-    elif outcome is DONE and BESIDE_BATCH.isdisjoint(message.data):
+    elif outcome is DONE and MORE_THAN_BATCH.isdisjoint(message.data):
         # Nothing follows from the end of the job than that it is counted in its batch.
         at = member_at(message.data, message.jid, message.raw)
         if at is not None:

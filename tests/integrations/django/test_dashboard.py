@@ -30,7 +30,7 @@ STREAM = """
 import asyncio
 from django.http import HttpResponse
 from django.urls import path
-from pyworkers.integrations.django.bridge import Bridge
+from pyworkers.integrations.django.bridge import DashboardBridge
 
 gone = []
 
@@ -49,7 +49,7 @@ async def ticking(scope, receive, send):
     task.cancel()
     gone.append(scope["path"])
 
-bridge = Bridge(ticking)
+bridge = DashboardBridge(ticking)
 urlpatterns = [
     path("stream", lambda request: bridge.answer(request, "/", {})),
     path("gone", lambda request: HttpResponse(str(len(gone)))),
