@@ -234,7 +234,7 @@ class Settings:
     max_jobs_per_worker: int = 0
     max_memory_mb: int = 0
     timeouts: dict[str, float] = field(default_factory=dict)
-    """Time limits by queue, in seconds, that override those of the decorators; 0 is no limit."""
+    """Time limits by queue, in seconds, that override the limits of the decorators; 0 is no limit."""
     carry: list[str] = field(default_factory=list)
     """The names of ``[log] carry``."""
 

@@ -104,7 +104,7 @@ class _Origin:
         return _launch(config, identity, self._interpreter, self._execute)
 
     def read(self, read: Callable[[], Config]) -> Config:
-        """Read the configuration again. A path in it may be relative, as that of its file may be."""
+        """Read the configuration again. A path in it may be relative, and so may the path of its file."""
         self._folder.enter()
         return read()
 
@@ -114,7 +114,7 @@ class _Origin:
 
 
 def _import_the_rest() -> None:
-    """Import what is needed later, because the files may be those of another release by then.
+    """Import modules that are needed later: by then the files may belong to another release.
 
     The scripts; croniter, which the first cron entry needs; and the module for jobs of Active Job.
     """
@@ -198,7 +198,7 @@ def _app_of(config: Config) -> str:
 
 
 def _import_path(config: Config, interpreter: Interpreter) -> list[str]:
-    """The entries in front of ``sys.path``: ours, unless PYTHONPATH names them, and those of the program."""
+    """The entries in front of ``sys.path``: ours, unless PYTHONPATH names them, and the program's."""
     folders = dict.fromkeys(map(str, _folders(config, interpreter.folder)))
     return [*(folder for folder in folders if folder not in interpreter.path), *interpreter.path]
 

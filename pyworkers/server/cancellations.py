@@ -32,7 +32,7 @@ class Cancellations:
         self._settled: set[str] = set()
 
     def use(self, noted: Iterable[str]) -> None:
-        """Take these ids, except for those of jobs that have ended."""
+        """Take these ids, except the ids of jobs that have ended."""
         self.noted = frozenset(noted) - self._settled
 
     def jid_of(self, raw: bytes) -> str:

@@ -313,7 +313,7 @@ class Manager:
 
 
 def names_of(group: Group) -> dict[str, object]:
-    """The log fields that name a group: its queue, if it stands in no declared group."""
+    """The log fields that name a group: its queue, if that is in no declared group."""
     if list(group.queues) == [group.name]:
         return {"queue": group.name}
     return {"group": group.name, "queues": list(group.queues)}

@@ -108,7 +108,7 @@ class Master:
     async def run(self) -> None:
         """Run the server until it is stopped.
 
-        Raises PyworkersError for an error that has an exit code of its own.
+        Raises PyworkersError for an error that has its own exit code.
         """
         on_callback_failure(asyncio.get_running_loop(), self._fail)
         self._listen_to_signals()

@@ -57,7 +57,7 @@ class Plan:
 
     manifest: Manifest
     groups: Mapping[str, Group]
-    """By name. A queue that stands in no declared group is a group of its own, named like it."""
+    """By name. A queue that is in no declared group is its own group, with the same name."""
     cron: list[CronEntry]
 
     @property
@@ -125,7 +125,7 @@ def _group_config(facts: GroupFacts) -> GroupConfig:
 
 
 def _sized(group: Grouped, manifest: Manifest, config: Config, cores: int) -> Group:
-    """The group with its sizes: its own, or else those of its queues."""
+    """The group with its sizes: its own, or else the sizes of its queues."""
     _check_runnable(group, manifest)
     if _is_ordered(group, manifest, config):
         return _ordered(group, manifest, config)

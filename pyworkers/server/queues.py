@@ -100,7 +100,7 @@ class Queues:
         return [*self.serving.values(), *self.parting]
 
     async def all_started(self) -> None:
-        """Wait until all workers have started. Raises PyworkersError if those of a group do not start."""
+        """Wait until all workers have started. Raises PyworkersError if the workers of a group fail to."""
         while not all(manager.pool.all_started for manager in self.serving.values()):
             if failing := [name for name, manager in self.serving.items() if manager.pool.is_failing]:
                 raise PyworkersError(f"no worker of the group {failing[0]} starts")

@@ -1,9 +1,9 @@
 """Fetcher: moves jobs from the queues of one group to its idle workers, and outcomes back.
 
-Runs in the master's event loop. One exchange is under way at a time; while all queues are empty and a worker
-is idle, one blocking move for each queue waits beside it. No job is fetched without an idle worker to start
-it, or beyond those ahead (handout.py); so while Redis is unreachable, no more outcomes wait than that, each
-at most twice the size of its job.
+Runs in the master's event loop. One exchange is under way at a time. While all queues are empty and a worker
+is idle, one blocking move for each queue waits alongside it. A job is fetched only for an idle worker, or as
+one of the jobs ahead (handout.py). So while Redis is unreachable, no more outcomes wait than that, each at
+most twice the size of its job.
 
     idle worker ──► exchange(outcomes, wanted) ──► jobs ──► pool
                         │ fewer than wanted
@@ -157,7 +157,7 @@ class Fetcher:
             if self._inprogress is not mine:
                 # The lease was lost meanwhile: a peer has the portion, and the outbox has dropped it.
                 return
-            # What is left stands in an in-progress list, which is given back, by us or by a peer.
+            # The rest is in an in-progress list, which this server or a peer gives back.
             self._account(portion, self._outbox.taken(portion), found)
 
     async def give_back(self) -> int:
@@ -498,12 +498,12 @@ class GroupCallbacks:
     """The functions of the master that a group calls for its events, and before it asks for jobs."""
 
     settled: Callable[[str, Report, int], None]
-    """Redis has taken this report of so many jobs of a queue."""
+    """Redis has taken this report, of this many jobs of a queue."""
     interrupted: Callable[[int], None]
-    """So many jobs run again, because their process ended and nothing shows that they were the reason."""
+    """This many jobs run again, because their process ended and nothing shows that they were the reason."""
     lease_lost: Callable[[str], None]
     """A peer has recovered the lists of this identity."""
     saw_lease: Callable[[str, float], None]
-    """The lease of this peer expires in so many seconds; 0 if it has expired, and jobs are in its lists."""
+    """The lease of this peer expires in this many seconds; 0 if it has expired and jobs are in its lists."""
     may_fetch: Callable[[str], bool]
     """True if Redis has registered this identity: before, it refuses to hand out jobs."""

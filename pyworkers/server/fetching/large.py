@@ -15,7 +15,7 @@ from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.outbox import Outbox, Portion
 
 _NOTHING: Mapping[int, Extract] = {}
-# The order of so many jobs is kept at most; a group has fewer large ones in work.
+# The order of at most this many jobs is kept; a group has fewer large ones in work.
 _MOST = 10_000
 _UNKNOWN = 0, b""
 # While the master hands out the jobs of one exchange, Redis has nothing to do, and the other way round: with
@@ -76,7 +76,7 @@ class LargeJobs:
         return [-1 - order.index(self._place(job.raw)) for job in portion]
 
     def _place(self, raw: bytes) -> int:
-        """Where a job stands in the order; 0 if that is unknown."""
+        """The position of a job in the order; 0 if it is unknown."""
         return self._order.get(id(raw), _UNKNOWN)[0]
 
     def settled(self, portion: Portion) -> None:

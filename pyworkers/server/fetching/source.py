@@ -281,8 +281,8 @@ class Adoption:
 
 # Linux takes a wake-up through a socket as a sign that the sender is about to sleep, and often places the
 # worker on the CPU of the master. There it would wait for the rest of the master's turn: 0.15 to 0.35 ms.
-# sched_yield(2) does not help, because a worker has a session of its own, and so a scheduling group of its
-# own (sched(7), autogroup). With the kernel's slack of 50 µs, the master sleeps for 0.1 ms: about as long as
+# sched_yield(2) does not help, because a worker has its own session, and so its own scheduling group
+# (sched(7), autogroup). With the kernel's slack of 50 µs, the master sleeps for 0.1 ms: about as long as
 # a worker with cold caches takes to reach the first line of its job.
 _SLEEP_S = 50e-6
 # A group that gets jobs more often is not idle. So a group has the master sleep for 2% of the time at most.

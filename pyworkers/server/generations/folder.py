@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyworkers import logs
 
-# Of each directory above this many entries are read, to find a link; that of releases has few.
+# Of each directory above this many entries are read, to find a link; a directory of releases has few.
 _MOST_ENTRIES = 500
 _HINT = "start the server by the name of the link: ExecStart=/srv/app/current/.venv/bin/pyworkers, or set PWD"
 

@@ -1,7 +1,7 @@
 """Generations: the fork servers of one server, each with the application code that it has loaded.
 
-Runs in the master's event loop. One is current; during a reload its successor imports beside it. An older one
-runs until its last worker has ended, because it reports the exit status of each of its workers.
+Runs in the master's event loop. One is current; during a reload its successor imports alongside it. An older
+one runs until its last worker has ended, because it reports the exit status of each of its workers.
 """
 
 from __future__ import annotations

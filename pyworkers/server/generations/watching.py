@@ -1,7 +1,7 @@
 """Watching: loads the application again when its files change, for ``pyworkers run --reload``.
 
-Runs in the master's event loop; the library watchfiles waits for changes in a thread of its own. It reads no
-file. What the system refuses to watch is left out, with a warning: the server runs its jobs without it.
+Runs in the master's event loop; the library watchfiles waits for changes in its own thread. It reads no
+file. A folder that the system refuses to watch is left out, with a warning: the server runs its jobs anyway.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Site:
         self, config: HttpConfig, start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
     ) -> None:
         self._config = config
-        # Imported at the start of the server: later, the files may be those of another release.
+        # Imported at the start of the server: later, the files may belong to another release.
         self._make = _maker() if config.bind else None
         self._start = start
         self._endpoint: _Endpoint | None = None

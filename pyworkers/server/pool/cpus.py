@@ -118,7 +118,7 @@ _AGAIN_S = 30.0
 # With jobs that need more than this many times the master's time on each of the other CPUs, the workers
 # would miss the reserved one.
 _LOAD = 4.0
-# Kept if jobs a second, times those that a second of CPU time buys, grow to so many times as many.
+# Kept if jobs a second, times those that a second of CPU time buys, grow by this factor.
 _GAIN = 1.1
 # Until a job costs this many times as much as in the trial.
 _DEARER = 1.5
@@ -183,13 +183,13 @@ class ReservedCpu:
         now, master_s, workers_s, jobs = after.at, after.master_s - before.master_s, 0.0, 1
         for pid, (used_s, done) in after.workers.items():
             used_before, done_before = before.workers.get(pid, (0.0, 0))
-            # It may have ended, and its number may be that of another process.
+            # It may have ended, and another process may have its number.
             workers_s += max(0.0, used_s - used_before)
             jobs += max(0, done - done_before)
         job_s = (master_s + workers_s) / jobs
         value = jobs / (now - before.at) / max(job_s, _CLOCK_S)
         if self._change_at == math.inf:
-            # The figures before a trial are not those of the first window: its caches are cold.
+            # The first window does not count as the figures before a trial: its caches are cold.
             self._change_at = now
         elif not self._reserved:
             if now >= self._change_at and workers_s <= _LOAD * len(self.others) * master_s:

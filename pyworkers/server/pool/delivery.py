@@ -26,7 +26,7 @@ class DeliveryState(Enum):
     FETCHED = auto()
     """In an in-progress list of this server; nothing has decided yet whether it may start."""
     HELD = auto()
-    """May not start yet: its entry or its limits are asked for, or it waits for a worker of its own."""
+    """May not start yet: its entry or its limits are asked for, or it waits for its own worker."""
     OFFERED = auto()
     """In the job socket, or taken from it. By which worker shows a look into their pages alone."""
     SETTLING = auto()
@@ -51,18 +51,18 @@ _OFFERED, _SETTLING, _SETTLED = DeliveryState.OFFERED, DeliveryState.SETTLING, D
 class Delivery(Settlement):
     """A job of this server; ``report`` is set at its end.
 
-    What is true of few jobs stands in the class: one is made for each job, and each attribute takes time.
+    The defaults that few jobs change are in the class: each attribute of an object takes time for every job.
     """
 
     state = DeliveryState.FETCHED
     kind = int(PacketKind.JOB)
-    """That of its packet; a number, because reading a member of an enum takes longer."""
+    """The kind of its packet; a number, because reading a member of an enum takes longer."""
     is_task = False
     """True if it is not a job, but a WorkerTask."""
     keeps_room = False
     """True if room is kept for it while it is held."""
     alone = False
-    """True if it waits for a worker of its own, or has one."""
+    """True if it waits for its own worker, or has one."""
     tries = 0
     """How often it was handed out."""
     handed_at = 0.0
@@ -103,7 +103,7 @@ class Delivery(Settlement):
         self.keeps_room = False
 
     def offer(self, now: float, *, alone: bool = False) -> None:
-        """Note a hand-out, to a worker of its own if ``alone``."""
+        """Note a hand-out, to its own worker if ``alone``."""
         self.state = _OFFERED
         self.tries += 1
         self.handed_at = now
@@ -151,7 +151,7 @@ class Delivery(Settlement):
         self.ask = ask
 
     def renumber(self, number: int) -> None:
-        """Give it another number: that of a worker's page or report is for the hand-out before."""
+        """Give it another number: the number in a worker's page or report is for the hand-out before."""
         self.number = number
 
     def hold(self, frees: tuple[Effect, ...], starts: tuple[Effect, ...]) -> None:
@@ -211,7 +211,7 @@ class WorkerTask(Delivery):
 class SlotsTask(WorkerTask):
     """Making the jobs of cron slots; ``raw`` is a SlotRequest. ``answer`` gets the payload of the report.
 
-    It is cancelled if the worker dies.
+    It is cancelled if the worker is lost.
     """
 
     kind = int(PacketKind.SLOTS)

@@ -32,7 +32,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job waits for a worker of its own."""
+    """A job waits for its own worker."""
 
 
 @dataclass(frozen=True, slots=True)

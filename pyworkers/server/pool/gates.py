@@ -96,7 +96,7 @@ class CancelledJobs(Gate):
 
 
 class CrashedJobs(Gate):
-    """The jobs that were alone in a process when that died: no other is to die with them the next time."""
+    """The jobs that were alone in a process when it died: the next time, no other job is in it."""
 
     name = "crashed"
 
@@ -196,7 +196,7 @@ class Suspects(Gate, Part):
             events.put_nowait(Decided(job, NO_ROOM))
 
     async def _give_turn(self, identity: str, noted: str) -> None:
-        """Start the next suspect if none runs. It is noted first: the server may die as soon as it starts."""
+        """Start the next suspect if none runs. It is noted first: the job may kill the server at once."""
         if self._running is not None and self._running.has_ended:
             self._running = None
         job = self._running or next(iter(self._waiting), None)
@@ -255,7 +255,7 @@ class Asks(Gate, Part):
         self._expect = expect
         self._open: dict[Delivery, _Open] = {}
         self._sweep_at: float | None = 0.0
-        """When to sweep (loop time); None while no limit is in use. At the start, those of others may be."""
+        """When to sweep (loop time); None: no limit is in use. Other servers may use one at the start."""
 
     # For the tables
 

@@ -129,7 +129,7 @@ _UNKNOWN_MS = 100.0
 _SHORT_MS = 1.0
 # Reports give whole milliseconds; 0 is anything below a half.
 _SHORTEST_MS = 0.2
-# An exchange costs as much as several short jobs. So few workers have so many of these ahead, if they run
+# An exchange costs as much as several short jobs. A few workers have this many of them ahead, if they run
 # them in a millisecond. Measured with one to four workers.
 _LEAST = 20
 # Jobs that the workers end in a millisecond: below this number they need nothing ahead.
@@ -170,9 +170,10 @@ class LookAhead:
         return self._mean_ms <= _SHORT_MS
 
     def jobs(self, room: int) -> int:
-        """The number of jobs to fetch ahead for so many that run at once.
+        """The number of jobs to fetch ahead, if ``room`` jobs run at once.
 
-        At most twice as many; of short ones, those that few workers run in a millisecond, at most ``_LEAST``.
+        At most twice as many. Of short ones, as many as end in a millisecond, but at most twice as many or
+        ``_LEAST``, whichever is more.
         """
         per_ms = self._per_ms(room)
         if self.short:
@@ -180,9 +181,9 @@ class LookAhead:
         return 0 if per_ms < _FEW_LONGER else min(2 * room, int(_AHEAD_MS * per_ms))
 
     def rest_s(self, room: int, ahead: int) -> float:
-        """Seconds for which the outcomes of so many that run at once may wait, while so many stand ahead.
+        """Seconds for which outcomes may wait, if ``room`` jobs run at once and ``ahead`` are fetched ahead.
 
-        As long as those last: the exchange with the outcomes read before brings the next ones meanwhile.
+        As long as the jobs ahead last: the exchange with the outcomes read before brings the next jobs.
         """
         rest_ms = ahead / self._per_ms(room) if room > 0 and ahead > 0 else 0.0
         return 0.0 if rest_ms < _SHORTEST_REST_MS else min(rest_ms, _LONGEST_REST_MS) / 1000

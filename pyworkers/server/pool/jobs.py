@@ -92,7 +92,7 @@ class JobTable:
         self._serving: set[Worker] = set()
         self._room = 0
         self._alone = 0
-        """The number of jobs that have a worker of their own."""
+        """The number of jobs that have their own worker."""
         self._leaving: set[int] = set()
         """The jobs of workers that take no others: they use none of the room."""
         self._ahead = LookAhead()
@@ -198,15 +198,15 @@ class JobTable:
                 gate.drop(job)
         return held
 
-    # HELD until it has a worker of its own
+    # HELD until it has its own worker
 
     def set_apart(self, job: Delivery) -> None:
-        """Keep a job for a worker of its own, which asks for it by ``next_suspect``."""
+        """Keep a job for its own worker, which asks for it by ``next_suspect``."""
         self._drop(job)
         self._hold(job, ALONE, self._crashed)
 
     def next_suspect(self) -> Delivery | None:
-        """Remove the job that has waited longest for a worker of its own; None if there is none."""
+        """Remove the job that has waited longest for its own worker; None if there is none."""
         job = next((job for job in self._held.values() if job.alone), None)
         if job is not None:
             del self._held[job.number]
@@ -214,7 +214,7 @@ class JobTable:
         return job
 
     def send_alone(self, job: Delivery, socket: JobSocket) -> None:
-        """Send a job to a worker of its own. Raises OSError."""
+        """Send a job to its own worker. Raises OSError."""
         self._hand_out.send(job, socket)
         job.offer(time.monotonic(), alone=True)
         self._offered[job.number] = job
@@ -261,7 +261,7 @@ class JobTable:
             self._leaving.discard(job.number)
 
     def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes]:
-        """Have a worker make the jobs of cron slots: an idle one, or else a worker of its own.
+        """Have a worker make the jobs of cron slots: an idle one, or else a worker for them alone.
 
         Returns the payload of its report, later.
         """
@@ -337,8 +337,9 @@ class JobTable:
             self._admit(job)
 
     def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:
-        """Settle the jobs of a dead process. If it was killed because of one, the others are given back; all
-        of them, if it was killed for a reason ``beside`` them.
+        """Settle the jobs of a dead process. If it was killed because of one, the others are given back.
+
+        If it was killed for another reason (``beside``), all are given back.
         """
         at_fault = [job for job in jobs if job.at_fault]
         for job in jobs:
@@ -362,7 +363,7 @@ class JobTable:
             self._settle(job, Lost(died(reason or "did not begin the job", 0)))
 
     def _vanished(self, job: Delivery, reason: str) -> None:
-        """Hand out again a job that its worker did not begin; ``reason`` is that of the worker's end."""
+        """Hand out again a job that its worker did not begin; ``reason`` is why the worker ended."""
         if not job.at_fault and job.tries < _MAX_TRIES:
             self._offer(job)
         else:
@@ -527,8 +528,8 @@ class JobTable:
     def looked(self, found: Seen) -> None:
         """Give back the jobs in the socket if all workers are busy, and find those that are not in it.
 
-        Call this when the outcomes are read, because a worker writes that of a job before it claims the next:
-        a job that is missing after this is taken and not claimed.
+        Call this when the outcomes are read, because a worker writes the outcome of a job before it claims
+        the next one. A job that is missing after this is taken and not claimed.
         """
         untaken = [*found.drained, *self._hand_out.take_unsent()]
         missing = self._unclaimed(found.claimed | {job.number for job in untaken})
@@ -562,7 +563,7 @@ class JobTable:
         return self._ahead.short
 
     def _unclaimed(self, claimed: Container[int]) -> list[Delivery]:
-        """The offered jobs that no worker has claimed, without those that have a worker of their own."""
+        """The offered jobs that no worker has claimed, except jobs that have their own worker."""
         return [job for number, job in self._offered.items() if number not in claimed and not job.alone]
 
     def _drain(self) -> list[Delivery]:

@@ -4,8 +4,8 @@ Runs in the master's event loop. It sends nothing itself; the fetcher does. A no
 or is sent after a short time. An outcome takes along what its job has noted before.
 
 ``Cuts`` finds the one outcome with which Redis, or a proxy in front of it, ends the connection. Such a limit
-(``proto-max-bulk-len``) is not known here, and the same call would be sent again for ever. An outage is told
-apart by a call without outcomes.
+(``proto-max-bulk-len``) is not known here, and the same call would be sent again for ever. A call without
+outcomes shows whether it is an outage.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Outbox:
         return portion
 
     def replace_unsendable(self, one: Settlement) -> None:
-        """Replace an outcome that cannot be sent by that of a dead job, as it is stored; a note is dropped.
+        """Replace an outcome that cannot be sent by the outcome of a dead job, as stored; a note is dropped.
 
         If not even that can be sent, the job stays in its in-progress list until this server gives it back.
         """
@@ -201,7 +201,7 @@ def _returns(job: Delivery) -> bool:
 
 # After this many lost calls in a row, outcomes are sent one by one; one that is lost alone twice is buried.
 _TOGETHER = 2
-# The connection was lost, or Redis has given a reason without a code of its own before it closed it.
+# The connection was lost, or Redis has given a reason without its own code before it closed the connection.
 _CODES = frozenset({"UNREACHABLE", "PROTOCOL", "ERR", ""})
 
 log = logs.get_logger()

@@ -391,7 +391,7 @@ class Pool:
             )
 
     def _run_suspects(self) -> None:
-        """Start a worker for each suspect, beside the others, and at most as many as those."""
+        """Start a worker for each suspect, alongside the others, and at most as many as there are others."""
         if self._respawn.pending or not self._spawner.alive:
             return
         while len(self._alone) < len(self._sizes) and (suspect := self._jobs.next_suspect()):
@@ -403,7 +403,7 @@ class Pool:
                 return
 
     def _start_alone(self, suspect: Delivery) -> Worker:
-        """Start a worker with a job socket of its own, which holds one job and then its end."""
+        """Start a worker with its own job socket, which holds one job and then its end."""
         ours, theirs = jobsocket.pair()
         try:
             self._jobs.send_alone(suspect, ours)

@@ -94,8 +94,8 @@ Cause: TypeAlias = Cancelled | Left | Untaken | Bystander | Lost | PutOff
 class Settling:
     """Settles the jobs of one group into its ``outbox``.
 
-    ``marked`` is the step of jobs with a mark (suspects.py), ``in_place`` that of an ordered queue. ``count``
-    is called with the number of jobs that run again because their process has ended.
+    ``marked`` is the step of jobs with a mark (suspects.py), ``in_place`` the step of an ordered queue.
+    ``count`` is called with the number of jobs that run again because their process has ended.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Settling:
                 self.settle(job, Untaken())
 
     def suspected(self, job: Delivery) -> None:
-        """Log a job that is to run alone, because its process died and it was one of several in it."""
+        """Log a job that is to run alone, because its process was lost with several jobs in it."""
         log.warning("job.suspected", queue=job.queue, **running.names(job.raw, job.queue))
         self._interrupted()
 
@@ -253,7 +253,7 @@ class Settling:
         return report
 
     def _add_flow(self, job: Delivery, report: Report) -> Report:
-        """Add the effects that the fields of the envelope ask for: those of batches, chains and so on."""
+        """Add the effects that fields of the envelope ask for: the effects of batches, chains and so on."""
         outcome = self._rules.ended(job.queue, job.raw, report.outcome, partial(_left_out, job))
         return report._replace(outcome=outcome)
 

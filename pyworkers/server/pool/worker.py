@@ -62,7 +62,7 @@ class Exit:
     failed_start: bool
     """True if the worker ended before its first job, without a request to leave."""
     beside: bool
-    """True if it was killed for a reason that is none of these jobs."""
+    """True if it was killed for a reason other than these jobs."""
 
 
 class Worker:
@@ -445,8 +445,8 @@ class Overruns:
         """End the process because of the job that hangs in its main thread, or else because of this one.
 
         Without an answer nothing shows which one hangs: all its jobs are suspects. If what hangs belongs to
-        no job that runs, none is charged. A signal that was answered late, or not at all, proves nothing;
-        ``answered`` tells whether the one before was answered in time.
+        no job that runs, none is charged. A signal that was answered late, or not at all, proves nothing.
+        ``answered``: the signal before was answered in time.
         """
         self.timers.pop(delivery.number, None)
         unfinished = self._process.unfinished()

@@ -194,7 +194,7 @@ class Cron(Part):
         if new := [one.entry.name for one in newcomers if one.entry.name not in known]:
             await self._store.arun(slots.register(self._keys, new, int(now)))
         for one in newcomers:
-            # A later one is that of a clock that was ahead, or was written by another program.
+            # A later one comes from a clock that was ahead, or from another program.
             one.begin_at(min(known.get(one.entry.name, now), now))
         return True
 

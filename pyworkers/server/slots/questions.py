@@ -72,5 +72,5 @@ def ask(make: MakeSlots, entry: CronEntry, slots: Sequence[int], answered: Calla
 
 
 def pause_s(tries: int) -> float:
-    """The seconds until a worker is asked again, after so many questions without an answer."""
+    """The seconds until a worker is asked again, after this many questions without an answer."""
     return min(_FIRST_PAUSE_S * 2.0 ** min(tries, 10), _LONGEST_PAUSE_S)

@@ -21,7 +21,7 @@ def notify(message: str) -> None:
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
-    # "@" stands for the NUL of an abstract socket.
+    # "@" means the NUL of an abstract socket.
     address = path.replace("@", "\0", 1) if path.startswith("@") else path
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
