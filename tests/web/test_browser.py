@@ -116,7 +116,7 @@ def test_a_card_has_its_label_beside_a_number_that_stands_alone(
     assert len({chromium.boxes(cell)[0]["width"] for cell in cells}) == 1
     assert len({chromium.style(cell, "padding-left") for cell in cells}) == 1
     chromium.open(f"{dashboard.root}queues")
-    waiting, latency = (chromium.boxes(f'[data-label="{label}"]')[0] for label in ("Waiting", "Latency"))
+    waiting, latency = (chromium.boxes(f'[data-label="{label}"]')[0] for label in ("Size", "Latency"))
     assert waiting["y"] == latency["y"] and waiting["x"] < latency["x"]
 
 
