@@ -73,19 +73,19 @@ class Worker(Declarations, Producer):
     """An application: decorate functions with it, and name it as ``app`` in the configuration.
 
     ``url``, ``namespace`` and ``config``, the path of a configuration file, are for enqueueing only. The
-    first two are those of ``Client``. The file is read at the first use: its ``[redis]`` fields are used
-    where these and the environment give no value. In a job, the Redis of its server is used instead.
+    first two mean the same as in ``Client``. The file is read at the first use: its ``[redis]`` fields are
+    used where these and the environment give no value. In a job, the Redis of its server is used instead.
 
     ``encryption`` are the keys of jobs with ``encrypt=True``: the path of a file with a base64 key a line, or
-    a list of keys, the newest first. Without it: those of the server, in its jobs; elsewhere the file that
+    a list of keys, the newest first. Default: in a job the keys of its server; elsewhere the file that
     ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
 
-    ``name_prefix`` is put in front of the name of each job that has no ``name`` of its own: with ``"shop."``
+    ``name_prefix`` is put in front of the name of each job without its own ``name``: with ``"shop."``
     the function ``notify`` has the class ``shop.notify``. It may be a function: it gets the job's function
     and returns the prefix.
 
-    ``carry`` are variables of structlog's context that jobs carry into their log lines. Without it: those of
-    the server, in its jobs; elsewhere ``PYWORKERS_LOG__CARRY`` or ``[log] carry`` of the configuration.
+    ``carry`` are variables of structlog's context that jobs carry into their log lines. Default: in a
+    job the variables of its server; elsewhere ``PYWORKERS_LOG__CARRY`` or ``[log] carry`` of the file.
     """
 
     client_links: list[ClientMiddleware]
@@ -116,7 +116,7 @@ class Worker(Declarations, Producer):
         def __getattr__(self, name):
             """Raise AttributeError; for a name of another library's with ours."""
             if instead := _ELSEWHERE.get(name):
-                # Without obj: a traceback with it proposes an attribute of its own.
+                # Without obj: a traceback with it proposes another attribute.
                 raise AttributeError(f"a Worker has no {name}: {instead}", name=name)
             return object.__getattribute__(self, name)
 

@@ -154,7 +154,7 @@ class AsyncClient(BaseClient):
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
         running_loop()
-        # A connection of its own: many commands, rarely needed.
+        # Its own connection: many commands, rarely needed.
         searched = self._searched()
         async with connect_async(searched) as redis:
             return await arun(redis, cancel(Keys(searched.namespace), jid))

@@ -78,19 +78,19 @@ class BaseClient:
         carry: Sequence[str] | None = None,
         owner: Worker | None = None,
     ) -> None:
-        """Without ``url`` and ``namespace``: in a job those of its server; elsewhere
+        """Without ``url`` and ``namespace``: in a job, the Redis of its server; elsewhere
         ``PYWORKERS_REDIS__URL`` and ``…__NAMESPACE``, then ``REDIS_URL``, then the file that
         ``PYWORKERS_CONFIG`` names, then ``redis://127.0.0.1:6379/0`` and no namespace. Raises ConfigError.
 
         ``middleware`` are links around each enqueue call, ``(draft, call_next) -> jid``, the first outermost;
-        a client of an application has those of the application (``Worker.client_middleware``).
+        a client of an application has the links of the application (``Worker.client_middleware``).
 
         ``encryption`` are the keys of jobs with ``encrypt=True``: the path of a file with a base64 key on
-        each line, or a list of keys, the newest first; default: those of the server in a job, elsewhere the
-        file that ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
+        each line, or a list of keys, the newest first; default: in a job the keys of its server, elsewhere
+        the file that ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
 
-        ``carry`` are variables of structlog's context that the jobs carry into their log lines; default:
-        those of the server in a job, elsewhere ``PYWORKERS_LOG__CARRY`` or ``[log] carry`` of the file.
+        ``carry`` are variables of structlog's context that the jobs carry into their log lines; default: in
+        a job the variables of its server, elsewhere ``PYWORKERS_LOG__CARRY`` or ``[log] carry`` of the file.
 
         A RedisConfig and ``owner`` come from ``from_config`` and ``of``. Raises DeclarationError for a link
         of another shape.
@@ -170,7 +170,7 @@ class Client(BaseClient, Producer):
         return push(self._wires(), self._keys, jobs)
 
     def enlist(self, plan: BatchPlan, owner: object = None) -> None:
-        """Make a batch and push its jobs; called by batches. ``owner``: that of the jobs, if it is another.
+        """Make a batch and push its jobs; called by batches. ``owner``: the owner of the jobs, if another.
 
         Raises BatchError, RedisUnavailableError and StoreError.
         """
@@ -212,7 +212,7 @@ class Client(BaseClient, Producer):
         """What a job returned that is enqueued with ``track``; waits for it, None: without a limit.
 
         With the id of a batch, chain or group, what that returned (``Batch.result``).
-        The wait is one blocking command on a connection of its own. Any number of callers may wait, and read
+        The wait is one blocking command on its own connection. Any number of callers may wait, and read
         it again. Raises JobFailedError if the job has ended without a result, ResultTimeout, and
         UntrackedJobError at once if nothing is known of the job; and the errors of ``status``.
         """

@@ -184,7 +184,7 @@ class Declarations(Hooks, Clients):
     def group(self, name: str, **options: Unpack[GroupOptions]) -> None:
         """Have the workers of one pool run the jobs of several queues. Raises DeclarationError.
 
-        A queue stands in one group. It may have no job of its own: any job can be enqueued there.
+        A queue is in one group. It need not have its own job: any job can be enqueued there.
         Options and defaults (see ``pyworkers.groups.GroupOptions``):
           queues=             a list, in strict order, or a dict with weights: ``{"critical": 5, "low": 1}``
           concurrency=None    the number of jobs that run at a time; None: the largest of its queues
@@ -206,9 +206,9 @@ class Declarations(Hooks, Clients):
         """Declare a limit over all servers, for ``limits=[…]`` of jobs. Raises DeclarationError.
 
         Either ``rate``: this many starts in any ``per`` seconds; or ``concurrency``: this many at once. With
-        ``by``, a function of the job's arguments, each value that it returns has a limit of its own. A job
+        ``by``, a function of the job's arguments, each value that it returns has its own limit. A job
         that may not start yet is put off, which is not an attempt, and its worker takes the next one. The
-        same name stands for the same limit in all applications on one Redis.
+        same name means the same limit in all applications on one Redis.
         """
         if by is not None:
             check_function(by, f"by of the limit {name!r}")
@@ -249,7 +249,7 @@ class Declarations(Hooks, Clients):
         return declare
 
     def lookup(self, queue: str, job_class: str) -> Handler:
-        """The handler of a job: the owner of its queue, or else that of its class. Raises UnknownJobError."""
+        """The handler that owns a job's queue, or else the handler of its class. Raises UnknownJobError."""
         return self._registry.lookup(queue, job_class)
 
     def owns(self, queue: str) -> bool:
@@ -257,7 +257,7 @@ class Declarations(Hooks, Clients):
         return self._registry.owns(queue)
 
     def handlers(self) -> tuple[Handler, ...]:
-        """All handlers: those of jobs, then those of whole queues, in the order of their declaration."""
+        """All handlers: first of jobs, then of whole queues, in the order of their declaration."""
         return self._registry.handlers()
 
     def handler_numbers(self) -> dict[str, int]:

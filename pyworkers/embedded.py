@@ -116,7 +116,7 @@ def server_binary() -> Path:
 def spawn_bound(
     command: Sequence[str | Path], *, output: BinaryIO | int, pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a session of its own, so that Ctrl-C in the terminal does not reach it.
+    """Start ``command`` in its own session, so that Ctrl-C in the terminal does not reach it.
 
     It gets SIGTERM when the calling *thread* ends, for any reason: call this from the main thread.
     """
@@ -265,5 +265,5 @@ def _try_lock(file: BinaryIO) -> bool:
 
 
 def _now_s() -> float:
-    """By the monotonic clock, also where a test has frozen that of ``time``."""
+    """By the monotonic clock, also where a test has frozen the clock of ``time``."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -1,8 +1,8 @@
 """Encryption: the keys of a producer or of a server, read at their first use.
 
-Used by clients, in programs and in jobs, and by worker processes. The keys are those of the constructor, else
-those of the server that runs the job, else those of the file that ``PYWORKERS_ENCRYPTION__KEYS`` or the
-configuration names. They are never logged, and never sent to another process.
+Used by clients, in programs and in jobs, and by worker processes. The keys are from the constructor, else
+from the server that runs the job, else from the file that ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration
+names. They are never logged, and never sent to another process.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class RedisUnavailableError(PyworkersError):
 
 
 class StoreError(PyworkersError):
-    """Redis answered a call with an error, e.g. ``OOM`` or ``WRONGTYPE``; the message is that of Redis."""
+    """Redis answered a call with an error, e.g. ``OOM`` or ``WRONGTYPE``; the message is from Redis."""
 
 
 class EmbeddedError(PyworkersError):
@@ -159,7 +159,7 @@ class JobFailedError(PyworkersError):
     ) -> None:
         reason = ": ".join(part for part in (error_class, error) if part)
         if whole:
-            # The id of the batch; ``jid`` is that of a member.
+            # The id of the batch; ``jid`` is the id of a member.
             super().__init__(f"the {kind} {whole} is dead: a member is {state}: {jid}")
         else:
             super().__init__(f"the {kind} {jid} is {state}" + (f": {reason}" if reason else ""))

@@ -23,7 +23,7 @@ class SizeOptions(TypedDict, total=False):
     """
 
     concurrency: int | None
-    """The number of jobs that run at a time, from 1; None: that of the configuration."""
+    """The number of jobs that run at a time, from 1; None: the number in the configuration."""
     processes: int | None
     """The number of worker processes in the modes ``async`` and ``thread``, where they share the concurrency.
     Default: None, the cores that the server may use."""

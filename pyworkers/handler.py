@@ -88,7 +88,7 @@ class JobOptions(
     name: str | None
     """The job class in the envelope. Default: None, the name of the function behind ``name_prefix``."""
     name_prefix: str | None
-    """The text in front of the function's name: ``"shop."``. Default: None, that of the Worker."""
+    """The text in front of the function's name: ``"shop."``. Default: None, the text of the Worker."""
 
 
 class CronOptions(TypedDict, total=False):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The names of other libraries' jobs and those of a Worker, with what to do instead.
+# Names from other libraries' jobs and from a Worker, with the call to use instead.
 _CALL = "call call(…) for a step of chain(…) or parallel(…)"
 _ELSEWHERE = {
     "AsyncResult": "call result(jid) of the Worker",
@@ -120,7 +120,7 @@ class Job(Generic[P, R]):
         def __getattr__(self, name):
             """Raise AttributeError; for a name of another library's jobs with ours."""
             if instead := _ELSEWHERE.get(name):
-                # Without obj: a traceback with it proposes an attribute of its own, e.g. draft for defer.
+                # Without obj: a traceback with it proposes another attribute, e.g. draft for defer.
                 raise AttributeError(f"a job has no method {name}: {instead}", name=name)
             return object.__getattribute__(self, name)
 
@@ -203,16 +203,16 @@ class Job(Generic[P, R]):
     def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
-        These are ``queue`` and ``retry``, and those of ``Client.enqueue``: ``timeout``, ``dead``,
+        These are ``queue`` and ``retry``, and the options of ``Client.enqueue``: ``timeout``, ``dead``,
         ``backtrace``, ``tags``, ``extra``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``,
         ``jid``, ``track``, ``history``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``,
         ``max_waiting``, ``wait`` and ``encrypt``. ``on_commit=False`` enqueues at once, also inside a
         transaction of Django. Raises BadArgumentError.
 
-        With a queue that the application does not know, the enqueue methods raise BadArgumentError. Known are
-        the queues of its jobs, handlers and groups, and those of the configuration file, if this program has
-        one (``Worker(config=…)``, ``PYWORKERS_CONFIG``); without a file, a name that is like none of the
-        known ones may be that of a server's group. ``any_queue=True`` takes any.
+        With a queue that the application does not know, the enqueue methods raise BadArgumentError. It
+        knows the queues of its jobs, handlers and groups, and of the configuration file, if this program has
+        one (``Worker(config=…)``, ``PYWORKERS_CONFIG``). Without a file, a name that is not similar to a
+        known one may be a group of a server. ``any_queue=True`` takes any.
         """
         queue, retry = options.pop("queue", None), options.pop("retry", None)
         on_commit = options.pop("on_commit", None)
@@ -248,7 +248,7 @@ class Job(Generic[P, R]):
         return {**declared, "retry": retry, **options}
 
     def given(self, args: Sequence[Any] | None = None) -> dict[str, Any]:
-        """The options as JSON values, for the server. ``args`` are those of a cron entry.
+        """The options as JSON values, for the server. ``args`` are the arguments of a cron entry.
 
         Without them, ``unique_by`` is missing if it is a function: the server does not run it.
         """

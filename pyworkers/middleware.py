@@ -31,7 +31,7 @@ Middleware = Callable[[Message, CallNext], Outcome | None]
 AsyncMiddleware = Callable[[Message, AsyncCallNext], Awaitable[Outcome | None]]
 AnyMiddleware = Middleware | AsyncMiddleware
 EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
-"""The effects of a job, by its message and its outcome, which may be that of a failure."""
+"""The effects of a job, by its message and its outcome, which may be a failure."""
 
 
 ClientCallNext = Callable[[JobDraft], str]
@@ -42,7 +42,7 @@ class DualLink:
     """A link in two forms: ``def`` around ``def`` code, ``async def`` around ``async def`` code.
 
     A link of one form needs a thread or a loop more around code of the other; this one never does.
-    ``both``: it stands once more, in its other form, around inner code of that form, which may run on another
+    ``both``: it is once more, in its other form, around inner code of that form, which may run on another
     thread.
     """
 

@@ -59,7 +59,7 @@ class Registry:
         return limit
 
     def lookup(self, queue: str, job_class: str) -> Handler:
-        """The handler of a job: the owner of its queue, or else that of its class. Raises UnknownJobError."""
+        """The handler that owns a job's queue, or else the handler of its class. Raises UnknownJobError."""
         handler = self._by_queue.get(queue) or self._by_class.get(job_class)
         if handler is None:
             raise UnknownJobError(f"no handler for the class {job_class!r} of the queue {queue!r}")
@@ -75,7 +75,7 @@ class Registry:
         return found.union(*(facts["queues"] for facts in self.groups.values()))
 
     def handlers(self) -> tuple[Handler, ...]:
-        """All handlers: those of jobs, then those of whole queues, in the order of their declaration."""
+        """All handlers: first of jobs, then of whole queues, in the order of their declaration."""
         return (*self._by_class.values(), *self._by_queue.values())
 
     def job_facts(self, job_class: str) -> HandlerFacts:
@@ -116,7 +116,7 @@ class Registry:
                 if job.queue == queue:
                     raise DeclarationError(
                         f"{handler.name}: the queue {queue!r} has the job {job.name}",
-                        hint="a process handler owns all jobs of its queue: give it a queue of its own",
+                        hint="a process handler owns all jobs of its queue: give it its own queue",
                     )
         elif handler.name in self._by_class:
             raise DeclarationError(
@@ -129,7 +129,7 @@ class Registry:
             if None not in modes and len(set(modes)) > 1:
                 raise DeclarationError(
                     f"{handler.name}: the mode of the queue {queue!r} is {modes[0]} by the job {job.name}",
-                    hint="the jobs of a queue have one mode: give this one a queue of its own",
+                    hint="the jobs of a queue have one mode: give this one its own queue",
                 )
 
 

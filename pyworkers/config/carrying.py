@@ -1,7 +1,7 @@
 """Carrying: which values of structlog's context a producer writes into its jobs (``[log] carry``).
 
-Used by programs that enqueue, also inside jobs. In a job they are those of its server: set in the fork
-server, and inherited by the workers.
+Used by programs that enqueue, also inside jobs. In a job they are the names of its server, which the
+fork server sets and the workers inherit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def hand_over(names: Sequence[str] | None) -> None:
 def names_for(
     given: Sequence[str] | None, env: Mapping[str, str], path: str | Place | None = None
 ) -> tuple[str, ...]:
-    """The names of a producer: those given; in a job those of its server; elsewhere the configuration.
+    """The names of a producer: as given; else in a job the names of its server, elsewhere the configuration.
 
     That is ``PYWORKERS_LOG__CARRY``, or else the file at ``path`` or at ``PYWORKERS_CONFIG``. Raises
     ConfigError.

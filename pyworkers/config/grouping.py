@@ -1,4 +1,4 @@
-"""Grouping: which queues stand together in one server, by application, file and command line.
+"""Grouping: which queues are together in one server, by application, file and command line.
 
 Pure; used by the master and by ``pyworkers check``, which know the queues of the application.
 """
@@ -17,7 +17,7 @@ from pyworkers.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """The queues of one group, and the sizes that it has of its own.
+    """The queues of one group, and its own sizes.
 
     ``number`` is the concurrency that the command line gives, above all others.
     """
@@ -40,7 +40,7 @@ def grouped(
 ) -> list[Grouped]:
     """All groups of a server. ``declared`` are the queues with a handler; ``groups`` are the application's.
 
-    A queue that stands in no group is its own group. Raises ConfigError for an unknown queue, and for a
+    A queue that is in no group is its own group. Raises ConfigError for an unknown queue, and for a
     queue in two groups.
     """
     chosen = [_chosen(name, queues, number) for name, (queues, number) in only.groups.items()]
@@ -101,7 +101,7 @@ def _queues_of(groups: Iterable[Grouped]) -> list[str]:
 
 
 def _check_apart(groups: Sequence[Grouped]) -> None:
-    """Raise ConfigError if a queue stands in two groups."""
+    """Raise ConfigError if a queue is in two groups."""
     for one, other in combinations(groups, 2):
         if shared := [name for name in one.queues if name in other.queues]:
             raise ConfigError(
@@ -111,7 +111,7 @@ def _check_apart(groups: Sequence[Grouped]) -> None:
 
 
 def _check_names(groups: Iterable[Grouped]) -> None:
-    """Raise ConfigError if two groups have one name: a queue that stands in none is a group of its name."""
+    """Raise ConfigError if two groups have one name: a queue in no group is a group with its name."""
     names: set[str] = set()
     for group in groups:
         if group.name in names:

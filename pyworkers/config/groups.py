@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The number of jobs that run at a time, that of worker processes, and the mode; None: not given."""
+    """The numbers of jobs that run at a time and of worker processes, and the mode; None: not given."""
 
     concurrency: int | None = None
     processes: int | None = None
@@ -43,7 +43,7 @@ class Only:
 
 
 def check_group_name(name: object) -> None:
-    """Raise ValueError, with the rule, for a name that cannot be a group: the rule is that of queues."""
+    """Raise ValueError, with the rule, for a name that cannot be a group: the rule for queues applies."""
     try:
         check_queue_name(name)
     except ValueError as error:

@@ -24,12 +24,12 @@ _HEAD = """\
 _NAMED = {
     ("queues", "*"): ("[queues.default]", "# One table for each queue whose decorator is to be overruled."),
     ("groups", "*"): ("[groups.web]", "# One table for each group: queues that share workers."),
-    ("cron", "*"): ("[[cron]]", "# One table for each entry, beside those of @worker.cron."),
+    ("cron", "*"): ("[[cron]]", "# One table for each entry, alongside the entries of @worker.cron."),
 }
 
 
 def sample(name: str, values: Mapping[str, object]) -> str:
-    """The file with this name; ``values`` are those of some keys, which are switched on."""
+    """The file with this name; ``values`` are the values of some keys, which are switched on."""
     options = list(describe())
     parts = [_HEAD.format(name=name)]
     for path, _ in SECTIONS:
@@ -50,7 +50,7 @@ def _header(path: KeyPath) -> Iterator[str]:
 
 
 def _line(option: Option, values: Mapping[str, object]) -> str:
-    """The setting, switched off if it has no default, or stands in a section that is."""
+    """The setting; switched off if it has no default, or if its section is."""
     value = values.get(option.key, option.default)
     has_value = value is not None and option.path[:-1] not in _NAMED
     shown = option.example if value is None else value

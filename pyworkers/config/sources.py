@@ -48,7 +48,7 @@ class Document:
     text: str
     data: dict[str, Any]
     name: str = ""
-    """Where the data stand, if in no file."""
+    """Where the data are, if in no file."""
 
     def label(self, path: KeyPath) -> str:
         """The dotted key, with the name of a cron entry, or its number if the name is not printable text."""

@@ -28,7 +28,7 @@ class Transport(Protocol):
         ...
 
     def redis(self) -> RedisConfig | None:
-        """The Redis in which jobs are found and cancelled; None: that of the client."""
+        """The Redis in which jobs are found and cancelled; None: the Redis of the client."""
         ...
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others | None:

@@ -17,8 +17,8 @@ def check_known(
     """Raise BadArgumentError for a queue without a handler and without a group.
 
     ``declared`` are the queues of the jobs, handlers and groups of the application; ``configured`` returns
-    those of the configuration file, or None if this program knows no file. A server may have groups in a file
-    that this program does not know: then only a name that is like a declared one is an error.
+    the queues of the configuration file, or None if this program knows no file. A server may have groups in a
+    file that this program does not know: then only a name that is like a declared one is an error.
     """
     if queue in declared:
         return

@@ -1,4 +1,4 @@
-"""Connections: bounds for those of an HTTP server, in number and in time. For the dashboard and masters.
+"""Connections: limits their number and their time in an HTTP server. For the dashboard and masters.
 
 Needs uvicorn, of the extras ``http`` and ``web``. A new connection is never refused: if there are too many,
 one that has sent no whole request is closed instead, so that a client that hangs cannot block the others.

@@ -1,6 +1,6 @@
 """Hosts: the names under which a dashboard or an endpoint answers, so that no other name can lead to it.
 
-Pure. Without it, a page anywhere could point a name of its own at 127.0.0.1 (DNS rebinding).
+Pure. Without it, a page anywhere could point its own name at 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _shown(name: str, value: object) -> object:
 
 def _json(_: object, __: str, fields: MutableMapping[str, Any]) -> str:
     line = _line(fields)
-    # The length of the line is known; that of each field would take time for every job.
+    # The length of the line is known; the length of each field would take time for every job.
     if len(line) <= MAX_ERROR_MESSAGE:
         return line
     return _line({name: _shortened(name, value) for name, value in fields.items()})
