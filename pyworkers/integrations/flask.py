@@ -17,12 +17,12 @@ class PyworkersExtension:
 
     With a factory: ``jobs = PyworkersExtension()`` in a module, and ``jobs.init_app(app)`` in the factory.
     ``app.config["PYWORKERS"]`` has the arguments of ``Worker``: ``{"url": …, "namespace": …, "config": …}``;
-    without it those of the environment count. The server's ``app`` is ``"module:jobs.worker"``, where the
+    without it, the environment counts. The server's ``app`` is ``"module:jobs.worker"``, where the
     module has also made the Flask application.
     """
 
     def __init__(self, app: Flask | None = None, worker: Worker | None = None) -> None:
-        """``worker``: a Worker that is declared elsewhere, with a configuration of its own."""
+        """``worker``: a Worker that is declared elsewhere, with its own configuration."""
         self._app: Flask | None = None
         self.worker = _FlaskWorker(self) if worker is None else worker
         """The Worker with which jobs are declared and enqueued."""

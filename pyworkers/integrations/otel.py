@@ -1,7 +1,7 @@
 """OpenTelemetry (extra ``otel``): a span for each enqueue call and each run of a job, and metrics.
 
 Used in programs that enqueue and in worker processes. It makes no provider and no exporter: without an SDK,
-it does nothing. Span names, attributes and metrics are those of the semantic conventions for messaging.
+it does nothing. Span names, attributes and metrics follow the semantic conventions for messaging.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ def instrument(
 ) -> None:
     """Trace and measure the enqueue calls and the jobs of an application. Call it before other middleware.
 
-    Without providers those of the process count, also if they are set later: set them in ``on_startup`` of
-    the worker, because threads of an exporter do not survive a fork. A worker process that ends exports its
-    spans and metrics first, within 3 seconds. Raises PyworkersError if the worker has this already.
+    Without providers, the providers of the process count, also if they are set later: set them in
+    ``on_startup`` of the worker, because threads of an exporter do not survive a fork. A worker process that
+    ends exports its spans and metrics first, within 3 seconds. Raises PyworkersError if the worker has this
+    already.
     """
     if any(isinstance(link, _ConsumerLink) for link in worker.links):
         raise PyworkersError("the worker is instrumented already", hint="call instrument once")
@@ -97,7 +98,7 @@ def instrument(
 def client_link(
     *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> ClientMiddleware:
-    """The part of ``instrument`` for a client of its own: ``Client(middleware=[client_link()])``."""
+    """The part of ``instrument`` for a separate client: ``Client(middleware=[client_link()])``."""
     return OtelProducer(_tracer(tracer_provider), _meter(meter_provider)).link
 
 

@@ -63,7 +63,7 @@ def pyworkers_server(
     pyworkers_config: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Server]:
-    """A server that runs the application in another process, on a Redis of its own (extra ``embedded``).
+    """A server that runs the application in another process, on its own Redis (extra ``embedded``).
 
     What the test enqueues goes there. Running jobs may finish after the test.
     """

@@ -1,6 +1,6 @@
 """Sentry: errors of jobs as events, and cron entries as monitors.
 
-Used while the application is imported, and in worker processes. Each job has an isolation scope of its own.
+Used while the application is imported, and in worker processes. Each job has its own isolation scope.
 The client of a worker process is made after the fork: threads and unsent events of another process are not
 its own.
 """
@@ -44,7 +44,7 @@ from pyworkers.protocol.draft import JobDraft
 from pyworkers.protocol.outcome import Fate
 
 TRACE_FIELD = "trace_propagation_headers"
-"""The field of the envelope with the headers of a trace; that of Sentry's package for Sidekiq."""
+"""The field of the envelope with the headers of a trace, as in Sentry's package for Sidekiq."""
 FLUSH_S = 3.0
 """Seconds in which a worker process that ends sends what is left; the master waits for 5."""
 R = TypeVar("R")
@@ -76,9 +76,10 @@ def sentry_integration(
 ) -> None:
     """Report the failed jobs of an application to Sentry. Call it before other middleware is declared.
 
-    ``options`` are those of ``sentry_sdk.init``, which the server calls with them before it starts workers;
-    without any, those of an earlier ``sentry_sdk.init`` count. A job that is dead or dropped is one event,
-    with the tags ``pyworkers.jid``, ``.queue``, ``.class``, ``.attempt``; ``Discard`` and ``Retry`` are none.
+    ``options`` are the options of ``sentry_sdk.init``, which the server calls before it starts workers;
+    without any, the options of an earlier ``sentry_sdk.init`` count. A job that is dead or dropped is one
+    event, with the tags ``pyworkers.jid``, ``.queue``, ``.class``, ``.attempt``; ``Discard`` and ``Retry``
+    are none.
 
     ``arguments``: show the job's arguments, unless they are encrypted. ``retries``: an event for each failed
     run that is retried, too. ``monitors``: cron entries of the application are monitors. ``traces``: a
@@ -104,7 +105,7 @@ def sentry_integration(
 
 
 def _renew_client() -> None:
-    """Make the client of this process: with the options of the inherited one, and a transport of its own."""
+    """Make the client of this process: with the options of the inherited one, and its own transport."""
     inherited = sentry_sdk.get_client()
     if inherited.is_active():
         sentry_sdk.get_global_scope().set_client(copy.copy(inherited))
@@ -285,14 +286,14 @@ class _Reporting:
 
 
 class _CheckIns:
-    """The check-ins of the cron entries that the application declares; those of one job have one id."""
+    """The check-ins of the cron entries that the application declares; the check-ins of a job share an id."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._configs: dict[str, Mapping[str, Any] | None] = {}
 
     def check_in(self, message: Message, status: str) -> None:
-        """Send a check-in if the job is that of a slot of a monitored entry."""
+        """Send a check-in if the job belongs to a slot of a monitored entry."""
         about = message.data.get("cron")
         name = about.get("name") if isinstance(about, dict) and not about.get("triggered") else None
         if not isinstance(name, str) or (config := self._config(name)) is None:
@@ -316,7 +317,7 @@ class _CheckIns:
 
 
 def slug_of(name: str, names: Sequence[str] = ()) -> str:
-    """The slug of the monitor of an entry, another one for each of ``names``, those of the application.
+    """The slug of the monitor of an entry. ``names``, the entries of the application, have distinct slugs.
 
     Among them, it has a digest of the name if another one has the same slug, or if most letters are outside
     ASCII, which a slug cannot have.

@@ -106,7 +106,7 @@ class _OfSession:
     def _committed(self, session: Session) -> None:
         """A savepoint passes its jobs on to what is around it; the outermost transaction pushes them.
 
-        The outermost one of a session may be a part of that of a connection.
+        The outermost transaction of a session may be a part of a connection's transaction.
         """
         if (savepoint := session.get_nested_transaction()) is None:
             waiting, self._waiting = self._waiting, []

@@ -31,7 +31,7 @@ class _Other(Exception):
 
 
 def readable(error: BaseException) -> BaseException:
-    """The exception itself, or what stands for it if reading it raises."""
+    """The exception itself, or its replacement if reading it raises."""
     try:
         for name in _READ:
             getattr(error, name)
@@ -48,7 +48,7 @@ def readable(error: BaseException) -> BaseException:
 
 
 def kind_of(error: BaseException) -> type[BaseException]:
-    """The class of an exception, or of the one that it stands for."""
+    """The class of an exception, or of the one that it replaces."""
     return error.kind if isinstance(error, Unreadable) else type(error)
 
 

@@ -70,7 +70,7 @@ class _Canvas:
         self.fields: Mapping[str, str] = {}
 
     def then(self, *steps: Node, **callbacks: Call | None) -> Chain:
-        """A chain of this and further steps. ``callbacks`` are those of ``chain``."""
+        """A chain of this and further steps. ``callbacks`` are the callbacks of ``chain``."""
         return Chain((self, *steps), **callbacks)
 
     def enqueue(self) -> Batch:
@@ -130,7 +130,7 @@ def chain(
 ) -> Chain:
     """Steps that run one after the other, each once the one before is done: calls, groups and chains.
 
-    The callbacks are those of ``worker.batch``. Raises BadArgumentError.
+    The callbacks are the same as of ``worker.batch``. Raises BadArgumentError.
     """
     return Chain(steps, on_success=on_success, on_complete=on_complete, on_death=on_death)
 
@@ -145,7 +145,7 @@ def parallel(
     """Jobs that run at the same time: calls, chains and other parallel jobs, or one iterable of them.
 
     ``parallel(…).then(publish.call(RESULTS))`` runs a job after them. The callbacks and ``missing`` are
-    those of ``worker.batch``; ``RESULTS`` has no place for members that are left out.
+    the same as of ``worker.batch``; ``RESULTS`` has no place for members that are left out.
 
     Raises BadArgumentError.
     """

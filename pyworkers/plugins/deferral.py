@@ -79,5 +79,5 @@ class DeferringClient(Client):
     def after_commit(self, action: Callable[[], object]) -> bool:
         """Do the action after the commit of the transaction that is open here; False if there is none.
 
-        A rollback drops it, also that of the savepoint in which this was called.
+        A rollback drops it, also a rollback of the savepoint in which this was called.
         """

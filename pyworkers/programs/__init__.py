@@ -40,7 +40,7 @@ def tick(age_s: float) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process: those of all its threads, because a child belongs to one thread."""
+    """The children of a process, of all its threads, because a child belongs to one thread."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():

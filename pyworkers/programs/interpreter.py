@@ -136,14 +136,14 @@ def _named(path: Path, here: Path) -> Path:
 
 
 def _executable(here: Path) -> str:
-    """The interpreter; that of an environment in the working directory is named like that."""
+    """The interpreter; in an environment in the working directory, by its name there."""
     if sys.prefix == sys.base_prefix:
         return sys.executable
     return str(_named(Path(sys.executable), here))
 
 
 def _flags(words: Sequence[str]) -> Iterator[str]:
-    """The options of the interpreter in a command line, each in a word of its own."""
+    """The options of the interpreter in a command line, each in its own word."""
     rest = iter(words[1:])
     for word in rest:
         if word == "--check-hash-based-pycs":

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyworkers import programs
 
 _FOLDER = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
-# Devices without a state of their own.
+# Devices without state.
 _STATELESS = {
     f"/dev/{name}"
     for name in ("full", "null", "ptmx", "random", "stderr", "stdin", "stdout", "tty", "urandom", "zero")

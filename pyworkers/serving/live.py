@@ -1,4 +1,4 @@
-"""Live: the transport to the Redis of a server that this process serves, in place of that of each client.
+"""Live: the transport to the Redis of a server that this process serves, for all its clients.
 
 Used in the program that serves.
 """

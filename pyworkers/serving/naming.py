@@ -39,9 +39,9 @@ def app_of(worker: Worker | str, configured: str | None) -> str:
 
 
 def import_path() -> list[str]:
-    """The directories in which this process finds modules, without those of every interpreter.
+    """The directories in which this process finds modules, without the directories of every interpreter.
 
-    In front of its own library they would hide modules of that. The working directory is the last one if
+    In front of its own library they would hide its modules. The working directory is the last one if
     it is not among them: a server would put it in front of all if it were missing.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -134,7 +134,7 @@ def _started(log: Path | None) -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def _beyond_streams(end: socket.socket) -> socket.socket:
-    """The same end with a number of its own: a program may have closed its standard streams."""
+    """The same end with another number: a program may have closed its standard streams."""
     with end:
         return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
 

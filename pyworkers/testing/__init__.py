@@ -44,7 +44,7 @@ def inline(worker: Worker | None = None) -> Iterator[Inline]:
 
     The enqueue call raises the job's exception.
 
-    ``worker``: as that of ``fake``.
+    ``worker``: as in ``fake``.
     """
     running = Inline(worker)
     with _intercepted(running):

@@ -45,7 +45,7 @@ def missing(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> str:
-    """The text about a job that ``find`` has not found among ``jobs``; ``ran`` are those of the past."""
+    """The text about a job that ``find`` has not found among ``jobs``; ``ran`` are the past jobs."""
     name, wanted = name_of(job), _as_stored(job, args, kwargs) if args or kwargs else None
     shown = name if wanted is None else _call(name, wanted)
     lines = [f"{shown} was not enqueued; {summary(jobs)}"]

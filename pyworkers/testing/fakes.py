@@ -84,13 +84,13 @@ class Fake:
         return time.time() + self._ahead_s
 
     def redis(self) -> None:
-        """No other than that of the client."""
+        """No other than the client's."""
 
     def travel(self, to: datetime | float | None = None, **duration: Unpack[Duration]) -> None:
         """Turn the clock on: ``travel(hours=2)``, ``travel(to=datetime(2030, 1, 1, tzinfo=UTC))``.
 
         The scheduled jobs that are due then count as enqueued, in the order of their times: ``at`` is None,
-        and ``drain(scheduled=False)`` runs them. The clock is that of pyworkers; ``time.time()`` in the
+        and ``drain(scheduled=False)`` runs them. This is the clock of pyworkers; ``time.time()`` in the
         application stays the same. Raises ValueError if the time is in the past.
         """
         now = self.now()
@@ -198,7 +198,7 @@ def _time_of(job: EnqueuedJob) -> float:
 
 
 class Inline(Kept):
-    """Runs each job when it is pushed. ``worker``: as that of ``Fake``."""
+    """Runs each job when it is pushed. ``worker``: as in ``Fake``."""
 
     def __init__(self, worker: Worker | None) -> None:
         super().__init__(self.now)
@@ -211,7 +211,7 @@ class Inline(Kept):
         return time.time()
 
     def redis(self) -> None:
-        """No other than that of the client."""
+        """No other than the client's."""
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Run pushed jobs; called by clients."""

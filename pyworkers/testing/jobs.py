@@ -93,7 +93,7 @@ def run(
         )
     message = Message.parse(job.raw, job.queue, lambda: job.jid)
     execution = Execution(message, channel=Channel(lambda _, noted: apply(noted)))
-    # The limits of a job are those of the test, which has them checked before.
+    # The test has already checked the limits of the job.
     execution.grant()
     bridge = Bridge()
     try:
@@ -136,7 +136,7 @@ def _handler(worker: Worker, job: EnqueuedJob) -> Handler | None:
 
 
 def _opened(data: dict[str, Any], jid: str, worker: Worker | None) -> list[Any]:
-    """The arguments of a job; sealed ones of a Client with keys of its own stay as they are."""
+    """The arguments of a job; sealed ones of a Client with its own keys stay as they are."""
     args: list[Any] = data["args"]
     keys = (worker.encryption if worker else Encryption()).keys() if data.get("encrypted") is True else None
     try:

@@ -88,7 +88,7 @@ def _is_typed_class(cls: object) -> bool:
 
 
 def _is_typed_dict(cls: object) -> bool:
-    # Not is_typeddict, which knows those of its own module alone, typing or typing_extensions.
+    # Not is_typeddict: it knows only the TypedDicts of its own module, typing or typing_extensions.
     return hasattr(cls, "__required_keys__") and hasattr(cls, "__total__")
 
 
@@ -162,7 +162,7 @@ def _adapted(annotation: Any, depth: int = 0) -> Any:
 
 
 def _unfrozen(cls: type) -> type:
-    """The class of ``datetime`` that freezegun's stands for; another class itself."""
+    """The class of ``datetime`` that freezegun's replaces; another class itself."""
     if not cls.__module__.startswith("freezegun"):
         return cls
     return next((base for base in cls.__mro__ if base.__module__ == "datetime"), cls)
@@ -191,7 +191,7 @@ def _globals_of(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def _for_pydantic(annotation: Any, depth: int = 0) -> Any:
-    """The annotation with the TypedDicts of ``typing`` as those of typing_extensions.
+    """The annotation with each TypedDict of ``typing`` as one of typing_extensions.
 
     Before Python 3.12, pydantic accepts no others, because ``typing`` loses which keys are required.
     """

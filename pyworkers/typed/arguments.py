@@ -268,7 +268,7 @@ def type_codec(annotation: Any) -> TypeCodec:
             value = typing.get_args(literal)[0]
             TypeCodec(literal).from_json(TypeCodec(literal).to_json(value, "it"), "it")
         return codec
-    except Exception as error:  # pydantic's, or that of a hook of the application's for it
+    except Exception as error:  # pydantic's, or an error of an application's hook for it
         raise Unresolved(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
 

@@ -28,7 +28,7 @@ class Codec(Protocol):
         ...
 
     def from_json(self, value: Any, path: str) -> Any:
-        """The value that the JSON values stand for."""
+        """The value of the JSON values."""
         ...
 
 
@@ -72,7 +72,7 @@ class TypeCodec:
         self._name = annotation.__name__ if is_class else str(annotation)
 
     def to_json(self, value: Any, path: str) -> Any:
-        """The value as JSON values: it is of the annotated type, or the JSON that stands for one.
+        """The value as JSON values: it is of the annotated type, or the JSON for one.
 
         Anything else that pydantic takes for the type is converted first, e.g. a list to a tuple.
         """
@@ -114,7 +114,7 @@ class TypeCodec:
             found = self._adapter.dump_python(
                 (value,), mode="json", by_alias=True, round_trip=True, warnings=warnings
             )
-        except Exception:  # pydantic's errors, and those of serializers of the application's
+        except Exception:  # pydantic's errors, and errors of the application's serializers
             return None
         return list(found)
 

@@ -30,7 +30,7 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
     """The signature by which a call is bound; None for a function that is written in C, without one.
 
     A wrapper made with ``functools.wraps`` has the signature of the function inside it, unless it has
-    parameters of its own, or its decorator is annotated with ``Concatenate``.
+    its own parameters, or its decorator is annotated with ``Concatenate``.
     """
     try:
         return _signature(function)

@@ -1,6 +1,6 @@
 """Commits: the clients of a project, whose jobs wait for the commit of the transaction around them.
 
-Used in every process that enqueues. A job that the process keeps is lost if it dies between commit and push.
+Used in every process that enqueues. A job that waits is lost if the process ends between commit and push.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CommitClient(DeferringClient):
         return True
 
     async def aside(self, function: Callable[[], R]) -> R:
-        """Run code on the thread whose transactions are those of this context."""
+        """Run code on the thread that has the transactions of this context."""
         result: R = await sync_to_async(function)()
         return result
 

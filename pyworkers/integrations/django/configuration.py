@@ -1,4 +1,4 @@
-"""The setting ``PYWORKERS``: the keys of the configuration file, and those of Django's own.
+"""The setting ``PYWORKERS``: the keys of the configuration file, and keys for Django alone.
 
 Read where they are needed, never at an import. Nothing here connects to Redis or to a database.
 """

@@ -20,7 +20,7 @@ from pyworkers.middleware import AsyncCallNext
 
 
 class _Here(threading.local):
-    """Whether the link stands around code of this thread."""
+    """Whether the link is around code of this thread."""
 
     inside = False
 
@@ -35,13 +35,13 @@ class Connections:
         self._mode = ""
         self._forks = 0
         self._any = False
-        # The link stands around the code of a job once more where that changes its thread.
+        # The link is around the code of a job once more where that changes its thread.
         self._here = _Here()
         self._in_async: ContextVar[bool] = ContextVar("in_async", default=False)
         connection_created.connect(self._note)
 
     def enter(self, mode: str) -> None:
-        """Close connections around the jobs of this process from now on; ``mode`` is that of its group."""
+        """Close connections around the jobs of this process from now on; ``mode``: of its group."""
         self._mode = mode
 
     def any(self) -> bool:
@@ -79,7 +79,7 @@ class Connections:
             self._in_async.reset(inside)
 
     def _close(self) -> None:
-        """Close the connections of this thread: all, or, where others use them, those of CONN_MAX_AGE."""
+        """Close the connections of this thread: all, or in shared use those past CONN_MAX_AGE."""
         for connection in connections.all(initialized_only=True):
             connection.queries_log.clear()
             # The state after an error is the same: the next query connects.

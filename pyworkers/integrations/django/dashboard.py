@@ -51,7 +51,7 @@ def dashboard(authorize: Authorize = role_of) -> Urls:
     """
     mounted = _Mounted()
 
-    # The dashboard has tokens of its own, which also stand in its JSON.
+    # The dashboard has its own tokens, which are also in its JSON.
     @csrf_exempt
     def view(request: HttpRequest, path: str) -> HttpResponseBase:
         role = authorize(request)
@@ -97,7 +97,7 @@ class _Mounted:
 
 
 def _login() -> str:
-    """The login page: that of the project, else that of the admin."""
+    """The login page: of the project, else of the admin."""
     try:
         return str(resolve_url(settings.LOGIN_URL if settings.is_overridden("LOGIN_URL") else "admin:login"))
     except NoReverseMatch:

@@ -99,7 +99,7 @@ def _coroutine(path: str, known: ProjectTasks) -> Callable[..., Any]:
 
 
 def _kept(returned: Any) -> Any:
-    """The result as JSON values. Raises BadResultError before a receiver gets it as that of a success."""
+    """The result as JSON values. Raises BadResultError before a receiver gets it as a success."""
     value = normalize_json(returned)
     encode_result(value)
     return value
