@@ -2,7 +2,7 @@
 
 python -m contrib.bench                          all measurements, all peers
 python -m contrib.bench run --peers celery,huey --measures noop,latency
-python -m contrib.bench targets                  pyworkers beside the peers of its targets: rows of ratios
+python -m contrib.bench targets                  pyworkers and the peers of its targets: rows of ratios
 python -m contrib.bench targets --rows noop,latency,latency-p99
 python -m contrib.bench install                  the peers, and nothing else
 python -m contrib.bench report                   tables and pictures again, from the raw results

@@ -1,4 +1,4 @@
-"""Loads of jobs that are members of one batch, each beside the same jobs without one."""
+"""Loads of jobs that are members of one batch, each alongside the same jobs without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TURNS = ("push", "batch", "batch", "push") * 2
 
 
 def batch(site: Site, peer: Peer, scale: float) -> Numbers:
-    """Enqueueing, memory and CPU of the members, and their ratios to those of other jobs."""
+    """Enqueueing, memory and CPU of the members, and their ratios to the numbers of other jobs."""
     count = size(peer.expected / 2, scale)
     taken: dict[str, list[Numbers]] = {word: [] for word in _TURNS}
     for word in _TURNS:

@@ -1,4 +1,4 @@
-"""The Redis of the benchmarks: a server of their own on loopback, which every peer reaches over TCP.
+"""The Redis of the benchmarks: their own server on loopback, which every peer reaches over TCP.
 
 It keeps nothing on disk, so that the disk is not what is measured. It ends with the harness.
 """

@@ -137,7 +137,7 @@ def _fill(
     first: float | None = None,
     step: float = 0,
 ) -> None:
-    """Add so many jobs with these fields; ``first`` and ``step`` are the scores in a sorted set."""
+    """Add ``count`` jobs with these fields; ``first`` and ``step`` are the scores in a sorted set."""
     for number in range(0, count, _PER_CALL):
         job_class = _CLASSES[number // _PER_CALL % len(_CLASSES)]
         before, after = _job("\n", job_class, **fields).split("\\n")

@@ -1,9 +1,9 @@
-"""How long the pages of the dashboard take beside large queues and sets, and how much memory they need.
+"""How long the pages of the dashboard take with large queues and sets, and how much memory they need.
 
 python -m contrib.bench.dashboard
 python -m contrib.bench.dashboard --waiting 100000 --scheduled 10000 --rounds 5
 
-Fills a Redis of its own, runs ``pyworkers web`` on it and reads each address in turn. Prints the median and
+Fills its own Redis, runs ``pyworkers web`` on it and reads each address in turn. Prints the median and
 the slowest time of each, and the peak memory of the process. The exit code is 1 if a target is missed.
 """
 
@@ -118,7 +118,7 @@ def dashboard(url: str, log: Path) -> Iterator[tuple[int, int]]:
 
 
 def measure(port: int, pids: Sequence[int], pages: Sequence[str], rounds: int) -> Iterator[Row]:
-    """Read each address so many times. ``pids``: the dashboard and Redis."""
+    """Read each address ``rounds`` times. ``pids``: the dashboard and Redis."""
     for page in pages:
         _times(port, page, _WARM_UP)
         before_s = machine.cpu_s(pids)
@@ -128,7 +128,7 @@ def measure(port: int, pids: Sequence[int], pages: Sequence[str], rounds: int) -
 
 
 def _times(port: int, page: str, rounds: int) -> tuple[list[float], int, int]:
-    """The times of so many reads over one connection, and the size and status of the last answer."""
+    """The times of ``rounds`` reads over one connection, and the size and status of the last answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     times_ms, size, status = [], 0, 0
     for _ in range(rounds):

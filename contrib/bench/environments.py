@@ -1,4 +1,4 @@
-"""Installs the peers, each into an environment of its own in a cache folder outside the repository.
+"""Installs the peers, each into its own environment in a cache folder outside the repository.
 
 The folder is ``$PYWORKERS_BENCH_CACHE``, by default ``~/.cache/pyworkers-bench``. What is installed stays
 until it is asked to be installed again; nothing is looked up that the peer does not need.

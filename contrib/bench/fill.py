@@ -22,7 +22,7 @@ end
 
 
 def fill(site: Site, peer: Peer, kind: str, count: int) -> int:
-    """Put so many jobs of this kind into the queue; the number that is there then."""
+    """Put ``count`` jobs of this kind into the queue; return the number that is there then."""
     site.program(peer, "push", kind, 1, "one")
     raw = _waiting(site, peer)
     before, after = raw.split(json.loads(raw)["jid"].encode())

@@ -54,7 +54,7 @@ def between(before: Reading, after: Reading) -> Numbers:
 
 
 def served(site: Site, count: int) -> Numbers:
-    """The numbers of ``count`` jobs that a server runs now, without those of the warm-up."""
+    """The numbers of ``count`` jobs that a server runs now, without the warm-up."""
     site.wait_for_jobs(round(count * WARM_UP), 90)
     before = site.read()
     site.wait_for_jobs(count, 120)

@@ -1,6 +1,6 @@
 """What the kernel says about a process tree and about this machine: CPU time, memory, pids. Linux only.
 
-Reads /proc and nothing else; the fields are those of proc(5).
+Reads /proc and nothing else; proc(5) describes the fields.
 """
 
 from __future__ import annotations

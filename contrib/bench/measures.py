@@ -14,7 +14,7 @@ SHARED_BASE = "pyworkers-async"
 
 @dataclass(frozen=True)
 class Column:
-    """One number of a measurement, as it stands in the table."""
+    """One number of a measurement, as it is in the table."""
 
     key: str
     head: str

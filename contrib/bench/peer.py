@@ -6,7 +6,7 @@ in every language, with the environment that ``Site`` makes:
     PROGRAM push KIND COUNT one|bulk                enqueue
     PROGRAM batch KIND COUNT one|bulk               enqueue as members of one batch
     PROGRAM pace COUNT INTERVAL_MS                  enqueue "stamp" jobs one by one
-    PROGRAM later KIND COUNT SECONDS INTERVAL_MS    schedule jobs, the first due so many seconds from now
+    PROGRAM later KIND COUNT SECONDS INTERVAL_MS    schedule jobs, the first due SECONDS from now
 
 each of which prints {"seconds": …} of this alone; and its job does what its first argument, the kind, says:
 

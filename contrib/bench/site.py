@@ -178,7 +178,7 @@ class Site:
         )
 
     def wait_for_jobs(self, count: int, timeout_s: float) -> None:
-        """Return when at least so many jobs have been executed. Raises Failed."""
+        """Return when at least ``count`` jobs have been executed. Raises Failed."""
         self.wait(lambda: self.jobs() >= count, timeout_s, f"{count} jobs")
 
     def wait(
@@ -195,7 +195,7 @@ class Site:
             time.sleep(poll_s)
 
     def check_jobs(self, count: int) -> None:
-        """Raise Failed unless exactly so many jobs have been executed, also a moment later."""
+        """Raise Failed unless exactly ``count`` jobs have been executed, also a moment later."""
         time.sleep(0.1)
         if (jobs := self.jobs()) != count:
             raise Failed(f"{jobs} executions of {count} jobs")

@@ -1,4 +1,4 @@
-"""What pyworkers is to reach beside a named peer, and whether it did. Pure: raw results in, text out.
+"""The targets of pyworkers against named peers, and whether it reaches them. Pure: raw results in, text out.
 
 A target compares two numbers of one round, because a machine that slows down slows both. It takes the median.
 """

@@ -14,13 +14,13 @@ from pyworkers.store.acl import Role, Version
 from tests.helpers.support import PATIENCE_S, wait_for
 
 PASSWORD = "correct-horse"
-# redis-py tells its name and version, and the server asks for a setting; both do without an answer.
+# redis-py sends its name and version, and the server asks for a setting; both do without an answer.
 OPTIONAL = frozenset({"client|setinfo", "config|get"})
 _CONTAINERS = ("client", "config", "acl")
 
 
 def url_of(url: str, role: Role, namespace: str) -> str:
-    """The URL of a new user with just the rights of a role; ``url`` is that of one who may do everything."""
+    """The URL of a new user with just the rights of a role; ``url`` is of a user with all rights."""
     user = f"{role.value}-{namespace.rstrip(':') or 'all'}"
     with redis.Redis.from_url(url) as connection:
         version = Version.SIX if is_six(connection) else Version.SEVEN
@@ -79,7 +79,7 @@ def watching(url: str, own: redis.Redis) -> Iterator[Watch]:
                 if about["client_type"] == "lua" or address not in ours:
                     watch.note(about["command"])
 
-    # A pipeline of the client has a connection of its own, which the next one uses again.
+    # A pipeline of the client has its own connection, which the next one uses again.
     with own.pipeline() as pipe:
         pipe.ping()
         pipe.execute()

@@ -1,4 +1,4 @@
-"""Tests that are coroutine functions: each runs in an event loop of its own (hook in tests/conftest.py)."""
+"""Tests that are coroutine functions: each runs in its own event loop (hook in tests/conftest.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Django project for tests, written on the spot: its ``manage.py`` runs in processes of its own."""
+"""A Django project for tests, written on the spot: its ``manage.py`` runs in other processes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DjangoProject(ServerProcess):
         self.write(f"{app}/tasks.py", HEADER + textwrap.dedent(code))
 
     def start_with_log(self, log: int, *, app: str = "") -> None:
-        """Start it in another directory than that of ``manage.py``."""
+        """Start it in another directory than ``manage.py`` is in."""
         self.process = warm.start(
             self._arguments,
             cwd=Path("/"),

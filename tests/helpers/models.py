@@ -28,7 +28,7 @@ class TwoServers(RuleBasedStateMachine):
     url = ""
 
     def begin(self, queues: list[str]) -> None:
-        """Register both, under a namespace of their own. To be called first."""
+        """Register both, under their own namespace. Call this first."""
         self.keys = Keys(f"m{uuid.uuid4().hex[:12]}:")
         self.config = RedisConfig(url=self.url, namespace=self.keys.namespace)
         self.runner = asyncio.Runner()

@@ -41,7 +41,7 @@ def children(pid: int) -> list[int]:
 
 
 def _stat(path: Path) -> list[str]:
-    """The fields behind the program's name, which stands in parentheses and may hold anything."""
+    """The fields after the program's name, which is in parentheses and may hold anything."""
     return path.read_text().rpartition(")")[2].split()
 
 

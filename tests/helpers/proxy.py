@@ -42,7 +42,7 @@ class Trap:
 
 
 class Proxy:
-    """Listens on a loopback port and passes everything on to one server, unless told otherwise."""
+    """Listens on a loopback port and passes everything on to one server, unless a test sets it otherwise."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -163,7 +163,7 @@ class Proxy:
         return None
 
     def is_over(self, passed: int) -> bool:
-        """True once, for the first connection that has replied with so many bytes that it is reset."""
+        """True once: for the first connection with as many bytes of replies as cause a reset."""
         with self._lock:
             over = self.reset_after is not None and passed >= self.reset_after
             if over:

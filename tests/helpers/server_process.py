@@ -279,7 +279,7 @@ def serving(
 ) -> Iterator[ServerProcess]:
     """A started server with this application; its remains are killed after the block.
 
-    ``log_level`` None: that of the configuration.
+    ``log_level`` None: the level in the configuration.
     """
     server = ServerProcess(
         folder, url, namespace, *options, direct_url=direct_url, log_level=log_level, **environment

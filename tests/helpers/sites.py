@@ -49,7 +49,7 @@ def kinds():
         try:
             found = os.fstat(int(name))
         except OSError:
-            continue  # that of listdir
+            continue  # the descriptor of listdir
         device = os.readlink(f"/proc/self/fd/{name}").startswith("/dev") and found.st_rdev
         yield [device, stat.S_IFMT(found.st_mode), os.get_inheritable(int(name))]
 

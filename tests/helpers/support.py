@@ -27,7 +27,7 @@ PATIENCE_S = 60.0
 """For what takes a second on a quiet machine: on a busy one, only a hang takes so long."""
 STALL_S = 5.0
 """Room in each limit for processes that are not scheduled for seconds, also at a low load: a virtual machine
-stands still, or the host runs another one.
+is paused, or the host runs another one.
 """
 _INTERVAL_S = 0.01
 # Above the last port that browsers refuse (10080), below those that systems choose themselves, also for
@@ -129,9 +129,9 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running_python(code: str, *args: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``code`` in a Python of its own that can import pyworkers and tests; kill it after the block.
+    """Run ``code`` in another Python that can import pyworkers and tests; kill it after the block.
 
-    Its output, both streams, is the ``stdout`` of what this yields. It dies with this process.
+    Its output, both streams, is the ``stdout`` of what this yields. It ends with this process.
     """
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(code)}"
     command = [sys.executable, "-u", "-c", program, *map(str, args)]

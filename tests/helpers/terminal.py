@@ -103,7 +103,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def terminal(*words: str, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
-    """``pyworkers`` with these words in a terminal of its own; it is killed after the block."""
+    """``pyworkers`` with these words in its own terminal; it is killed after the block."""
     opened = Terminal(columns, lines)
     try:
         opened.start(*words)

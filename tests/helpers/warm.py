@@ -107,7 +107,7 @@ def start(
     imports: Sequence[str] = SERVER,
     pass_fds: Sequence[int] = (),
 ) -> WarmProcess | subprocess.Popen[bytes]:
-    """Start ``python`` with these arguments, in a session of its own, and with no input.
+    """Start ``python`` with these arguments, in its own session, and with no input.
 
     The arguments begin with ``-m`` and a module, ``-c`` and code, or the file of a program.
     """

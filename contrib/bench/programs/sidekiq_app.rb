@@ -20,7 +20,7 @@ Sidekiq.configure_server do |config|
 end
 Sidekiq.configure_client { |config| config.redis = { url: URL } }
 
-# Counts of its own for each thread, for += is not atomic; one more thread writes them down.
+# Each thread has its own counts, because += is not atomic; one more thread writes them down.
 class Tally
   def initialize
     @slots = {}

@@ -54,7 +54,7 @@ class _Counter:
 
 
 class _CounterOfThread(_Counter, threading.local):
-    """A counter of its own in each thread, for += is not atomic."""
+    """Its own counter in each thread, because += is not atomic."""
 
 
 # gevent replaces threads by greenlets, one for each job, which do not interrupt each other.
@@ -63,7 +63,7 @@ _counter = _new_counter()
 
 
 def _begin_anew() -> None:
-    """A forked process has a counter of its own."""
+    """A forked process has its own counter."""
     global _counter
     _counter = _new_counter()
 
