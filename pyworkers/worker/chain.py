@@ -151,13 +151,13 @@ class Chain:
         outcome: Outcome
         try:
             try:
-                for step in self._before_plain if execution.plain else self._before:
-                    if (ended := step(execution)) is not None:
-                        outcome = ended
-                        break
-                else:
+                before = self._before_plain if execution.plain else self._before
+                ended = _first_outcome(before, execution)
+                if ended is None:
                     message = execution.message
                     outcome = (yield from call(message)) if waits else call(message)
+                else:
+                    outcome = ended
             finally:
                 # Twice inside a try: a request may be raised at any instruction until it has ended.
                 asked = execution.end(self._stopwatch())
@@ -196,6 +196,17 @@ class Chain:
             ending = step(execution, ending)
         outcome: Outcome = ending
         return outcome
+
+
+def _first_outcome(steps: tuple[Callable[..., Any], ...], execution: Execution) -> Outcome | None:
+    """The outcome of the first step that has one. A function, because of a loop inside a ``try``, Python 3.12
+    and 3.13 leave the jump to its start, where signals are handled, outside of the ``try``.
+    """
+    for step in steps:
+        outcome: Outcome | None = step(execution)
+        if outcome is not None:
+            return outcome
+    return None
 
 
 def _before(

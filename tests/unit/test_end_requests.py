@@ -182,6 +182,8 @@ def test_a_request_at_any_instruction_ends_the_job_or_comes_too_late(fields: dic
     logs.configure("critical")
     call, raw = chain(Job(end=DONE)), json.dumps({"class": "job", "args": [], "jid": "j1", **fields})
     message = Message.parse(raw.encode(), "default", str)
+    # Python 3.12 shows no instruction to the first trace function that asks for them.
+    ask_at(sys.maxsize, call, message)
     outcomes = list(takewhile(bool, (ask_at(number, call, message) for number in count(1))))
     assert len(outcomes) > 100
     # There is one instruction with which the job has ended: from then on, no request reaches it.
