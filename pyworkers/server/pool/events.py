@@ -1,7 +1,7 @@
 """Events: what the workers, the table of jobs and the gates of one group report to its pool.
 
-Made in the master's event loop; the pool applies them one at a time (``Pool.run``). What each job does is no
-event: its report goes straight to the outbox.
+Made in the master's event loop; the pool applies them one at a time (``Pool.run``). The report of a
+job is not an event: it goes straight to the outbox.
 """
 
 from __future__ import annotations
