@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.browse.pages import read_page, read_queue_page, read_rows
+from pyworkers.api.browse.pages import read_page, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches, read_stretch
 from pyworkers.errors import StoreError
@@ -47,7 +47,7 @@ def test_a_page_of_a_queue_begins_with_the_job_that_is_popped_next(
     run_work: Run, keys: Keys, db: redis.Redis
 ) -> None:
     fill(db, keys, 120)
-    page = run_work(read_queue_page(keys, "q", 50))
+    page = run_work(read_page(keys, QUEUE, 50))
     assert [row.job.jid for row in page.rows] == [str(jid) for jid in range(50, 100)]
     assert (page.first, page.last, page.total) == (50, 100, 120)
     assert page.rows[0].as_dict()["index"] == 50

@@ -78,11 +78,6 @@ def read_page(keys: Keys, place: Place, first: int = 0, count: int = PAGE) -> St
     return JobPage(place, max(0, first), total_of(part, key), tuple(map(row_of, part.pieces)))
 
 
-def read_queue_page(keys: Keys, name: str, first: int = 0, count: int = PAGE) -> Steps[JobPage]:
-    """As ``read_page``, for a queue: the job that is popped next comes first."""
-    return (yield from read_page(keys, Place.of_queue(name), first, count))
-
-
 def read_rows(keys: Keys, place: Place, ats: Sequence[str]) -> Steps[list[Row | None]]:
     """The jobs that a page has named (``Row.at``), whole; None for one that is gone, or an invalid name."""
     named = [read_at(at) for at in ats]
