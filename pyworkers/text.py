@@ -5,10 +5,12 @@ Pure; used by the logs, the commands and the pages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 
 _LONGEST_S = 10**15
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _UNITS_S = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -32,12 +34,23 @@ def shorten(text: str, most: int) -> str:
     return f"{text[:half]}[… {len(text) - 2 * half} characters …]{text[-half:]}"
 
 
+def valid(text: str) -> str:
+    """A text as UTF-8 can encode it: a byte that is not UTF-8 as ``\\xff``, half of a pair as ``\\ud800``."""
+    return text if text.isascii() else _SURROGATE.sub(lambda found: escaped(found[0]), text)
+
+
 def _escape(char: str) -> str:
     # One byte of a name that is not UTF-8.
     if "\udc80" <= char <= "\udcff":
         return f"\\x{ord(char) - 0xDC00:x}"
     escaped = char.encode("unicode_escape", errors="surrogatepass").decode()
     return escaped if escaped != char else repr(char)
+
+
+def escaped(char: str) -> str:
+    """A character as ``\\u001b``; a byte that is not UTF-8 as ``\\xff``."""
+    code = ord(char)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 def length_of(seconds: float, units: Sequence[tuple[str, int]]) -> list[str]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.record import as_text, valid
+from pyworkers.api.record import as_text
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.views import audit
+from pyworkers.text import valid
 
 _LONGEST = 300
 """The characters of each text that are kept."""

@@ -12,8 +12,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from pyworkers.api.record import valid
 from pyworkers.api.schemas import Schema, array, maybe, record
+from pyworkers.text import valid
 
 R = TypeVar("R")
 

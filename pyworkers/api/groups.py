@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.record import valid
 from pyworkers.api.schemas import COUNT, by_name
 from pyworkers.config.groups import spell_queues
 from pyworkers.store.processes.views import GroupView, ProcessView
+from pyworkers.text import valid
 
 
 @dataclass(frozen=True, slots=True)

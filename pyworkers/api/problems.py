@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 from pyworkers.api.queuestats import QueueHead, QueueStats
-from pyworkers.api.record import valid
 from pyworkers.api.stats import Stats, read_stats
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
@@ -18,6 +17,7 @@ from pyworkers.store.calls import Steps
 from pyworkers.store.flow.classes import declarations, unaware_servers
 from pyworkers.store.flow.servers import uninformed
 from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_servers
+from pyworkers.text import valid
 
 # Only the first of each kind: a thousand queues may be paused together.
 _MOST = 20

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.groups import GROUP, GroupStats, by_state
-from pyworkers.api.record import valid
 from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
@@ -24,7 +23,7 @@ from pyworkers.store.processes.signals import Signal
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.views import servers
 from pyworkers.store.views.servers import ServerView, WorkerView
-from pyworkers.text import duration
+from pyworkers.text import duration, valid
 
 # The pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02

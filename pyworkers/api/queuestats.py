@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table, Word
-from pyworkers.api.record import JobRecord, valid
+from pyworkers.api.record import JobRecord
 from pyworkers.api.schemas import COUNT, by_name
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.ordered import HeldHead
 from pyworkers.store.stats import QueueView, one_queue
+from pyworkers.text import valid
 
 
 @dataclass(frozen=True, slots=True)

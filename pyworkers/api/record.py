@@ -6,7 +6,6 @@ Pure. No payload makes these properties raise: a field of a wrong type is shown 
 from __future__ import annotations
 
 import base64
-import re
 import zlib
 from typing import Any
 
@@ -19,7 +18,6 @@ from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
 _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"  # Sidekiq Enterprise's
 _SEALED = "(encrypted)"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JobRecord:
@@ -158,15 +156,6 @@ class JobRecord:
         args = self.data.get("args")
         inner = args[0] if isinstance(args, list) and args else None
         return inner if isinstance(inner, dict) else {}
-
-
-def valid(text: str) -> str:
-    """A text as UTF-8 can encode it: a byte that is not UTF-8 as ``\\xff``, half of a pair as ``\\ud800``."""
-    return text if text.isascii() else _SURROGATE.sub(lambda found: _escaped(ord(found[0])), text)
-
-
-def _escaped(code: int) -> str:
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 def as_text(value: object) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from pyworkers.api import processes
 from pyworkers.api.groups import GroupStats, groups_of
 from pyworkers.api.queuestats import QueueStats, stats_of
-from pyworkers.api.record import valid
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
 from pyworkers.protocol.keys import Keys
@@ -18,6 +17,7 @@ from pyworkers.store.calls import Steps
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
 from pyworkers.store.stats import counters, overview, set_counters
+from pyworkers.text import valid
 
 # Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _NOW = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")

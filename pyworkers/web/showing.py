@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from pyworkers.text import length_of
+from pyworkers.text import escaped, length_of
 
 CUT = 200
 """The characters of a text that a page shows; the rest is on the page of the whole."""
@@ -32,8 +32,8 @@ def visible(text: str) -> str:
     Of a text of spaces alone, so is each of them.
     """
     if text.isspace():
-        return "".join(map(_escaped, text))
-    return _INVISIBLE.sub(lambda found: _escaped(found[0]), text)
+        return "".join(map(escaped, text))
+    return _INVISIBLE.sub(lambda found: escaped(found[0]), text)
 
 
 def cut(text: str, most: int = CUT) -> str:
@@ -134,9 +134,3 @@ def size(bytes_: float | None) -> str:
             return f"{bytes_:.3g}\u202f{unit}" if bytes_ >= 1 else f"{bytes_:g}\u202f{unit}"
         bytes_ /= 1000
     return f"{bytes_:,.3g}\u202fGB"
-
-
-def _escaped(char: str) -> str:
-    if "\udc80" <= char <= "\udcff":
-        return f"\\x{ord(char) - 0xDC00:02x}"
-    return f"\\u{ord(char):04x}"

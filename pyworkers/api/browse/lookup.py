@@ -15,7 +15,7 @@ from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import BUDGET_S, Sought, position_of, read_stretch
-from pyworkers.api.record import JobRecord, valid
+from pyworkers.api.record import JobRecord
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
@@ -24,6 +24,7 @@ from pyworkers.store.browse.tracks import Held, OrderedState, Tracked, read_trac
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.copies import all_queues
 from pyworkers.store.values import encodable
+from pyworkers.text import valid
 
 _SETS = (SCHEDULED, RETRIES, DEAD)
 _STATES = {SCHEDULED: JobState.SCHEDULED, RETRIES: JobState.RETRYING, DEAD: JobState.DEAD}

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from pyworkers.api.browse.masking import masked, shown_bytes
-from pyworkers.api.record import valid
+from pyworkers.text import valid
 
 TOO_DEEP = "(nested too deep)"
 # Ruby's parser refuses more than 100 levels.
