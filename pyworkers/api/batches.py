@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.schemas import COUNT, FLAG, MAYBE_NUMBER, TEXT, array, more, record
@@ -33,6 +33,7 @@ __all__ = [
     "read_members",
 ]
 _SHOWN = 100
+_KINDS: Sequence[Column[BatchStatus]] = [Column(kind, Kind.COUNT) for kind in (*GONE, "lost")]
 _STATES = {"dead": "bad", "lost": "bad", "succeeded": "good", "failing": "warn"}
 BATCH: Table[BatchStatus] = Table(
     "Batch",
@@ -53,10 +54,14 @@ BATCH: Table[BatchStatus] = Table(
     Column("failed", Kind.COUNT, "Failed", about="Those that wait for a retry.", live=True),
     Column("dead", Kind.COUNT, "Dead", live=True),
     Column("gone", Kind.COUNT, "Gone", only_shown=True, live=True),
-    *(Column(kind, Kind.COUNT) for kind in (*GONE, "lost")),
+    *_KINDS,
     Column("created_at", Kind.MOMENT, "Created"),
-    *(Column(name, Kind.MOMENT, nullable=True) for name in ("complete_at", "success_at", "death_at")),
-    *(Column(name) for name in ("reason", "reason_jid", "parent")),
+    Column("complete_at", Kind.MOMENT, nullable=True),
+    Column("success_at", Kind.MOMENT, nullable=True),
+    Column("death_at", Kind.MOMENT, nullable=True),
+    Column("reason"),
+    Column("reason_jid"),
+    Column("parent"),
     Column("open", Kind.FLAG),
     Column("description", title="Description", cut=1),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from pyworkers.api.schemas import Schema, array, maybe, record
 from pyworkers.text import valid
 
-R = TypeVar("R")
+R = TypeVar("R", contravariant=True)
 
 
 class Kind(Enum):
@@ -108,8 +108,8 @@ class Column(Generic[R]):
     only_shown: bool = False
     """True for a fact that JSON lacks."""
     nullable: bool = False
-    optional: bool = False
-    """True for a member that is missing in JSON while it is empty."""
+    optional: bool | Callable[[R], object] = False
+    """True for a member that is missing in JSON while it is empty. Or a function that says if it is there."""
     place: str = ""
     """The pages to one of which the text leads, as ``queues``."""
     empty: str = ""
@@ -158,22 +158,34 @@ class Table(Generic[R]):
         def value(column: Column[R], row: Any, now: float) -> Any:
             return column.of(get(row), now)
 
-        return [replace(column, value=partial(value, column)) for column in self.columns.values()]
+        def is_there(known: Callable[[R], object], row: Any) -> object:
+            return known(get(row))
+
+        return [
+            replace(
+                column,
+                value=partial(value, column),
+                optional=partial(is_there, column.optional) if callable(column.optional) else column.optional,
+            )
+            for column in self.columns.values()
+        ]
 
     def as_dict(self, row: R, now: float = 0.0) -> dict[str, Any]:
         """The record for JSON."""
-        values = ((column, column.of(row, now)) for column in self._in_json)
-        return {
-            column.name: _plain(column, value)
-            for column, value in values
-            if not column.optional or value not in _MISSING
-        }
+        found = {}
+        for column in self._in_json:
+            if callable(column.optional) and not column.optional(row):
+                continue
+            value = column.of(row, now)
+            if column.optional is not True or value not in _MISSING:
+                found[column.name] = _plain(column, value)
+        return found
 
     @property
     def schema(self) -> Schema:
         """The JSON schema of ``as_dict``."""
         required, optional = (
-            {column.name: _schema(column) for column in self._in_json if column.optional is is_optional}
+            {column.name: _schema(column) for column in self._in_json if bool(column.optional) is is_optional}
             for is_optional in (False, True)
         )
         return record(self.title, required, optional)

@@ -6,11 +6,15 @@ Pure. No payload makes these properties raise: a field of a wrong type is shown 
 from __future__ import annotations
 
 import base64
+import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import simplejson
 
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import ANY, OBJECT, array
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, sealing, timestamps
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
@@ -131,17 +135,7 @@ class JobRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its envelope, or with its bytes and the reason if they are invalid."""
-        shown = {"jid": self.jid, "class": self.job_class, "queue": self.queue, "args": self.args}
-        shown |= self._position()
-        if self.error:
-            shown["error"] = self.error
-        if self.unreadable:
-            return shown | {"unreadable": self.unreadable, "raw": self.raw.decode(errors="backslashreplace")}
-        return shown | {"job": self.fields}
-
-    def _position(self) -> dict[str, Any]:
-        """The fields of ``as_dict`` that depend on where the job is."""
-        return {}
+        return JOB.as_dict(self)
 
     def _readable(self, args: list[Any]) -> list[Any]:
         """The arguments, with a word instead of those that are encrypted."""
@@ -156,6 +150,43 @@ class JobRecord:
         args = self.data.get("args")
         inner = args[0] if isinstance(args, list) and args else None
         return inner if isinstance(inner, dict) else {}
+
+
+def _arguments(job: JobRecord, _now: float) -> str:
+    """The arguments in a line; why there are none, if the job is not valid."""
+    return job.error if job.unreadable else json.dumps(job.args, ensure_ascii=False)[1:-1]
+
+
+def _failures(job: JobRecord, _now: float) -> int | None:
+    return None if job.retry_count is None else job.retry_count + 1
+
+
+JOB: Table[JobRecord] = Table(
+    "Job",
+    Column("jid", title="JID", place="jobs", cut=6),
+    Column("class", title="Class", value=lambda job, _now: job.job_class, cut=5),
+    Column("queue", title="Queue", place="queues", cut=4),
+    Column("args", Kind.PARTS, schema=array(ANY)),
+    Column("error", title="Error", optional=True, cut=1),
+    Column("unreadable", optional=True),
+    Column("raw", value=lambda job, _now: job.raw.decode(errors="backslashreplace"),
+           optional=lambda job: job.unreadable),
+    Column("job", Kind.PARTS, value=lambda job, _now: job.fields, schema=OBJECT,
+           optional=lambda job: not job.unreadable),
+    Column("arguments", title="Arguments", value=_arguments, only_shown=True, cut=1),
+    Column("enqueued_at", Kind.MOMENT, "Enqueued", only_shown=True),
+    Column("failures", Kind.COUNT, "Failures", value=_failures, only_shown=True),
+)  # fmt: skip
+SCORED: Sequence[Column[Any]] = (
+    Column("due", Kind.MOMENT, "Due", value=lambda job, _now: job.score, only_shown=True),
+    Column("died", Kind.MOMENT, "Died", value=lambda job, _now: job.score, only_shown=True),
+)
+"""The columns of a job with a score."""
+
+
+def finite(score: float) -> float | str:
+    """A score for JSON, which has no infinity."""
+    return score if abs(score) != float("inf") else repr(score)
 
 
 def as_text(value: object) -> str:

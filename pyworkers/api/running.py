@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.record import JobRecord
+from pyworkers.api.record import JOB, JobRecord
+from pyworkers.api.schemas import FLAG, more, page_of
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import Progress
@@ -60,7 +61,7 @@ class Work(JobRecord):
 
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its server, thread and start, its progress, and its worker's memory."""
-        return WORK.as_dict(self) | super().as_dict()
+        return WORK.as_dict(self)
 
 
 def _done(work: Work, _now: float) -> str:
@@ -75,17 +76,18 @@ PROGRESS: Table[Progress] = Table(
 )
 WORK: Table[Work] = Table(
     "Work",
-    Column("identity", title="Identity", place="servers", about="The server.", cut=2),
-    Column("thread", title="Thread", cut=1),
+    Column("identity", title="Identity", place="servers", about="The server.", cut=3),
+    Column("thread", title="Thread", cut=2),
     Column("run_at", Kind.MOMENT, "Started", live=True),
     Column("limit_at", Kind.MOMENT, "Time limit", nullable=True),
     Column("rss_kb", Kind.MEMORY, "Memory", live=True, about="The memory of its worker process in KiB."),
     Column("progress", Kind.RECORD, "Progress", table=PROGRESS, nullable=True, live=True),
     Column("done", title="Progress", value=_done, only_shown=True),
-    Column("jid", title="JID", place="jobs", only_shown=True),
-    Column("job_class", title="Class", only_shown=True, cut=3),
-    Column("queue", title="Queue", place="queues", only_shown=True, cut=4),
+    *JOB.columns.values(),
 )
+
+
+WORKS = more(page_of("Works", "works", WORK.schema), "Works", {"complete": FLAG})
 
 
 @dataclass(frozen=True, slots=True)

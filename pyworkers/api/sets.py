@@ -9,7 +9,9 @@ from datetime import datetime
 from typing import Any
 from weakref import WeakSet
 
-from pyworkers.api.record import JobRecord
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.record import JOB, SCORED, JobRecord, finite
+from pyworkers.api.schemas import SCORE
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
@@ -32,9 +34,9 @@ class SortedEntry(JobRecord):
         self.score = score
         self._jobs = jobs
 
-    def _position(self) -> dict[str, Any]:
-        # JSON has no infinity.
-        return {"score": self.score if abs(self.score) != float("inf") else repr(self.score)}
+    def as_dict(self) -> dict[str, Any]:
+        """The job for JSON, with its score."""
+        return ENTRY.as_dict(self)
 
     def delete(self) -> bool:
         """Remove the job for good."""
@@ -65,6 +67,16 @@ class SortedEntry(JobRecord):
         if moved:
             self.score = score
         return moved
+
+
+_BEFORE = ("jid", "class", "queue", "args")
+ENTRY: Table[SortedEntry] = Table(
+    "Entry",
+    *JOB.shown(*_BEFORE),
+    Column("score", Kind.PARTS, value=lambda job, _now: finite(job.score), schema=SCORE),
+    *(column for name, column in JOB.columns.items() if name not in _BEFORE),
+    *SCORED,
+)
 
 
 class JobSet(ABC):

@@ -24,12 +24,11 @@ from pyworkers.cli.listing import (
     Jobs,
     ListedPlace,
     rescheduling,
-    row,
 )
 from pyworkers.cli.options import Source, config_options, listing_group
 from pyworkers.cli.output.auditing import cut_off, done, noting
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
-from pyworkers.cli.output.tables import show
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_duration, parse_time, reads
 from pyworkers.cli.selection import Selection, selection_options
@@ -38,6 +37,7 @@ from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
 
 _SHOWN = 25
+_LONGEST_TEXT = 1000
 # The fields that hold a time, in any form of any program.
 _MOMENTS = ("at", "created_at", "enqueued_at", "expiry", "failed_at", "retried_at")
 _YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
@@ -109,10 +109,7 @@ def _list(place: ListedPlace) -> click.Command:
                 f"no {'' if selection.empty else 'matching '}jobs in {_title(place)}{unknown}", err=True
             )
             return
-        show(
-            [field.column for field in place.fields],
-            (row(place, job, now, times) for job in chain([first], shown)),
-        )
+        Form(now, times, longest=_LONGEST_TEXT).show(place.columns, chain([first], shown))
         if limit and next(found, None) is not None:
             click.echo(f"… more of {jobs.size:,} jobs: --limit 0 shows all", err=True)
 

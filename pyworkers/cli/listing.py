@@ -1,14 +1,14 @@
-"""The tables of jobs: the columns, ages and actions of each place that holds jobs.
+"""The places that hold jobs: the columns of each list, the ages, and the actions.
 
 Pure, except that a place opens its jobs in Redis.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyworkers.api import (
     DeadSet,
@@ -19,22 +19,12 @@ from pyworkers.api import (
     ScheduledSet,
     SortedEntry,
 )
-from pyworkers.cli.output.tables import Column
-from pyworkers.cli.output.times import Times
-from pyworkers.cli.text import printable
+from pyworkers.api.columns import Column
+from pyworkers.api.record import JOB
+from pyworkers.api.sets import ENTRY
 from pyworkers.config.fields import RedisConfig
 
 Jobs = Queue | JobSet
-
-_LONGEST_TEXT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One column of a table of jobs, and its text for a job; or, for a time, the job's epoch seconds."""
-
-    column: Column
-    text: Callable[[JobRecord], str | float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ class ListedPlace:
     since: Callable[[JobRecord], float | None]
     age_is: str
     order: str
-    fields: Sequence[Field]
+    columns: Sequence[Column[Any]]
     actions: Sequence[BulkAction]
     reschedules: bool = False
     """True if its jobs may get another time."""
@@ -80,38 +70,9 @@ class ListedPlace:
         return None if since is None else now - since
 
 
-def row(place: ListedPlace, job: JobRecord, now: float, times: Times) -> list[str]:
-    """The texts of the columns, each safe for the terminal."""
-    values = (field.text(job) for field in place.fields)
-    return [
-        printable(_clipped(value)) if isinstance(value, str) else times.cell(value, now) for value in values
-    ]
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-
-
 def _score(job: JobRecord) -> float:
     return job.score if isinstance(job, SortedEntry) else 0.0
 
-
-def _arguments(job: JobRecord) -> str:
-    if job.unreadable:
-        return job.error
-    return json.dumps(job.args, ensure_ascii=False, separators=(", ", ": "))[1:-1]
-
-
-def _retries(job: JobRecord) -> str:
-    return "" if job.retry_count is None else str(job.retry_count + 1)
-
-
-_JID = Field(Column("jid", cut=4), lambda job: job.jid)
-_QUEUE = Field(Column("queue", cut=2), lambda job: job.queue)
-_CLASS = Field(Column("class", cut=3), lambda job: job.job_class)
-_ARGUMENTS = Field(Column("arguments", cut=1), _arguments)
-_ERROR = Field(Column("error", cut=1), lambda job: job.error)
-_DUE = Field(Column("due"), _score)
 
 _RETRY = BulkAction(
     "retry", "retried", "Enqueue failed jobs now; their last failure is not counted.",
@@ -145,7 +106,7 @@ QUEUE = ListedPlace(
     lambda job: job.enqueued_at,
     "the time since it was enqueued",
     "the newest first",
-    (Field(Column("enqueued"), lambda job: job.enqueued_at), _JID, _CLASS, _ARGUMENTS),
+    JOB.shown("enqueued_at", "jid", "class", "arguments"),
     (_FIRST, _KILL, _DELETE),
 )
 SCHEDULED = ListedPlace(
@@ -155,7 +116,7 @@ SCHEDULED = ListedPlace(
     lambda job: job.created_at,
     "the time since it was created",
     "the next one first",
-    (_DUE, _JID, _QUEUE, _CLASS, _ARGUMENTS),
+    ENTRY.shown("due", "jid", "queue", "class", "arguments"),
     (_ENQUEUE, _KILL, _DELETE),
     reschedules=True,
 )
@@ -166,7 +127,7 @@ RETRIES = ListedPlace(
     lambda job: job.failed_at,
     "the time since its last failure",
     "the next one first",
-    (_DUE, Field(Column("failures", right=True), _retries), _JID, _QUEUE, _CLASS, _ERROR),
+    ENTRY.shown("due", "failures", "jid", "queue", "class", "error"),
     (_RETRY, _KILL, _DELETE),
     reschedules=True,
 )
@@ -177,6 +138,6 @@ DEAD = ListedPlace(
     _score,
     "the time since it died",
     "the latest first",
-    (Field(Column("died"), _score), _JID, _QUEUE, _CLASS, _ERROR),
+    ENTRY.shown("died", "jid", "queue", "class", "error"),
     (_RETRY, _DELETE),
 )

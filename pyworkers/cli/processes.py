@@ -21,7 +21,7 @@ _PROCESSES = PROCESS.shown(
     "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes",
     "restarted", "lease",
 )  # fmt: skip
-_WORKS = WORK.shown("run_at", "jid", "queue", "job_class", "thread", "identity", "done", "rss_kb")
+_WORKS = WORK.shown("run_at", "jid", "queue", "class", "thread", "identity", "done", "rss_kb")
 
 
 @click.command()

@@ -27,7 +27,7 @@ ALL = {
     "sizes": Form(0).heads(stats._SIZES),
     "top": Form(0, brief=True).heads(top._QUEUES),
     "workers": Form(0).heads(top._WORKS),
-    **{place.name: [field.column for field in place.fields] for place in (QUEUE, SCHEDULED, RETRIES, DEAD)},
+    **{place.name: Form(0).heads(place.columns) for place in (QUEUE, SCHEDULED, RETRIES, DEAD)},
 }
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from pyworkers.api.browse.cut import CutRecord
 from pyworkers.api.browse.places import Place
-from pyworkers.api.record import JobRecord
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.record import JOB, SCORED, JobRecord, finite
+from pyworkers.api.schemas import COUNT, SCORE, TEXT, array, record
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.browse.parts import Again, Named, Piece, Position, Slice, find_again, read_part
@@ -39,10 +41,26 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its place; a large one lacks the fields that were not read."""
-        shown = self.job.as_dict() | {"index": self.index, "at": self.at, "bytes": self.length}
-        if self.score is not None:
-            shown["score"] = self.score if abs(self.score) != float("inf") else repr(self.score)
-        return shown | ({"cut": True} if self.job.cut else {})
+        return ROW.as_dict(self)
+
+
+ROW: Table[Row] = Table(
+    "Row",
+    *JOB.within(lambda row: row.job),
+    Column("index", Kind.COUNT),
+    Column("at"),
+    Column("bytes", Kind.COUNT, value=lambda row, _now: row.length),
+    Column("score", Kind.PARTS, value=lambda row, _now: None if row.score is None else finite(row.score),
+           schema=SCORE, optional=True),
+    Column("cut", Kind.FLAG, value=lambda row, _now: row.job.cut, optional=lambda row: row.job.cut),
+    *SCORED,
+)  # fmt: skip
+JOBS = record(
+    "Jobs",
+    {"total": COUNT, "jobs": array(ROW.schema)},
+    {"first": COUNT, "looked_at": COUNT, "cursor": TEXT},
+)
+"""The schema of a page, and of a part of a search."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class Form:
     now: float
     times: Times = field(default_factory=Times)
     brief: bool = False
+    longest: int = 0
+    """The characters of a text that are shown; 0: all."""
 
     def show(self, columns: Sequence[Column[R]], records: Iterable[R]) -> None:
         """Print the records as a table."""
@@ -54,7 +56,7 @@ class Form:
         if kind is Kind.MEMORY:
             return f"{value / 1024:.0f} MB"
         if not column.number:
-            return printable(value)
+            return printable(value if not 0 < self.longest < len(value) else f"{value[: self.longest]}…")
         return format(value, "," if self.brief and kind is Kind.COUNT else _FORMS[kind])
 
 

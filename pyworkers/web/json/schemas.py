@@ -5,11 +5,13 @@ Pure. A test compares them with answers.
 
 from __future__ import annotations
 
+from pyworkers.api.browse.pages import ROW
 from pyworkers.api.groups import GROUP
 from pyworkers.api.locks import LOCK
 from pyworkers.api.processes import SERVER
 from pyworkers.api.queuestats import QUEUE
-from pyworkers.api.running import PROGRESS, WORK
+from pyworkers.api.record import JOB
+from pyworkers.api.running import PROGRESS
 from pyworkers.api.schemas import (
     ANY,
     COUNT,
@@ -18,12 +20,9 @@ from pyworkers.api.schemas import (
     MAYBE_TEXT,
     NUMBER,
     OBJECT,
-    SCORE,
     TEXT,
     array,
     maybe,
-    more,
-    page_of,
     record,
 )
 from pyworkers.protocol.flow.counted import COUNTERS
@@ -46,22 +45,6 @@ STATS = record(
 PROBLEM = record("Problem", dict.fromkeys(("severity", "code", "message", "fix", "queue", "server"), TEXT))
 DAY = record("Day", {"date": TEXT, "processed": COUNT, "failed": COUNT})
 LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
-JOB = record(
-    "Job",
-    {"jid": TEXT, "class": TEXT, "queue": TEXT, "args": array(ANY)},
-    {"error": TEXT, "unreadable": TEXT, "raw": TEXT, "job": OBJECT},
-)
-_ROW = more(
-    JOB,
-    "Row",
-    {"index": COUNT, "at": TEXT, "bytes": COUNT},
-    {"score": SCORE, "cut": FLAG},
-)
-JOBS = record(
-    "Jobs", {"total": COUNT, "jobs": array(_ROW)}, {"first": COUNT, "looked_at": COUNT, "cursor": TEXT}
-)
-_WORK = more(JOB, "Work", WORK.schema["properties"])
-WORKS = more(page_of("Works", "works", _WORK), "Works", {"complete": FLAG})
 TASK = record(
     "Task",
     {
@@ -89,7 +72,7 @@ JOB_VIEW = record(
     {
         "place": TEXT,
         "running": record("Running", {"identity": TEXT, "queue": TEXT, "run_at": NUMBER}),
-        "job": {"anyOf": [_ROW, JOB]},
+        "job": {"anyOf": [ROW.schema, JOB.schema]},
         "limits": array(TEXT),
         "ordered": record("Order", {"active": TEXT, "running": FLAG, "retry_at": MAYBE_NUMBER}),
         "status": _STATUS,

@@ -24,7 +24,7 @@ from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import MOST_SELECTED, Asked, ages_of
 from pyworkers.web.lists.ordering import order_of
 from pyworkers.web.lists.running import start
-from pyworkers.web.lists.showing import most_frequent, segments_of, shown_row
+from pyworkers.web.lists.showing import listing, most_frequent, segments_of
 from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said, title_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
@@ -65,7 +65,6 @@ async def show(request: Request, place: Place, refusal: str = "", deleting: Sequ
         if error.code:
             raise
         listed = Listed((), 0, 0, None, None, fault=error.message)
-    rows = [shown_row(request, place, row, site.settings.mask) for row in listed.rows]
     facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
     known: dict[str, Any] = {
         "facts": facts,
@@ -73,15 +72,15 @@ async def show(request: Request, place: Place, refusal: str = "", deleting: Sequ
         "place": place,
         "asked": asked,
         "listed": listed,
-        "rows": rows,
+        "rows": listing(request, place, listed.rows, time.time(), site.settings.mask),
         "own": segments_of(place),
         "ages_of": ages_of,
         "delays": DELAYS,
         "labels": LABELS,
         "all_labels": ALL_LABELS,
         "actions": actions_of(place),
-        "classes": most_frequent(row.job.job_class for row in rows),
-        "errors": most_frequent(row.job.error_class for row in rows),
+        "classes": most_frequent(row.job.job_class for row in listed.rows),
+        "errors": most_frequent(row.job.error_class for row in listed.rows),
         "refused": refusal,
         "typed": form_of(request) if refusal else {},
         "selected": _selected(request) if refusal else (),

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 
 from pyworkers.api.browse.masking import masked
-from pyworkers.api.browse.pages import Row
+from pyworkers.api.browse.pages import ROW, Row
 from pyworkers.api.browse.places import Place
 from pyworkers.api.record import JobRecord, as_text
 from pyworkers.web import names
 from pyworkers.web.lists.asking import encoded
 from pyworkers.web.rendering import address
+from pyworkers.web.showing import shown
+from pyworkers.web.tables import Listing
 
 _MOST_IN_A_LINK = 500
 NO_ID = "-"
 """Stands in the address of a job for an id that is missing, or too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRow:
-    """A job of a list: ``args`` is JSON text without its brackets, ``href`` leads to the job."""
-
-    row: Row
-    job: JobRecord
-    args: str
-    href: str
-    since: float | None
+_COLUMNS = {
+    "scheduled": ROW.shown("class", "due", "queue", "arguments", "jid"),
+    "retries": ROW.shown("class", "due", "queue", "error", "failures", "arguments", "jid"),
+    "dead": ROW.shown("class", "died", "queue", "error", "arguments", "jid"),
+}
+_OF_A_QUEUE = ROW.shown("class", "enqueued_at", "arguments", "jid")
 
 
-def shown_row(request: Request, place: Place, row: Row, mask: Collection[str]) -> ShownRow:
-    """A row with its texts."""
-    return ShownRow(
-        row, row.job, args_text(row.job, mask), job_href(request, row, place), place.since(row.job, row.score)
-    )
+def listing(
+    request: Request, place: Place, rows: Sequence[Row], now: float, mask: Collection[str]
+) -> Listing[Row]:
+    """The table of these jobs of a place."""
+    html: Mapping[str, Callable[[Row], Markup]] = {
+        "class": lambda row: _class(row.job, job_href(request, row, place)),
+        "error": lambda row: _error(row.job),
+        "arguments": lambda row: Markup("<code>{}</code>").format(shown(args_text(row.job, mask))),
+        "jid": lambda row: _jid(row.job, job_href(request, row, place)),
+    }
+    return Listing(request, _COLUMNS.get(place.word, _OF_A_QUEUE), rows, now, html=html)
+
+
+def _class(job: JobRecord, href: str) -> Markup:
+    """The class, which leads to the job, and the tags."""
+    name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
+    if job.unreadable:
+        name = Markup('<span class="bad">not a valid job</span>')
+    tags = (Markup(' <span class="tag">{}</span>').format(shown(tag, 40)) for tag in job.tags[:5])
+    return Markup('<a href="{}">{}</a>{}').format(href, name, Markup().join(tags))
+
+
+def _error(job: JobRecord) -> Markup:
+    """The last error; why the bytes are not a valid job."""
+    if job.unreadable:
+        return Markup('<span class="bad">{}</span>').format(shown(job.unreadable))
+    parts = [Markup("<strong>{}</strong>").format(shown(job.error_class, 120))] if job.error_class else []
+    return Markup(": ").join([*parts, shown(job.error_message)] if job.error_message else parts)
+
+
+def _jid(job: JobRecord, href: str) -> Markup:
+    name = shown(job.jid or ("not read" if job.cut else "no id"), 40)
+    return Markup('<a href="{}"><code>{}</code></a>').format(href, name)
 
 
 def args_text(job: JobRecord, mask: Collection[str]) -> str:

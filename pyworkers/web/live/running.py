@@ -40,13 +40,13 @@ def listing(
     request: Request, page: WorkPage, mask: Collection[str] = (), *, with_server: bool = True
 ) -> Listing[Work]:
     """The table of these jobs."""
-    chosen = ["job_class", "queue", "run_at", "progress", "identity", "thread", "rss_kb", "limit_at"]
+    chosen = ["class", "queue", "run_at", "progress", "identity", "thread", "rss_kb", "limit_at"]
     if not with_server:
         chosen.remove("identity")
     if all(work.limit_at is None for work in page.works):
         chosen.remove("limit_at")
     html: Mapping[str, Callable[[Work], Markup]] = {
-        "job_class": partial(_job, request, mask),
+        "class": partial(_job, request, mask),
         "progress": lambda work: bar(work.progress, work.job_class),
     }
     return Listing(

@@ -11,13 +11,12 @@ from starlette.exceptions import HTTPException
 
 from pyworkers.api.browse.actions import Acted, Action, Order, act_on, actions_of
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.browse.pages import read_page
+from pyworkers.api.browse.pages import JOBS, read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
 from pyworkers.web.json.parameters import BadRequestError, Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
-from pyworkers.web.json.schemas import JOBS
 from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED
 from pyworkers.web.lists.running import start
 from pyworkers.web.security import viewer_of
