@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.schemas import COUNT, FLAG, MAYBE_NUMBER, TEXT, array, more, record
+from pyworkers.api.columns import Column, Kind, Table, Word
+from pyworkers.api.schemas import COUNT, array, more, record
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.flow.plans import GONE, BatchStatus
 from pyworkers.store.flow import batches, batchviews
@@ -33,45 +33,64 @@ __all__ = [
     "read_members",
 ]
 _SHOWN = 100
+_TONES = {"dead": "bad", "lost": "bad", "succeeded": "good", "failing": "warn"}
 _KINDS: Sequence[Column[BatchStatus]] = [Column(kind, Kind.COUNT) for kind in (*GONE, "lost")]
-_STATES = {"dead": "bad", "lost": "bad", "succeeded": "good", "failing": "warn"}
+
+
+def _gone(batch: BatchStatus, _now: float) -> str:
+    return ", ".join(f"{number:,} {kind}" for kind, number in batch.kinds if number)
+
+
+def _lost(batch: BatchStatus, _now: float) -> Sequence[Word]:
+    text = f"{batch.lost:,}: Redis has forgotten them, and the batch will not end by itself"
+    return [Word(text, "bad")] if batch.lost else []
+
+
 BATCH: Table[BatchStatus] = Table(
     "Batch",
     Column("id", title="ID", place="batches"),
+    Column("description", title="Description", cut=1),
     Column("kind", title="Kind"),
-    Column("state", title="State", tone=_STATES.get, live=True),
-    Column(
-        "share", Kind.SHARE, "Done", value=lambda batch, _now: (batch.done, batch.total), live=True,
-        about="Members that are done",
-    ),
+    Column("state", title="State", tone=_TONES.get, live=True),
+    Column("share", Kind.SHARE, "Done", value=lambda batch, _now: (batch.done, batch.total), live=True,
+           about="Members that are done"),
     Column("total", Kind.COUNT, "Total", about="The members."),
     Column("pending", Kind.COUNT, "Pending", about="Those that have not ended."),
-    Column(
-        "waiting", Kind.COUNT, "Waiting", value=lambda batch, _now: batch.pending - batch.failed, live=True,
-        only_shown=True,
-    ),
+    Column("waiting", Kind.COUNT, "Waiting", value=lambda batch, _now: batch.pending - batch.failed,
+           live=True, only_shown=True),
     Column("done", Kind.COUNT, "Done"),
     Column("failed", Kind.COUNT, "Failed", about="Those that wait for a retry.", live=True),
     Column("dead", Kind.COUNT, "Dead", live=True),
     Column("gone", Kind.COUNT, "Gone", only_shown=True, live=True),
+    Column("gone_by_kind", title="Gone", value=_gone, only_shown=True),
+    Column("forgotten", Kind.WORDS, "Lost", value=_lost),
     *_KINDS,
     Column("created_at", Kind.MOMENT, "Created"),
-    Column("complete_at", Kind.MOMENT, nullable=True),
-    Column("success_at", Kind.MOMENT, nullable=True),
-    Column("death_at", Kind.MOMENT, nullable=True),
-    Column("reason"),
-    Column("reason_jid"),
-    Column("parent"),
+    Column("complete_at", Kind.MOMENT, "Complete", nullable=True),
+    Column("success_at", Kind.MOMENT, "Succeeded", nullable=True),
+    Column("death_at", Kind.MOMENT, "First death", nullable=True),
+    Column("reason", title="Reason"),
+    Column("reason_jid", title="Reason JID", place="jobs"),
+    Column("parent", title="Inside of", place="batches"),
     Column("open", Kind.FLAG),
-    Column("description", title="Description", cut=1),
 )  # fmt: skip
-_CALLBACK = record(
-    "Callback", {**dict.fromkeys(("event", "class", "queue", "jid"), TEXT), "fired_at": MAYBE_NUMBER}
+CALLBACK: Table[BatchCallback] = Table(
+    "Callback",
+    Column("event", title="Event"),
+    Column("class", title="Class", value=lambda callback, _now: callback.job_class),
+    Column("queue", title="Queue", place="queues"),
+    Column("jid", title="JID", place="jobs"),
+    Column("fired_at", Kind.MOMENT, "Enqueued", nullable=True, empty="not yet"),
 )
-BATCH_VIEW = more(BATCH.schema, "BatchView", {"callbacks": array(_CALLBACK)})
-MEMBERS = record(
-    "Members", {"cursor": COUNT, "members": array(record("Member", {"id": TEXT, "is_batch": FLAG}))}
-)
+MEMBER: Table[Member] = Table(
+    "Member",
+    Column("id", title="Member"),
+    Column("kind", title="Kind", value=lambda member, _now: "batch" if member.is_batch else "job",
+           only_shown=True),
+    Column("is_batch", Kind.FLAG),
+)  # fmt: skip
+BATCH_VIEW = more(BATCH.schema, "BatchView", {"callbacks": array(CALLBACK.schema)})
+MEMBERS = record("Members", {"cursor": COUNT, "members": array(MEMBER.schema)})
 
 
 class Batch:

@@ -56,6 +56,13 @@ class Listing(Generic[R]):
         """The cells of the first record, by the names of the columns."""
         return {column.name: self._cell(column, self._rows[0]) for column in self.columns}
 
+    def facts(self) -> Iterator[tuple[Column[R], Markup]]:
+        """The cells of the first record, without those of which nothing is known."""
+        for column in self.columns:
+            value = column.of(self._rows[0], self._now)
+            if not column.is_unknown(value) and value not in ((), []):
+                yield column, self._cell(column, self._rows[0])
+
     def live(self) -> dict[str, str]:
         """The cells that change, by their name in the page: the row, a colon, and the column."""
         changing = [column for column in self.columns if column.live]

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from starlette.requests import Request
 
-from pyworkers.api import BatchView, MemberPage, read_batch, read_batch_page, read_members
-from pyworkers.api.batches import BATCH
+from pyworkers.api import (
+    BatchCallback,
+    BatchView,
+    Member,
+    MemberPage,
+    read_batch,
+    read_batch_page,
+    read_members,
+)
+from pyworkers.api.batches import BATCH, CALLBACK, MEMBER
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
 from pyworkers.web.cursors import cursor_in
@@ -25,6 +33,10 @@ if TYPE_CHECKING:
 STATES = ("waiting", "failed", "dead")
 """The states of members that are listed."""
 _COLUMNS = BATCH.shown("id", "kind", "state", "share", "waiting", "failed", "dead", "gone", "created_at")
+_FACTS = BATCH.shown(
+    "description", "kind", "state", "share", "waiting", "failed", "dead", "gone_by_kind", "forgotten",
+    "created_at", "parent", "complete_at", "success_at", "death_at", "reason", "reason_jid",
+)  # fmt: skip
 _GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
 
 
@@ -47,8 +59,17 @@ def listing(
 
 def context_of(request: Request, view: BatchView, now: float) -> dict[str, Any]:
     """What the templates of one batch need."""
-    cells = listing(request, [view.status], now).first()
-    return {"view": view, "cells": cells, "now": now}
+
+    def job(callback: BatchCallback) -> Markup:
+        # Before the event, there is no such job.
+        return shown(callback.jid) if callback.fired_at is None else link(request, "jobs", callback.jid)
+
+    described = {"description": lambda batch: shown(batch.description, 1000)}
+    return {
+        "view": view,
+        "about": Listing(request, _FACTS, [view.status], now, html=described),
+        "callbacks": Listing(request, CALLBACK.shown(), view.callbacks, now, html={"jid": job}),
+    }
 
 
 def _named(request: Request, batch: BatchStatus) -> Markup:
@@ -94,4 +115,9 @@ def members_feed(batch: str, state: str, cursor: int) -> str:
 def members_of(request: Request, batch: str, state: str, page: MemberPage) -> dict[str, Any]:
     """What the template of a page of members needs."""
     following = address(request, "batches", batch, state=state, cursor=page.cursor) if page.cursor else ""
-    return {"state": state, "members": page.members, "next": following}
+
+    def named(member: Member) -> Markup:
+        return link(request, "batches" if member.is_batch else "jobs", member.id)
+
+    members = Listing(request, MEMBER.shown(), page.members, 0.0, html={"id": named})
+    return {"state": state, "members": members, "next": following}
