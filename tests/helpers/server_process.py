@@ -67,9 +67,11 @@ class ServerProcess:
         *options: str,
         direct_url: str | None = None,
         log_level: str | None = "debug",
+        imports: Sequence[str] = warm.SERVER,
         **environment: str,
     ) -> None:
         self.folder = folder
+        self._imports = imports
         self.keys = Keys(namespace)
         # That of the test; a server that reaches Redis in another way says so.
         self.url = direct_url or url
@@ -116,7 +118,12 @@ class ServerProcess:
             )
         else:
             self.process = warm.start(
-                arguments, cwd=self.folder, env=self._environment, stdout=log, stderr=log
+                arguments,
+                cwd=self.folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                imports=self._imports,
             )
 
     @property
@@ -275,15 +282,17 @@ def serving(
     *options: str,
     direct_url: str | None = None,
     log_level: str | None = "debug",
+    imports: Sequence[str] = warm.SERVER,
     **environment: str,
 ) -> Iterator[ServerProcess]:
     """A started server with this application; its remains are killed after the block.
 
-    ``log_level`` None: the level in the configuration.
+    ``log_level`` None: the level in the configuration. ``imports``: what it has imported before it starts.
     """
     server = ServerProcess(
-        folder, url, namespace, *options, direct_url=direct_url, log_level=log_level, **environment
-    )
+        folder, url, namespace, *options,
+        direct_url=direct_url, log_level=log_level, imports=imports, **environment,
+    )  # fmt: skip
     server.write_app(code)
     try:
         yield server.start()
