@@ -22,6 +22,7 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^
 # shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
 _USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
 _ESCAPES = "(in a password, write / ? # as %2F %3F %23)"
+_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _PREFIX = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._~-]+)+")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
@@ -53,8 +54,8 @@ def _app_meant(path: str) -> str:
 def check_url(url: str) -> None:
     """Check the URL of a Redis, of sentinels or of an embedded server."""
     scheme, _, rest = url.partition(":" if url.startswith("embedded:") else "://")
-    if scheme not in ("redis", "rediss", "unix", "redis+sentinel", "embedded") or not rest:
-        schemes = "redis://, rediss://, unix://, redis+sentinel://, embedded:DIR"
+    if scheme not in (*_SCHEMES, "embedded") or not rest:
+        schemes = f"{', '.join(f'{known}://' for known in _SCHEMES)}, embedded:DIR"
         raise ValueError(f"{mask_url(url)!r} is not a Redis URL: use {schemes}")
     if scheme in ("redis", "rediss") and not _has_valid_port(url):
         raise ValueError(f"{mask_url(url)!r} has an invalid port {_ESCAPES}")

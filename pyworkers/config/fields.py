@@ -61,7 +61,7 @@ class RedisConfig:
 
     url: str = _option(
         "redis://127.0.0.1:6379/0",
-        "Where the jobs are: redis:// rediss:// unix:// redis+sentinel:// embedded:DIR.",
+        "Where the jobs are: redis:// unix:// redis+sentinel:// embedded:DIR; by TLS rediss:// rediss+sentinel://.",
         check=check_url,
         mask=mask_url,
     )
@@ -70,9 +70,9 @@ class RedisConfig:
     )
     username: str = _option("", "User name, if the URL holds none.")
     password: str = _option("", "Password, if the URL holds none.", mask=mask_text)
-    ca_file: str = _option("", "rediss://: file with the certificates to trust; empty: the system's.")
-    cert_file: str = _option("", "rediss://: file with the client's certificate.")
-    key_file: str = _option("", "rediss://: file with the client's private key.")
+    ca_file: str = _option("", "With TLS: file with the certificates to trust; empty: the system's.")
+    cert_file: str = _option("", "With TLS: file with the client's certificate.")
+    key_file: str = _option("", "With TLS: file with the client's private key.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,27 @@ import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 
 from pyworkers.embedded import spawn_bound
+from tests.helpers.certificates import Certificates
 from tests.helpers.support import free_port, wait_for
 
 
 class OwnRedis:
     """A server that belongs to one scenario; what it has acknowledged survives its death."""
 
-    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+    def __init__(
+        self, binary: str, folder: Path, *options: str, certificates: Certificates | None = None
+    ) -> None:
+        """With certificates, the port speaks TLS alone."""
         self.folder = folder
         self.folder.mkdir(parents=True)
         self.port = free_port()
-        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.certificates = certificates
+        self.url = f"{'rediss' if certificates else 'redis'}://127.0.0.1:{self.port}/0"
         self.binary = binary
         self._options = [*options] or ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,8 +47,13 @@ class OwnRedis:
         return self
 
     def _arguments(self) -> list[str]:
-        address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        return [*address, *self._options]
+        settings = {**self._port(), "bind": "127.0.0.1", "dir": str(self.folder)}
+        return [*(word for name, value in settings.items() for word in (f"--{name}", value)), *self._options]
+
+    def _port(self) -> dict[str, str]:
+        if self.certificates is None:
+            return {"port": str(self.port)}
+        return {"port": "0", "tls-port": str(self.port), **self.certificates.of_redis}
 
     def _answers(self) -> bool:
         with contextlib.suppress(redis.RedisError), self.client() as client:
@@ -52,7 +62,16 @@ class OwnRedis:
 
     def client(self) -> redis.Redis:
         """A connection of the test's own."""
-        return redis.Redis(port=self.port, socket_timeout=5, protocol=2)
+        files: dict[str, Any] = {}
+        if found := self.certificates:
+            files = {
+                "ssl": True,
+                "ssl_ca_certs": str(found.ca),
+                "ssl_certfile": str(found.client),
+                "ssl_keyfile": str(found.client_key),
+                "ssl_check_hostname": False,
+            }
+        return redis.Redis(port=self.port, socket_timeout=5, protocol=2, **files)
 
     def kill(self) -> None:
         """SIGKILL, as a crash of the machine is to clients that see their connections reset."""
@@ -76,10 +95,11 @@ class Sentinel(OwnRedis):
     """Watches one primary with a quorum of one, and fails over within about a second."""
 
     def __init__(self, binary: str, folder: Path, primary: OwnRedis) -> None:
-        super().__init__(binary, folder)
+        super().__init__(binary, folder, certificates=primary.certificates)
         self._config = folder / "sentinel.conf"
+        port = "".join(f"{name} {value}\n" for name, value in self._port().items())
         self._config.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"{port}bind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
             "sentinel down-after-milliseconds mymaster 500\n"
             "sentinel failover-timeout mymaster 5000\n"

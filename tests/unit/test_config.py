@@ -371,7 +371,7 @@ def test_an_override_leaves_the_other_keys_of_the_table(toml: Toml) -> None:
             {"REDIS_URL": "http://me:secret@host"},
             "REDIS_URL",
             "redis.url: 'http://me:***@host' is not a Redis URL: use redis://, rediss://, unix://, "
-            "redis+sentinel://, embedded:DIR",
+            "redis+sentinel://, rediss+sentinel://, embedded:DIR",
             "",
         ),
     ],
@@ -597,6 +597,7 @@ def test_a_file_in_another_encoding_is_reported(tmp_path: Path) -> None:
         "unix:///run/shop",
         "unix://me:a[b@/run/redis.sock",
         "redis+sentinel://:pw@one:26379,two:26379/mymaster/0",
+        "rediss+sentinel://:pw@one:26379,two:26379/mymaster/0",
         "embedded:.pyworkers",
     ],
 )

@@ -18,6 +18,7 @@ from pyworkers.store.transport.connections import (
     errors_translated,
     translate,
 )
+from pyworkers.store.transport.tls import Tls
 
 DEFAULT = "redis://127.0.0.1:6379/0"
 
@@ -73,7 +74,7 @@ def test_the_environment_is_read_when_the_client_is_made(monkeypatch: pytest.Mon
     assert AsyncClient.from_config(RedisConfig(url="redis://h")).config.url == "redis://h"
 
 
-_COMMON = {"host", "port", "path", "db", "username", "password", "protocol"}
+_COMMON = {"host", "port", "path", "db", "username", "password", "protocol", "tls"}
 
 
 def options(url: str, **config: str) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def options(url: str, **config: str) -> dict[str, Any]:
     settings = RedisConfig(url=url, **config)
     found = connect(settings).connection_pool.connection_kwargs
     other = connect_async(settings).connection_pool.connection_kwargs
-    names = {name for name in found if name in _COMMON or name.startswith(("socket_", "ssl_"))}
+    names = {name for name in found if name in _COMMON or name.startswith("socket_")}
     assert {name: found[name] for name in names} == {name: other[name] for name in names}
     assert found["retry"]._retries == other["retry"]._retries == 0
     return found
@@ -118,10 +119,44 @@ def test_the_callers_options_go_before_the_defaults() -> None:
 
 def test_certificates_are_for_tls_alone() -> None:
     files = {"ca_file": "ca.pem", "cert_file": "c.pem", "key_file": "k.pem"}
-    names = {"ssl_ca_certs": "ca.pem", "ssl_certfile": "c.pem", "ssl_keyfile": "k.pem"}
-    assert names.items() <= options("rediss://host", **files).items()
-    assert not names.keys() & options("redis://host", **files).keys()
-    assert not names.keys() & options("rediss://host").keys()
+    expected = Tls(ca_certs="ca.pem", certfile="c.pem", keyfile="k.pem")
+    assert options("rediss://host", **files)["tls"].tls == expected
+    assert options("rediss+sentinel://host/main", **files)["tls"].tls == expected
+    for url in ("redis://host", "unix:///run/redis.sock", "redis+sentinel://host/main"):
+        assert "tls" not in options(url, **files)
+    assert options("rediss://host")["tls"].tls == Tls()
+
+
+def test_the_options_of_tls_in_a_url_go_first_and_are_of_both_hops() -> None:
+    query = "ssl_ca_certs=other.pem&ssl_cert_reqs=none&ssl_min_version=771&ssl_check_hostname=no"
+    expected = Tls("other.pem", "c.pem", cert_reqs="none", min_version=771, check_hostname=False)
+    for make in (connect, connect_async):
+        config = RedisConfig(f"rediss+sentinel://a,b/main?{query}", ca_file="ca.pem", cert_file="c.pem")
+        pool: Any = make(config).connection_pool
+        hops = [pool, *(node.connection_pool for node in pool.sentinel_manager.sentinels)]
+        assert [hop.connection_kwargs["tls"].tls for hop in hops] == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("redis+sentinel://h/main?ssl=true", r"unknown option ssl; use rediss\+sentinel:// for TLS"),
+        (
+            "redis+sentinel://h/main?ssl_ca_certs=c",
+            r"is for URLs with TLS, which begin with rediss\+sentinel://",
+        ),
+        ("redis://h?ssl_ca_certs=c", "option ssl_ca_certs is for URLs with TLS, which begin with rediss://"),
+        ("rediss://h?ssl_ca_cert=c", r"unknown option ssl_ca_cert; did you mean ssl_ca_certs\?"),
+        ("rediss://h?ssl_validate_ocsp=1", "unknown option ssl_validate_ocsp"),
+        ("rediss://h?ssl_cert_reqs=some", "must be one of none, optional, required, not 'some'"),
+        ("rediss://h?ssl_keyfile=k", "key_file is set, and cert_file is not"),
+        ("rediss://h?ssl_min_version=9", "9 is not a valid TLSVersion"),
+    ],
+)
+def test_options_of_tls_that_cannot_be_used(url: str, text: str) -> None:
+    for make in (connect, connect_async):
+        with pytest.raises(ConfigError, match=text):
+            make(RedisConfig(url))
 
 
 def test_an_embedded_server_is_a_socket(tmp_path: Any) -> None:

@@ -6,16 +6,13 @@ Used by the master and the command line. It never holds a password: ``redis-cli`
 from __future__ import annotations
 
 import shlex
-import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from redis.asyncio import SSLConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from pyworkers.store.transport.connections import AsyncConnection, errors_translated
-
-_TLS_FILES = {"ssl_ca_certs": "--cacert", "ssl_certfile": "--cert", "ssl_keyfile": "--key"}
+from pyworkers.store.transport.tls import Tls
 
 
 async def redis_cli(redis: AsyncConnection) -> str:
@@ -26,8 +23,8 @@ async def redis_cli(redis: AsyncConnection) -> str:
         with errors_translated():
             options["host"], options["port"] = await pool.get_master_address()
     words = ["redis-cli", *_place(options), *_login(options)]
-    if issubclass(pool.connection_class, SSLConnection):
-        words += _tls(options)
+    if contexts := options.get("tls"):
+        words += _tls(contexts.tls)
     return shlex.join(words)
 
 
@@ -45,10 +42,15 @@ def _login(options: Mapping[str, Any]) -> Iterator[str]:
         yield "--askpass"
 
 
-def _tls(options: Mapping[str, Any]) -> Iterator[str]:
+def _tls(tls: Tls) -> Iterator[str]:
     yield "--tls"
-    if options.get("ssl_cert_reqs") in ("none", ssl.CERT_NONE):
+    if tls.cert_reqs == "none":
         yield "--insecure"
-    for name, option in _TLS_FILES.items():
-        if file := options.get(name):
+    for option, file in (
+        ("--cacert", tls.ca_certs),
+        ("--cacertdir", tls.ca_path),
+        ("--cert", tls.certfile),
+        ("--key", tls.keyfile),
+    ):
+        if file:
             yield from (option, file)

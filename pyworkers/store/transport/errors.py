@@ -20,8 +20,8 @@ import redis.asyncio.sentinel
 import redis.sentinel
 from redis import exceptions
 
-from pyworkers.store.transport.mismatch import TlsMismatchError
 from pyworkers.store.transport.replies import UnexpectedReplyError
+from pyworkers.store.transport.tls import TlsError
 
 NO_THREAD = "can't start new thread"
 """The text of CPython's RuntimeError for a thread that the system refuses; it has no class of its own."""
@@ -118,7 +118,7 @@ def rule_for(code: str) -> Rule:
 # redis-py before 7.4 does not keep the code (``status_code``).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (UnexpectedReplyError, "UNEXPECTED"),
-    (TlsMismatchError, "TLS"),
+    (TlsError, "TLS"),
     (redis.sentinel.MasterNotFoundError, "NOMASTER"),
     (redis.asyncio.sentinel.MasterNotFoundError, "NOMASTER"),
     (exceptions.BusyLoadingError, "LOADING"),
@@ -151,7 +151,7 @@ _SENTENCES = {
 _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.ReadOnlyError, "READONLY"),
     (socket.gaierror, "DNS"),
-    (TlsMismatchError, "TLS"),
+    (TlsError, "TLS"),
     (ssl.SSLError, "TLS"),
 )
 # Redis 6.2 wraps an error inside a script: "Error running script (call to f_…): @user_script:9: -OOM …".

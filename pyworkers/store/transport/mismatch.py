@@ -1,7 +1,8 @@
 """Mismatch: connections that notice a port with TLS where the URL has none, and the other way round.
 
-Used by ``connections`` alone. Without this, TLS to a plain port waits for the whole timeout, and the error
-does not name the cause. A port is asked by a second connection, and only after the first one has failed.
+Used by ``connections`` and ``group`` alone. Without this, TLS to a plain port waits for the whole timeout,
+and the error does not name the cause. A port is asked by a second connection, and only after the first one
+has failed.
 """
 
 from __future__ import annotations
@@ -9,57 +10,85 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import redis
 import redis.asyncio
 
-# A handshake takes two round trips. Where it takes longer than this, a second attempt has the usual time.
+from pyworkers.store.transport.tls import Contexts, TlsError
+
+# A handshake takes two round trips. After this time, the port is asked whether it speaks TLS at all.
 _HANDSHAKE_S = 1.0
 _QUESTION_S = 0.4
-_MET_PLAIN = "this port does not speak TLS: use redis:// instead of rediss://, or the port of Redis' tls-port"
-_MET_TLS = "this port speaks TLS: use rediss:// instead of redis://"
 
 
-class TlsMismatchError(redis.ConnectionError):
-    """The port has TLS and the URL has not, or the other way round."""
-
-
-class TlsConnection(redis.SSLConnection):
+class TlsConnection(redis.Connection):
     """A blocking connection by TLS."""
 
-    def _connect(self) -> Any:
-        usual_s, self.socket_timeout = self.socket_timeout, _HANDSHAKE_S
+    kind = ""
+    """The end of the scheme in the URL: empty, or ``+sentinel``."""
+
+    def __init__(self, *, tls: Contexts, **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self._tls = tls
+
+    def _connect(self) -> ssl.SSLSocket:
+        opened = super()._connect()  # type: ignore[no-untyped-call]
         try:
-            found = super()._connect()  # type: ignore[no-untyped-call]
+            context = self._tls.current()
+            # The handshake follows, because it has its own time limit.
+            opened = context.wrap_socket(opened, server_hostname=self.host, do_handshake_on_connect=False)
+            self._shake_hands(opened)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _shake_hands(self, opened: ssl.SSLSocket) -> None:
+        try:
+            opened.settimeout(_first_s(self.socket_timeout))
+            opened.do_handshake()
         except TimeoutError:
             if _is_plain(self.host, int(self.port)):
-                raise TlsMismatchError(_MET_PLAIN) from None
-            self.socket_timeout = usual_s
-            return super()._connect()  # type: ignore[no-untyped-call]
-        finally:
-            self.socket_timeout = usual_s
-        found.settimeout(usual_s)
-        return found
+                raise TlsError(_met_plain(self.kind)) from None
+            if not _is_longer(self.socket_timeout):
+                raise
+            opened.settimeout(self.socket_timeout)
+            opened.do_handshake()
+        opened.settimeout(self.socket_timeout)
 
 
-class AsyncTlsConnection(redis.asyncio.SSLConnection):
+class AsyncTlsConnection(redis.asyncio.Connection):
     """A connection by TLS for asyncio."""
+
+    kind = ""
+
+    def __init__(self, *, tls: Contexts, **options: Any) -> None:
+        super().__init__(**options)
+        self._tls = tls
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        """As redis-py's, with a context of the files as they are now."""
+        return {"host": self.host, "port": self.port, "ssl": self._tls.current()}
 
     async def _connect(self) -> None:
         try:
-            async with asyncio.timeout(_HANDSHAKE_S):
+            async with asyncio.timeout(_first_s(self.socket_connect_timeout)):
                 await super()._connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
             if await _answer(_is_plain, self.host, int(self.port)):
-                raise TlsMismatchError(_MET_PLAIN) from None
+                raise TlsError(_met_plain(self.kind)) from None
+            if not _is_longer(self.socket_connect_timeout):
+                raise
             await super()._connect()  # type: ignore[no-untyped-call]
 
 
 class PlainConnection(redis.Connection):
     """A blocking connection without TLS."""
+
+    kind = ""
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""
@@ -67,12 +96,14 @@ class PlainConnection(redis.Connection):
             super().on_connect_check_health(check_health)
         except (redis.ConnectionError, redis.InvalidResponse) as error:
             if _is_cut(error) and _has_tls(self.host, int(self.port)):
-                raise TlsMismatchError(_MET_TLS) from error
+                raise TlsError(_met_tls(self.kind)) from error
             raise
 
 
 class AsyncPlainConnection(redis.asyncio.Connection):
     """A connection without TLS for asyncio."""
+
+    kind = ""
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""
@@ -80,8 +111,28 @@ class AsyncPlainConnection(redis.asyncio.Connection):
             await super().on_connect_check_health(check_health)
         except (redis.ConnectionError, redis.InvalidResponse) as error:
             if _is_cut(error) and await _answer(_has_tls, self.host, int(self.port)):
-                raise TlsMismatchError(_MET_TLS) from error
+                raise TlsError(_met_tls(self.kind)) from error
             raise
+
+
+def _first_s(usual_s: float | None) -> float:
+    """The time for a handshake before the port is asked; both fit into the usual time, if that is short."""
+    return _HANDSHAKE_S if usual_s is None or _is_longer(usual_s) else max(usual_s - _QUESTION_S, usual_s / 2)
+
+
+def _is_longer(usual_s: float | None) -> bool:
+    return usual_s is None or usual_s > _HANDSHAKE_S
+
+
+def _met_plain(kind: str) -> str:
+    return (
+        f"this port does not speak TLS: use redis{kind}:// instead of rediss{kind}://, "
+        "or the port of Redis' tls-port"
+    )
+
+
+def _met_tls(kind: str) -> str:
+    return f"this port speaks TLS: use rediss{kind}:// instead of redis{kind}://"
 
 
 async def _answer(question: Callable[[str, int], bool], host: str, port: int) -> bool:

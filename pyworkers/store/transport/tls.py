@@ -1,0 +1,187 @@
+"""TLS: what a URL and the configuration say about it, and the contexts of its connections.
+
+Used by every process that connects to Redis or to sentinels. Each new connection looks at the files, because
+they are renewed while servers run. While new files do not fit together, connections use the earlier ones. It
+asks nobody for the password of a key.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from pyworkers.config.fields import RedisConfig
+
+_SCHEMES = ("rediss", "rediss+sentinel")
+_PREFIX = "ssl_"
+_VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+_Stamps = tuple[tuple[int, ...] | None, ...]
+
+
+class TlsError(redis.ConnectionError):
+    """TLS fails: by the files, by the certificate of the peer, or because the port does not speak it."""
+
+
+def has_tls(url: str) -> bool:
+    """True if connections to the server of a URL, and to its sentinels, are by TLS."""
+    return url.partition("://")[0] in _SCHEMES
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The settings of one URL. The names are those of the options in a URL, without ``ssl_``."""
+
+    ca_certs: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    ca_path: str = ""
+    ca_data: str = ""
+    password: str = field(default="", repr=False)
+    cert_reqs: str = "required"
+    check_hostname: bool = True
+    min_version: int = 0
+    ciphers: str = ""
+    include_verify_flags: tuple[ssl.VerifyFlags, ...] = ()
+    exclude_verify_flags: tuple[ssl.VerifyFlags, ...] = ()
+
+    @classmethod
+    def of(cls, config: RedisConfig, given: dict[str, Any]) -> Tls:
+        """The settings of the configuration and of its URL, whose options, ``given``, go first.
+
+        Raises ValueError.
+        """
+        files = {"ca_certs": config.ca_file, "certfile": config.cert_file, "keyfile": config.key_file}
+        options = {name.removeprefix(_PREFIX): value for name, value in given.items()}
+        for name in options.keys() & {"include_verify_flags", "exclude_verify_flags"}:
+            options[name] = _flags(name, options[name])
+        found = cls(**{**files, **options})
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        if self.keyfile and not self.certfile:
+            raise ValueError("key_file is set, and cert_file is not")
+        if self.cert_reqs not in _VERIFY:
+            raise ValueError(f"ssl_cert_reqs must be one of {', '.join(_VERIFY)}, not {self.cert_reqs!r}")
+        if self.min_version:
+            ssl.TLSVersion(self.min_version)
+
+    def context(self) -> ssl.SSLContext:
+        """A new context, from what the files hold now. Raises ValueError, which names the file at fault."""
+        for file in filter(None, (self.ca_certs, self.certfile, self.keyfile)):
+            _check_readable(file)
+        context = self._trusting()
+        context.check_hostname = self.check_hostname and self.cert_reqs != "none"
+        context.verify_mode = _VERIFY[self.cert_reqs]
+        self._identify(context)
+        for flag in self.include_verify_flags:
+            context.verify_flags |= flag
+        for flag in self.exclude_verify_flags:
+            context.verify_flags &= ~flag
+        if self.min_version:
+            context.minimum_version = ssl.TLSVersion(self.min_version)
+        if self.ciphers:
+            context.set_ciphers(self.ciphers)
+        return context
+
+    def _trusting(self) -> ssl.SSLContext:
+        """A context that trusts these certificates alone; the ones of the system if none are named."""
+        try:
+            return ssl.create_default_context(
+                cafile=self.ca_certs or None, capath=self.ca_path or None, cadata=self.ca_data or None
+            )
+        except ssl.SSLError:
+            where = f"ca_file {self.ca_certs}" if self.ca_certs else "ssl_ca_data"
+            raise ValueError(f"{where} holds no complete certificates in PEM") from None
+
+    def _identify(self, context: ssl.SSLContext) -> None:
+        if not self.certfile:
+            return
+        try:
+            # With a password, be it empty, OpenSSL does not ask the terminal.
+            context.load_cert_chain(self.certfile, self.keyfile or None, self.password)
+        except ssl.SSLError as error:
+            key = f"key_file {self.keyfile}" if self.keyfile else "the key in the same file"
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise ValueError(f"cert_file {self.certfile} and {key} do not belong together") from None
+            text = f"cert_file {self.certfile} and {key} are not both complete and in PEM without a password"
+            raise ValueError(text) from None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The files and folders that a context is made from."""
+        if not (self.ca_certs or self.ca_path or self.ca_data):
+            system = ssl.get_default_verify_paths()
+            trusted = (system.cafile, system.capath)
+        else:
+            trusted = (self.ca_certs, self.ca_path)
+        return tuple(filter(None, (*trusted, self.certfile, self.keyfile)))
+
+
+def _flags(name: str, value: object) -> tuple[ssl.VerifyFlags, ...]:
+    if not isinstance(value, list):
+        # redis-py reads them since 6.3.
+        raise ValueError(f"option {_PREFIX}{name} cannot be set in a URL")
+    return tuple(value)
+
+
+def _check_readable(file: str) -> None:
+    # ``ssl`` leaves the name out of its own errors.
+    try:
+        with Path(file).open("rb"):
+            pass
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+
+
+class Contexts:
+    """The context of one group of settings in this process, made again when its files have changed."""
+
+    def __init__(self, tls: Tls) -> None:
+        self.tls = tls
+        self._stamps: _Stamps = ()
+        self._context: ssl.SSLContext | None = None
+        self.fault = ""
+        """Why the files of now are not used; empty if they are."""
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a connection that is opened now.
+
+        Raises TlsError if the files do not fit together, and did not since this process began.
+        """
+        # Before the files are read: a change meanwhile is found by the next call.
+        stamps = tuple(map(_stamp, self.tls.places))
+        if stamps != self._stamps or self._context is None:
+            try:
+                self._context, self.fault = self.tls.context(), ""
+            except (OSError, ValueError) as error:
+                self.fault = str(error)
+            self._stamps = stamps
+        if self._context is None:
+            raise TlsError(self.fault)
+        return self._context
+
+
+OPTIONS = frozenset(f"{_PREFIX}{option.name}" for option in fields(Tls))
+"""The options of TLS that a URL may have."""
+
+
+@cache
+def contexts_of(tls: Tls) -> Contexts:
+    """The contexts of these settings. All connections of the process share them."""
+    return Contexts(tls)
+
+
+def _stamp(place: str) -> tuple[int, ...] | None:
+    """What changes with each write of a file, also with a change of its rights; None if it is missing."""
+    try:
+        found = Path(place).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

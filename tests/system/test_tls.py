@@ -1,0 +1,86 @@
+"""TLS with real servers: a Redis and a sentinel that speak nothing else, and demand a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pyworkers import AsyncClient, Client
+from pyworkers.api import Stats
+from pyworkers.cli import main
+from pyworkers.config.fields import RedisConfig
+from tests.conftest import missing
+from tests.helpers.certificates import Certificates
+from tests.helpers.redises import OwnRedis, Sentinel
+from tests.helpers.server_process import WAITING_APP, serving
+from tests.helpers.support import wait_for
+
+
+class Secure:
+    """A primary and its sentinel; ``certificates`` are those of both, and of the clients."""
+
+    def __init__(self, folder: Path) -> None:
+        binary = shutil.which("redis-server") or missing("redis-server is not installed")
+        self.certificates = Certificates(folder / "certificates")
+        self.redis = OwnRedis(binary, folder / "redis", certificates=self.certificates)
+        self.sentinel = Sentinel(binary, folder / "sentinel", self.redis)
+        self.url = f"rediss+sentinel://127.0.0.1:{self.sentinel.port}/mymaster/0"
+        self.config = RedisConfig(self.url, **self.certificates.of_clients)
+
+    def start(self) -> None:
+        self.redis.start()
+        self.sentinel.start()
+        wait_for(self._is_known, message="the sentinel knows the primary")
+
+    def _is_known(self) -> bool:
+        with self.sentinel.client() as client:
+            return bool(client.sentinel_master("mymaster")["flags"] == "master")
+
+    def restart(self) -> None:
+        """Both, with the certificates as they are now."""
+        for server in (self.redis, self.sentinel):
+            server.kill()
+            server.start()
+
+    def close(self) -> None:
+        for server in (self.sentinel, self.redis):
+            server.kill()
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[Secure]:
+    secure = Secure(tmp_path / "secure")
+    try:
+        secure.start()
+        yield secure
+    finally:
+        secure.close()
+
+
+def test_both_hops_are_encrypted_for_every_kind_of_client(
+    tmp_path: Path, secure: Secure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, file in secure.certificates.environment.items():
+        monkeypatch.setenv(name, file)
+    with Client.from_config(secure.config) as client:
+        client.enqueue("q", "Any", [1])
+
+    async def enqueue() -> None:
+        async with AsyncClient.from_config(secure.config) as client:
+            await client.enqueue("q", "Any", [2])
+
+    asyncio.run(enqueue())
+    assert Stats.fetch(secure.config).enqueued == 2
+    monkeypatch.setenv("PYWORKERS_REDIS__URL", secure.url)
+    assert "q " in CliRunner().invoke(main, ["queues"]).stdout
+    shown = CliRunner().invoke(main, ["acl"]).stderr
+    files = secure.certificates
+    assert f"-p {secure.redis.port} --tls --cacert {files.ca} --cert {files.client}" in shown
+    with serving(tmp_path, secure.url, "", WAITING_APP, direct_url="redis://unused") as server:
+        server.wait_for_notes(2, "end")
+        assert server.stop() == 0
