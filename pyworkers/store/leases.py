@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import simplejson
 
@@ -48,11 +48,12 @@ def renew(
 
     ``registered``: Redis had them at the last renewal. If it has lost them since, they are sent again.
     """
-    if registered:
-        renewed = yield from script("renew", *_renewal(keys, identity, lease_s, ""), _renewed)
-        if renewed is not None:
-            return renewed
-    return (yield from script("renew", *_renewal(keys, identity, lease_s, _dump(queues)), LeaseState))
+    lease_ms = int(lease_s * 1000)
+    if registered and (yield from one("PEXPIRE", keys.lease(identity), lease_ms, read=bool)):
+        return LeaseState.HELD
+    names = [keys.lease(identity), keys.tombstone(identity), keys.owners]
+    listed = simplejson.dumps(list(queues))
+    return (yield from script("renew", names, [identity, lease_ms, listed], LeaseState))
 
 
 def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Request[bool]:
@@ -91,19 +92,5 @@ def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Requ
     return script("recover", names, [identity, TOMBSTONE_TTL_S, most, ENTRIES_TTL_S, *queues], integer)
 
 
-def _renewal(keys: Keys, identity: str, lease_s: float, queues: str) -> tuple[list[str], list[Any]]:
-    names = [keys.lease(identity), keys.tombstone(identity), keys.owners]
-    return names, [identity, int(lease_s * 1000), queues]
-
-
-def _renewed(reply: Any) -> LeaseState | None:
-    """None if Redis does not hold the queues of this incarnation."""
-    return None if integer(reply) == -1 else LeaseState(reply)
-
-
 def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:
     return {decoded(name): names_in(queues) for name, queues in owners.items()}
-
-
-def _dump(queues: Sequence[str]) -> str:
-    return str(simplejson.dumps(list(queues)))
