@@ -230,9 +230,12 @@ class Keys:
         """STRING with a TTL: the lists of this incarnation were recovered by a peer."""
         return self._key(f"pyworkers:recovered:{identity}")
 
-    def turn(self, zset: str) -> str:
-        """STRING with a TTL: the identity of the master that moves the due members of this sorted set now."""
-        return self._key(f"pyworkers:turn:{zset.removeprefix(self.namespace)}")
+    def turn(self, key: str) -> str:
+        """STRING with a TTL: the identity of the master that moves the due members of this sorted set now.
+
+        Of ``owners``: of the master that watches the leases of all.
+        """
+        return self._key(f"pyworkers:turn:{key.removeprefix(self.namespace)}")
 
     def cron_slot(self, name: str, slot: int) -> str:
         """STRING with a TTL: the cron entry has fired for the slot (epoch seconds)."""

@@ -1,6 +1,7 @@
 """Recovery: gives the jobs of dead incarnations back to their queues.
 
-Runs in the master's event loop, in every master. If several sweep at once, the script moves each job once.
+Runs in the master's event loop. One master at a time watches the leases of all, whichever has the turn; if
+several recover the same jobs, the script moves each job once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pyworkers.failpoints import hit
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
+from pyworkers.server.turn import Turn
 from pyworkers.store import leases
 from pyworkers.store.store import Store
 
@@ -35,7 +37,10 @@ log = logs.get_logger()
 
 
 class Recovery(Part):
-    """Watches all leases of one namespace. ``on_recovered`` is called with the number of jobs."""
+    """Recovers the incarnations of one namespace whose lease is gone, while this server has the ``turn``.
+
+    ``on_recovered`` is called with the number of jobs.
+    """
 
     name = "recovery"
 
@@ -50,10 +55,12 @@ class Recovery(Part):
         super().__init__(health)
         self._store = store
         self._incarnations = incarnations
+        self.turn = Turn(store, incarnations, lease_s)
         self._lease_s = lease_s
         self._on_recovered = on_recovered
         self._silent_since: dict[str, float] = {}
         self._ending: set[str] = set()
+        self._expired: set[str] = set()
 
     def saw_lease(self, identity: str, left_s: float) -> None:
         """Note how long the lease of a peer lasts; 0 if it has expired: then its jobs are recovered at once.
@@ -65,6 +72,7 @@ class Recovery(Part):
         elif left_s > 0:
             self._ending.add(identity)
         elif identity in self._ending:
+            self._expired.add(identity)
             self.nudge()
 
     async def look(self) -> float:
@@ -82,38 +90,55 @@ class Recovery(Part):
 
         If Redis refuses to recover one, the others are recovered first. Raises PyworkersError.
         """
-        mine = self._incarnations.current
-        found = await self._store.arun(leases.owners(self._store.keys, mine.identity))
-        if not found.registered:
-            # The registration was lost with its key.
-            mine.unregistered()
-        if not mine.holds_lease(_OWN_RENEWAL * self._lease_s):
-            # The leases of live servers expire, too; their next renewals must come before a recovery.
-            self._forget()
-            return 0
-        silent = found.silent
-        self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
+        dead = {*(await self._long_silent(now)), *self._expired}
         moved = 0
         refusal: StoreError | None = None
-        for identity, queues in silent.items():
-            if identity in self._ending or now - self._silent_since[identity] >= _GRACE * self._lease_s:
-                try:
-                    moved += await self._recover(identity, queues)
-                except StoreError as error:
-                    # Perhaps of this one alone, which another program has written.
-                    refusal = refusal or error
-                self._ending.discard(identity)
-                await asyncio.sleep(_REST_S)
+        for identity in sorted(dead):
+            try:
+                moved += await self._recover(identity)
+            except StoreError as error:
+                # Perhaps of this one alone, which another program has written.
+                refusal = refusal or error
+            self._ending.discard(identity)
+            self._expired.discard(identity)
+            await asyncio.sleep(_REST_S)
         if refusal is not None:
             raise refusal
         return moved
 
+    async def _long_silent(self, now: float) -> list[str]:
+        """The incarnations without a lease for long enough; none if another server watches the leases."""
+        mine, keys = self._incarnations.current, self._store.keys
+        if not mine.holds_lease(_OWN_RENEWAL * self._lease_s):
+            # The leases of live servers expire, too; their next renewals must come before a recovery.
+            self._forget()
+            watches = False
+        else:
+            watches = await self.turn.take()
+        if not watches:
+            self._silent_since.clear()
+            if not await self._store.arun(leases.is_registered(keys, mine.identity)):
+                # The registration was lost with its key.
+                mine.unregistered()
+            return []
+        found = await self._store.arun(leases.owners(keys, mine.identity))
+        if not found.registered:
+            mine.unregistered()
+        self._silent_since = {name: self._silent_since.get(name, now) for name in found.silent}
+        grace_s = _GRACE * self._lease_s
+        return [name for name, since in self._silent_since.items() if now - since >= grace_s]
+
     def _forget(self) -> None:
         self._silent_since.clear()
         self._ending.clear()
+        self._expired.clear()
 
-    async def _recover(self, identity: str, queues: list[str]) -> int:
+    async def _recover(self, identity: str) -> int:
         total = 0
+        queues = await self._store.arun(leases.queues_of(self._store.keys, identity))
+        if queues is None:
+            # It has ended in order, or another server has recovered it.
+            return 0
         recovery = leases.recover(self._store.keys, identity, queues, PORTION)
         while (moved := await self._store.arun(recovery)) > 0:
             total += moved

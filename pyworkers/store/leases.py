@@ -6,7 +6,7 @@ Redis; this module never decides it otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import simplejson
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Request, Steps, command, decoded, every, one, script
 from pyworkers.store.suspects import ENTRIES_TTL_S
-from pyworkers.store.transport.replies import integer, nonzero
+from pyworkers.store.transport.replies import blobs, integer, nonzero
 from pyworkers.store.values import names_in
 
 # A tombstone marks an owner whose jobs were recovered. The owner may resume late (a suspended machine, a
@@ -32,13 +32,12 @@ class LeaseState(IntEnum):
 
 
 class Owners(NamedTuple):
-    """The incarnations in Redis: ``registered`` is True if this one is among them.
-
-    ``silent`` holds the others without a lease, each with its queues.
+    """The incarnations in Redis: ``registered`` is True if this one is among them, ``silent`` are those of
+    the others that have no lease.
     """
 
     registered: bool
-    silent: Mapping[str, list[str]]
+    silent: Sequence[str]
 
 
 def renew(
@@ -66,16 +65,35 @@ def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Request[bool
     return script("deregister", names, [identity], nonzero)
 
 
+def take_turn(keys: Keys, identity: str, life_s: float, *, held: bool) -> Request[bool]:
+    """Take the turn to watch the leases for ``life_s`` seconds; keep it for that long if it is ``held``.
+
+    False if another server has it.
+    """
+    condition = () if held else ("NX",)
+    return one("SET", keys.turn(keys.owners), identity, "PX", int(life_s * 1000), *condition, read=bool)
+
+
+def is_registered(keys: Keys, identity: str) -> Request[bool]:
+    """True if Redis has the queues of this incarnation."""
+    return one("HEXISTS", keys.owners, identity, read=bool)
+
+
 def owners(keys: Keys, identity: str) -> Steps[Owners]:
     """The incarnations without a lease, other than this one, and whether this one is registered."""
-    found = yield from one("HGETALL", keys.owners, read=_queues_by_owner)
-    registered = found.pop(identity, None) is not None
-    leases = [keys.lease(name) for name in found]
+    names = [decoded(name) for name in (yield from one("HKEYS", keys.owners, read=blobs))]
+    others = [name for name in names if name != identity]
+    leases = [keys.lease(name) for name in others]
+    registered = len(others) < len(names)
     if not leases or (yield from one("EXISTS", *leases, read=integer)) == len(leases):
-        return Owners(registered, {})
+        return Owners(registered, [])
     alive = yield from every([command("EXISTS", lease) for lease in leases])
-    silent = {name: queues for (name, queues), lives in zip(found.items(), alive, strict=True) if not lives}
-    return Owners(registered, silent)
+    return Owners(registered, [name for name, lives in zip(others, alive, strict=True) if not lives])
+
+
+def queues_of(keys: Keys, identity: str) -> Request[list[str] | None]:
+    """The queues that an incarnation has registered; None if it is not registered."""
+    return one("HGET", keys.owners, identity, read=_queues)
 
 
 def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Request[int]:
@@ -92,5 +110,5 @@ def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Requ
     return script("recover", names, [identity, TOMBSTONE_TTL_S, most, ENTRIES_TTL_S, *queues], integer)
 
 
-def _queues_by_owner(owners: dict[bytes, bytes]) -> dict[str, list[str]]:
-    return {decoded(name): names_in(queues) for name, queues in owners.items()}
+def _queues(stored: bytes | None) -> list[str] | None:
+    return None if stored is None else names_in(stored)

@@ -88,8 +88,10 @@ class Owner:
     async def deregister(self, queues: Sequence[str]) -> bool:
         return await arun(self._redis, leases.deregister(self._keys, self.identity, queues))
 
-    async def silent_owners(self) -> Mapping[str, list[str]]:
-        return (await arun(self._redis, leases.owners(self._keys, self.identity))).silent
+    async def silent_owners(self) -> Mapping[str, list[str] | None]:
+        """Those without a lease, each with its queues."""
+        names = (await arun(self._redis, leases.owners(self._keys, self.identity))).silent
+        return {name: await arun(self._redis, leases.queues_of(self._keys, name)) for name in names}
 
     async def recover(self, identity: str, queues: Sequence[str], most: int) -> int:
         return await arun(self._redis, leases.recover(self._keys, identity, queues, most))

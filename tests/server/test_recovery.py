@@ -32,9 +32,12 @@ class Bench(RedisBench):
         self.incarnations = Incarnations("host:1:x", LogConfig(), lambda _: None)
         self.renewals: list[bool] = []
         self.store = Store(self.redis, self.keys)
-        self.recovery = Recovery(
-            self.store, self.incarnations, Health(time.monotonic, random.Random()), LEASE_S, lambda _: None
-        )
+        self.recovery = self.another(self.incarnations)
+
+    def another(self, incarnations: Incarnations) -> Recovery:
+        """The recovery of another server with the same connection."""
+        health = Health(time.monotonic, random.Random())
+        return Recovery(self.store, incarnations, health, LEASE_S, lambda _: None)
 
     async def prepare(self) -> None:
         await Owner(self.redis, self.keys, "host:2:y").renew(LEASE_S, ["q"])
@@ -105,6 +108,31 @@ async def test_a_lease_that_vanished_may_come_back(bench: Bench, seen: list[floa
     for left_s in (*seen, 0):
         bench.recovery.saw_lease("host:2:y", left_s)
     assert await bench.recovery.sweep(1000) == 0
+
+
+async def test_one_server_watches_the_leases_of_all(bench: Bench) -> None:
+    bench.renewed(0)
+    incarnations = Incarnations("host:3:z", LogConfig(), lambda _: None)
+    incarnations.current.renewed(time.monotonic(), ("q",))
+    second, turn = bench.another(incarnations), bench.keys.turn(bench.keys.owners)
+    assert await bench.recovery.sweep(1000) == 0
+    assert bench.recovery.turn.is_held
+    # Without the turn, a server counts no other as dead, but sees that its own registration was lost.
+    for now in (1000, 2000, 3000):
+        assert await second.sweep(now) == 0
+    assert not incarnations.current.is_registered(("q",)) and not second.turn.is_held
+    # A server that waits for one peer, because of an ordered queue, recovers that one itself.
+    second.saw_lease("host:2:y", LEASE_S / 3)
+    second.saw_lease("host:2:y", 0)
+    assert await second.sweep(3001) == 1
+    # The turn ends with the server that had it; its successor counts anew.
+    await Owner(bench.redis, bench.keys, "host:4:w").renew(LEASE_S, ["q"])
+    await bench.redis.delete(bench.keys.lease("host:4:w"), turn)
+    assert await second.sweep(4000) == 0
+    assert await bench.redis.get(turn) == b"host:3:z"
+    assert await bench.redis.hexists(bench.keys.owners, "host:4:w")
+    assert await second.sweep(4000 + 0.31 * LEASE_S) == 0
+    assert not await bench.redis.hexists(bench.keys.owners, "host:4:w")
 
 
 async def test_after_an_outage_no_lease_was_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

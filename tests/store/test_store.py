@@ -297,7 +297,7 @@ async def test_owners_that_another_program_has_written_hide_no_other(bench: Benc
         "names:1:aaaaaa": ["q"],
     }
     for identity, queues in silent.items():
-        assert await peer.recover(identity, queues, 100) == 0
+        assert await peer.recover(identity, queues or [], 100) == 0
     assert await peer.silent_owners() == {}
 
 
