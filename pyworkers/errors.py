@@ -95,6 +95,12 @@ class RedisUnavailableError(PyworkersError):
     exit_code = 4
 
 
+class InterruptedDrainError(PyworkersError):
+    """A signal has stopped ``pyworkers run --drain`` or ``--once`` before its end: jobs may be left."""
+
+    exit_code = 5
+
+
 class StoreError(PyworkersError):
     """Redis answered a call with an error, e.g. ``OOM`` or ``WRONGTYPE``; the message is from Redis."""
 

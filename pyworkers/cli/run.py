@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.setup.foreign import RunCommand
 from pyworkers.config.groups import Only, Queues, parse_queues
 from pyworkers.protocol.keys import check_queue_name
@@ -84,6 +85,16 @@ def _numbered(value: str) -> tuple[str, int | None]:
 @click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
 @click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
 @click.option("--fail-fast", is_flag=True, help="Exit with code 4 if Redis is unreachable at the start.")
+@click.option(
+    "--drain",
+    "drain_s",
+    is_flag=False,
+    flag_value="10s",
+    metavar="[DURATION]",
+    callback=reads(parse_duration),
+    help="Run what waits, and what comes due within 10 s (--drain=1m: a minute); then exit.",
+)
+@click.option("--once", is_flag=True, help="Run one job if one waits; then exit.")
 @click.option("--reload", is_flag=True, help="Reload when code or configuration changes (extra watch).")
 @config_options
 def run(
@@ -95,6 +106,8 @@ def run(
     log_format: str | None,
     as_json: bool,
     fail_fast: bool,
+    drain_s: float | None,
+    once: bool,
     reload: bool,
 ) -> None:
     """Run the server: execute jobs until a signal stops it.
@@ -110,14 +123,34 @@ def run(
     With --reload, changed files have the effect of HUP: after an error, the old code continues. The watched
     folders are the working directory and that of the configuration file.
 
-    Exit codes: 0 stopped by a signal, 1 unexpected error, 2 configuration, 3 application import, 4 Redis
-    unreachable with --fail-fast.
+    With --drain, the server ends when its queues are empty, nothing runs, and no job is scheduled or to be
+    retried within ten seconds. It runs what these jobs enqueue, too. It does not wait for a paused queue, nor
+    for jobs that other servers run. A rate or a limit of a queue delays the end; an ordered queue whose first
+    job is to be retried later does not. With --once, it ends after one job, or at once if none waits. The
+    last line of the log, server.drained, says how many jobs ran, and how many are left.
+
+    Exit codes: 0 stopped by a signal, or drained; 1 unexpected error, 2 configuration, 3 application import,
+    4 Redis unreachable with --fail-fast, 5 a signal has stopped --drain or --once before its end.
+
+    \b
+    Examples: pyworkers run --config conf/workers.toml
+              pyworkers run --app tasks:worker --drain && echo migrated
     """
+    if drain_s is not None and once:
+        raise click.UsageError("--once runs one job, --drain all: use one of them")
+    if reload and (once or drain_s is not None):
+        raise click.UsageError("--reload is for a server that runs until it is stopped")
     if isinstance(source.path, Path) and source.path.name.isdecimal() and not source.path.exists():
         raise click.UsageError(
             f"-c is --config: no such file {source.name!r}; a concurrency is -q NAME={source.name}"
         )
     given = {"app": app, "log.level": log_level, "log.format": "json" if as_json else log_format}
     serve(
-        source.load(given), Only(queues, groups), fail_fast, partial(source.load_again, given), reload=reload
+        source.load(given),
+        Only(queues, groups),
+        fail_fast,
+        partial(source.load_again, given),
+        reload=reload,
+        drain_s=drain_s,
+        once=once,
     )

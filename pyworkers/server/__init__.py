@@ -43,12 +43,15 @@ def serve(
     read: Callable[[], Config] | None = None,
     owner: Owner | None = None,
     reload: bool = False,
+    drain_s: float | None = None,
+    once: bool = False,
 ) -> None:
     """Run the server that the configuration describes; returns when a signal has stopped it.
 
     ``only`` limits it to these queues and groups. With ``fail_fast`` it ends if Redis is unreachable at the
     start. ``read`` reads the configuration again, for a reload. ``owner`` is the program that has started
-    this one, if it ends with that. With ``reload``, changed files cause one. Raises PyworkersError.
+    this one, if it ends with that. With ``reload``, changed files cause one. With ``drain_s`` it ends once no
+    job is left that comes due within this time; ``once``, after one job. Raises PyworkersError.
     """
     with ExitStack() as stack:
         predecessor = Predecessor.of(os.environ)
@@ -73,7 +76,9 @@ def serve(
             configurations = Configurations(config, started, lambda: origin.read(read or (lambda: config)))
             watched = origin.watched(started) if reload else ()
             command = origin.command(config)
-            start = Start(only or Only(), command, predecessor, fail_fast, owner, watched)
+            start = Start(
+                only or Only(), command, predecessor, fail_fast, owner, watched, drain_s=drain_s, once=once
+            )
             await Master(configurations, identity, first, origin.launch_again, start).run()
 
         _run_loop(main)

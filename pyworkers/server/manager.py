@@ -168,13 +168,17 @@ class Manager:
                 log.info(event, **self._about, queue=queue)
 
     async def quiet(self) -> None:
-        """Fetch nothing more; running jobs continue."""
+        """Fetch nothing more; running jobs continue, and those that may not start yet are given back."""
+        await self.fetch_no_more()
+        self.jobs.give_back_held(self.queues)
+
+    async def fetch_no_more(self) -> None:
+        """Fetch nothing more; the jobs that are here continue."""
         fetched = self.state in (ManagerState.RUNNING, ManagerState.PAUSED)
         if fetched:
             self.state = ManagerState.QUIET
             self._fetcher.fetch(())
         await self._fetcher.quiet()
-        self.jobs.give_back_held(self.queues)
         if fetched and self.state is ManagerState.QUIET:
             # Logged only now, because until now the blocking moves could still take a job.
             self._enter(ManagerState.QUIET)

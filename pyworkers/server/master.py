@@ -20,6 +20,7 @@ from pyworkers.config.groups import Only
 from pyworkers.config.reloading import Configurations
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
+from pyworkers.server.draining import Draining
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.watching import watch
 from pyworkers.server.health import shortages_translated
@@ -58,6 +59,10 @@ class Start:
     """The program that this server ends with."""
     watched: Sequence[Path] = ()
     """The folders whose changes cause a reload."""
+    drain_s: float | None = None
+    """The server ends once no job is left that comes due within this time; None: until it is stopped."""
+    once: bool = False
+    """The server ends after one job, or if none waits."""
 
 
 class Master:
@@ -93,16 +98,20 @@ class Master:
             start.only,
             Origin(identity, first, launch),
             Control(self._tasks, self._stop, words),
+            once=start.once,
         )
         self._queues = self._workload.queues
         self._generations = self._workload.generations
         self._services = self._workload.services
+        self._draining = self._make_draining()
         self._site = Site(configurations.current.http, self._tasks.start)
         self._upgrade = Upgrade(
             start.command,
             self._generations.reaper,
             Callbacks(self._site.listener, self._tasks.start, self._replaced),
-            forbidden(configurations.embedded, owned=start.owner is not None),
+            forbidden(
+                configurations.embedded, owned=start.owner is not None, ends=self._draining is not None
+            ),
         )
 
     async def run(self) -> None:
@@ -110,44 +119,57 @@ class Master:
 
         Raises PyworkersError for an error that has its own exit code.
         """
+        try:
+            await self._serve()
+        finally:
+            await self._tear_down()
+        if self._failure is not None:
+            raise self._failure
+        if self._draining is not None:
+            self._draining.check()
+
+    async def _serve(self) -> None:
         on_callback_failure(asyncio.get_running_loop(), self._fail)
         self._listen_to_signals()
         predecessor = self._start.predecessor
         # Otherwise a predecessor that works would be stopped for a server that waits for Redis.
         fail_fast = self._start.fail_fast or predecessor is not None
-        try:
-            if predecessor is None:
-                self._site.open(self._sources())
-            if self._start.watched:
-                # Before the import ends, so that no change after it is missed.
-                self._tasks.start(watch(self._start.watched, self.reload), "watch")
-            with _log_importing(self._config.app, self._launched_at):
-                loaded = await self._generations.first_load(self._stop)
-            if loaded is None:
-                return
-            work = self._workload.planned(loaded)
-            self._services.serve(work.queues)
-            if not await self._services.register(self._stop, fail_fast):
-                return
-            await self._workload.start(loaded, work)
-            _log_started(self._config, self._configurations.shown_redis, work, loaded.import_ms)
-            if predecessor is None:
-                self._upgrade.allow()
-                notify("READY=1")
-                if self._start.owner is not None:
-                    self._start.owner.ready()
-                self._tasks.start(keep_alive(is_successor=False), "watchdog")
-            else:
-                self._tasks.start(self._take_over(predecessor), "take-over")
-            await self._warn_of_dangers()
-            await self._stop.wait()
-            await self._shut_down()
-        finally:
-            await self._tear_down()
-        if self._failure is not None:
-            raise self._failure
+        if predecessor is None:
+            self._site.open(self._sources())
+        if self._start.watched:
+            # Before the import ends, so that no change after it is missed.
+            self._tasks.start(watch(self._start.watched, self.reload), "watch")
+        with _log_importing(self._config.app, self._launched_at):
+            loaded = await self._generations.first_load(self._stop)
+        if loaded is None:
+            return
+        work = self._workload.planned(loaded)
+        self._services.serve(work.queues)
+        if not await self._services.register(self._stop, fail_fast):
+            return
+        await self._workload.start(loaded, work)
+        _log_started(self._config, self._configurations.shown_redis, work, loaded.import_ms)
+        if predecessor is None:
+            self._upgrade.allow()
+            notify("READY=1")
+            if self._start.owner is not None:
+                self._start.owner.ready()
+            self._tasks.start(keep_alive(is_successor=False), "watchdog")
+        else:
+            self._tasks.start(self._take_over(predecessor), "take-over")
+        if self._draining is not None:
+            self._tasks.start(self._draining.run(), self._draining.name)
+        await self._warn_of_dangers()
+        await self._stop.wait()
+        await self._shut_down()
 
     # Start
+
+    def _make_draining(self) -> Draining | None:
+        start = self._start
+        if start.drain_s is None and not start.once:
+            return None
+        return Draining(start.drain_s or 0.0, self._workload, self.stop, self._fail)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -282,6 +304,8 @@ class Master:
         self._services.counters.interrupted(interrupted)
         await self._services.sign_off()
         log.info("server.stopped")
+        if self._draining is not None and self._draining.done:
+            await self._draining.report()
 
     async def _run_drain_hooks(self, deadline: float) -> None:
         if not self._workload.plan.manifest["hooks"]["during_drain"]:

@@ -6,7 +6,7 @@ Pure: computed from the manifest of the application and from the configuration. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from pyworkers.config.fields import Config, GroupConfig, QueueConfig
 from pyworkers.config.grouping import Grouped, grouped
@@ -64,6 +64,11 @@ class Plan:
     def queues(self) -> list[str]:
         """The queues of all groups."""
         return [queue for group in self.groups.values() for queue in group.queues]
+
+    def single(self) -> Plan:
+        """The same work, with one job at a time in each group."""
+        groups = {name: replace(group, concurrency=1, processes=1) for name, group in self.groups.items()}
+        return replace(self, groups=groups)
 
     @property
     def classes(self) -> dict[str, list[str] | None]:

@@ -153,6 +153,15 @@ class Queues:
         """Fetch nothing more until the end of the server."""
         await asyncio.gather(*(manager.quiet() for manager in self.serving.values()))
 
+    async def fetch_no_more(self) -> None:
+        """Fetch nothing more; the jobs that are here continue, also those that may not start yet."""
+        await asyncio.gather(*(manager.fetch_no_more() for manager in self.serving.values()))
+
+    @property
+    def idle(self) -> bool:
+        """True when no job runs and Redis has all outcomes."""
+        return all(manager.idle for manager in self.everyone())
+
     # Events in Redis
 
     @property

@@ -156,15 +156,20 @@ def moves(members: Sequence[bytes], now: float, keys: Keys) -> list[Move]:
 def _move(member: bytes, now: float, namespace: str) -> Move:
     try:
         members = envelope.Members(member)
-        named = members.get("queue")
-        queue = _queue_called(named, namespace) if isinstance(named, str) else _queue_instead_of(named)
+        queue = queue_of(members, namespace)
         changes: dict[str, object] = {"enqueued_at": now}
-        if queue != named:
+        if queue != members.get("queue"):
             changes["queue"] = queue
         return Move(member, members.splice(changes, remove=("at",)), queue)
     except (BadMessageError, ValueError) as error:
         log.error("job.failed", outcome="dead", error_class="BadMessageError", error=str(error))
         return Move(member, retry.refused(member, str(error), _NO_QUEUE, now))
+
+
+def queue_of(members: envelope.Members, namespace: str) -> str:
+    """The queue to which a job of a sorted set belongs. Raises ValueError for an invalid name."""
+    named = members.get("queue")
+    return _queue_called(named, namespace) if isinstance(named, str) else _queue_instead_of(named)
 
 
 @lru_cache(maxsize=1024)

@@ -30,7 +30,7 @@ from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus import ReservedCpu
-from pyworkers.server.pool.gates import CancelledJobs, Gates
+from pyworkers.server.pool.gates import CancelledJobs, Gates, OneJob
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
@@ -68,7 +68,16 @@ class Control:
 class Workload:
     """Makes the managers, fork servers and services of one server, and keeps to its plan."""
 
-    def __init__(self, configurations: Configurations, only: Only, origin: Origin, control: Control) -> None:
+    def __init__(
+        self,
+        configurations: Configurations,
+        only: Only,
+        origin: Origin,
+        control: Control,
+        *,
+        once: bool = False,
+    ) -> None:
+        """``once``: run one job."""
         config = configurations.current
         self.plan = NOTHING
         self.is_quiet = False
@@ -77,6 +86,8 @@ class Workload:
         self._only = only
         self._control = control
         self._rng = random.Random()
+        self.one = OneJob(self._fetch_no_more) if once else None
+        """What lets one job start; None for a server that runs all."""
         self._reserved = ReservedCpu(affinity(), used_s)
         self.health = ServerHealth(time.monotonic, self._rng)
         self.store = Store(connect_async(config.redis), Keys(config.redis.namespace))
@@ -93,12 +104,18 @@ class Workload:
         self.services = Services(server)
 
     @property
+    def identity(self) -> str:
+        """The current identity."""
+        return self._incarnations.identity()
+
+    @property
     def _config(self) -> Config:
         return self._configurations.current
 
     def planned(self, loaded: Loaded) -> Plan:
         """The plan for a load, by the configuration that it began with. Raises ConfigError."""
-        return plan(loaded.manifest, self._configurations.loading, self._only, cores())
+        found = plan(loaded.manifest, self._configurations.loading, self._only, cores())
+        return found if self.one is None else found.single()
 
     async def start(self, loaded: Loaded, work: Plan) -> None:
         """Start the managers of the first plan, and the services."""
@@ -132,10 +149,12 @@ class Workload:
         return Rules(self.plan.manifest, self._config.retry.max, time.time, self._rng)
 
     def _make_manager(self, group: Group, spawner: Spawner) -> Manager:
+        cancelled = CancelledJobs(self.queues.cancellations)
+        gates = Gates(cancelled, self.services.suspects, self.services.asks, self.one)
         shared = Shared(
             self._config,
             self.health.of_queue,
-            Gates(CancelledJobs(self.queues.cancellations), self.services.suspects, self.services.asks),
+            gates,
             self._reserved,
             GroupCallbacks(
                 self.services.settled,
@@ -218,6 +237,9 @@ class Workload:
         self.is_quiet = True
         log.info("server.quiet")
         self._control.tasks.start(self._quiet_all(), "quiet")
+
+    def _fetch_no_more(self) -> None:
+        self._control.tasks.start(self.queues.fetch_no_more(), "quiet")
 
     async def _quiet_all(self) -> None:
         await self.queues.quiet()

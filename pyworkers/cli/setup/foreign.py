@@ -28,7 +28,7 @@ OF_RUN = {
     **dict.fromkeys(("-B", "--beat", "--with-scheduler"), "each server fires the cron entries"),
     "-C": "use --config FILE",
     "--watch": "use --reload",
-    "--burst": "a server runs until it is stopped; in tests, use pyworkers.testing",
+    "--burst": "use --drain",
 }
 """Each option, with the hint to ours."""
 OF_ALL = {

@@ -3,7 +3,7 @@
 Runs in the master's event loop; the gates of limits and of suspects are one each for all groups. They never
 decode a job. One that holds a job decides later, by an event.
 
-    job ──► cancelled ──► suspects ──► asks ──► crashed ──► START
+    job ──► cancelled ──► (one job) ──► suspects ──► asks ──► crashed ──► START
 
 A marked job was in the list of a dead server (protocol/suspects.py); the suspects of a dead process are in
 the table of jobs.
@@ -25,9 +25,8 @@ without. The decision is Redis' (limits/ask.lua).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from pyworkers import logs
 from pyworkers.errors import WorkerLost
@@ -51,7 +50,7 @@ from pyworkers.server.pool.events import (
     Settle,
     Waiting,
 )
-from pyworkers.server.pool.settling import Cancelled, Lost, PutOff
+from pyworkers.server.pool.settling import Cancelled, Lost, PutOff, Untaken
 from pyworkers.server.running import names
 from pyworkers.store import suspects
 from pyworkers.store.flow import limits
@@ -61,6 +60,7 @@ from pyworkers.store.store import Store
 log = logs.get_logger()
 _CANCELLED = Settle(Cancelled())
 _PUT_OFF = Settle(PutOff())
+_UNTAKEN = Settle(Untaken())
 
 
 class Gate:
@@ -93,6 +93,28 @@ class CancelledJobs(Gate):
         if noted and not job.cancelled and (jid := self._cancellations.jid_of(job.raw)):
             job.cancel(jid)
         return _CANCELLED if job.cancelled else START
+
+
+class OneJob(Gate):
+    """Lets one job start, for a server that ends after it; ``on_job`` is called for it. Others go back."""
+
+    name = "one"
+
+    def __init__(self, on_job: Callable[[], None]) -> None:
+        self._on_job = on_job
+        self._job: Delivery | None = None
+
+    @property
+    def taken(self) -> bool:
+        """True once there is the job."""
+        return self._job is not None
+
+    def admit(self, job: Delivery) -> Decision:
+        """Take the first job, which may pass again; give all others back to the heads of their queues."""
+        if self._job is None:
+            self._job = job
+            self._on_job()
+        return START if job is self._job else _UNTAKEN
 
 
 class CrashedJobs(Gate):
@@ -338,9 +360,20 @@ class Asks(Gate, Part):
         one.events.put_nowait(Decided(job, _PUT_OFF))
 
 
-class Gates(NamedTuple):
-    """The gates that the groups of one server share, in their order."""
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The gates that the groups of one server share."""
 
     cancelled: CancelledJobs
     suspects: Suspects
     asks: Asks
+    one: OneJob | None = None
+    """For a server that ends after one job."""
+
+    def __iter__(self) -> Iterator[Gate]:
+        """The gates in their order."""
+        yield self.cancelled
+        if self.one is not None:
+            yield self.one
+        yield self.suspects
+        yield self.asks

@@ -121,6 +121,14 @@ class Cron(Part):
                 watched.append(one if one and one.entry == entry else Watched(entry, definition))
         self._watched = watched
 
+    @property
+    def is_idle(self) -> bool:
+        """True if the entries are read, and no slot is due."""
+        now = time.time()
+        return not self._stale and all(
+            one.last is not None and one.question is None and one.next > now for one in self._watched
+        )
+
     async def look(self) -> float:
         """Fire the due slots. Returns the seconds until the next slot, or until a check of the clock."""
         await self._keep_up(time.monotonic())

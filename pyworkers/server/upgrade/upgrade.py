@@ -125,8 +125,10 @@ class Upgrade:
             self._successor = None
 
 
-def forbidden(embedded: bool, *, owned: bool = False) -> str:
+def forbidden(embedded: bool, *, owned: bool = False, ends: bool = False) -> str:
     """Why a running server cannot be replaced; empty if it can."""
+    if ends:
+        return "this server ends by itself, when its jobs are done: start another one then"
     if owned:
         return "this server belongs to the program that has started it: start another one there"
     if os.getpid() == 1:

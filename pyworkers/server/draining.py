@@ -1,0 +1,166 @@
+"""Draining: ends a server when nothing is left for it to run (``pyworkers run --drain`` and ``--once``).
+
+Runs in the master's event loop, in a server that was started so. It only reads. While jobs run here, it
+sends nothing.
+
+A job is left for this server if it waits in one of its queues that is not paused, is in one of its
+in-progress lists or in the list of a server that has died, or comes due in time for one of these queues. So a
+paused queue, a failed job at the head of an ordered queue that comes due later, and a job that another server
+runs do not keep it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pyworkers import logs
+from pyworkers.errors import BadMessageError, InterruptedDrainError, PyworkersError, StoreError
+from pyworkers.protocol.envelope import Members
+from pyworkers.server.parts import Part
+from pyworkers.server.scheduler import queue_of
+from pyworkers.server.workload import Workload
+from pyworkers.store import draining
+from pyworkers.store.draining import Sight
+from pyworkers.store.flow.ordered import held_heads
+from pyworkers.store.transport.errors import Reaction, rule_for
+
+# Between two looks: at what runs here, and at Redis.
+_HERE_S, _REDIS_S = 0.02, 0.1
+
+log = logs.get_logger()
+
+
+class Draining(Part):
+    """Calls ``stop`` when nothing is left that comes due within ``within_s``, or once the one job has ended.
+
+    Calls ``fail`` with the reason if jobs are left that cannot run here.
+    """
+
+    name = "drain"
+
+    def __init__(
+        self,
+        within_s: float,
+        workload: Workload,
+        stop: Callable[[], None],
+        fail: Callable[[str, BaseException], None],
+    ) -> None:
+        super().__init__(workload.health.of(self.name))
+        self._within_s = within_s
+        self._workload = workload
+        self._stop = stop
+        self._fail = fail
+        self._reads = False
+        self.done = False
+        """True once nothing was left."""
+
+    async def look(self) -> float:
+        """Look whether a job is left: here, and if not, in Redis."""
+        if not self._reads and not self._idle():
+            self._check_workers()
+            return _HERE_S
+        self._reads = False
+        one = self._workload.one
+        if one is None or not one.taken:
+            try:
+                left = await self._left()
+            except StoreError as error:
+                if rule_for(error.code).reaction is not Reaction.STOP:
+                    raise
+                self._give_up(error)
+                return _REDIS_S
+            if left or not self._idle():
+                self._check_workers()
+                return _REDIS_S
+        self.done = True
+        self._stop()
+        return _REDIS_S
+
+    def failed(self, backoff_s: float) -> float:
+        """Read Redis at the next look, because that ends the outage."""
+        self._reads = True
+        return backoff_s
+
+    def _idle(self) -> bool:
+        """True if nothing runs here, Redis has all outcomes, and no cron slot is due."""
+        return self._workload.queues.idle and self._workload.services.cron.is_idle
+
+    def _check_workers(self) -> None:
+        for group, reason in self._workload.queues.failing().items():
+            hint = "see worker.boot_failed in the log"
+            self._give_up(PyworkersError(f"the group {group!r} runs no jobs: {reason}", hint=hint))
+
+    def _give_up(self, error: PyworkersError) -> None:
+        if not self.done:
+            self.done = True
+            self._fail(self.name, error)
+
+    async def _left(self) -> bool:
+        """True if a job is left in Redis."""
+        workload, until = self._workload, time.time() + self._within_s
+        store, queues, identity = workload.store, workload.plan.queues, workload.identity
+        zsets = workload.services.scheduler.zsets if self._within_s else []
+        seen = await store.arun(draining.see(store.keys, identity, queues, zsets, until))
+        if seen.mine or await self._waits(seen, until) or await self._comes_due(seen, zsets, until):
+            return True
+        return bool((await store.arun(draining.elsewhere(store.keys, identity, queues))).lost)
+
+    async def _waits(self, seen: Sight, until: float) -> bool:
+        """True if a queue that is not paused has a job that may run by then."""
+        groups, store = self._workload.plan.groups, self._workload.store
+        waiting = seen.waiting.keys() - seen.paused
+        ordered = waiting & {queue for group in groups.values() if group.ordered for queue in group.queues}
+        if waiting - ordered or not ordered:
+            return bool(waiting)
+        heads = await store.arun(held_heads(store.keys, ordered))
+        return any(queue not in heads or heads[queue].until <= until for queue in ordered)
+
+    async def _comes_due(self, seen: Sight, zsets: list[str], until: float) -> bool:
+        """True if a job comes due by then for a queue of this server that is not paused."""
+        queues = set(self._workload.plan.queues) - seen.paused
+        if self._any_of(queues, seen.due):
+            return True
+        for zset in zsets if seen.more else ():
+            start = 0
+            while page := await self._workload.store.arun(draining.due(zset, until, start)):
+                if self._any_of(queues, page):
+                    return True
+                start += len(page)
+        return False
+
+    def _any_of(self, queues: set[str], members: list[bytes]) -> bool:
+        namespace = self._workload.store.keys.namespace
+        return any(_queue(member, namespace) in queues for member in members)
+
+    # The end
+
+    def check(self) -> None:
+        """Raise InterruptedDrainError if the server was stopped before the end."""
+        if not self.done:
+            raise InterruptedDrainError("stopped before the end: jobs may be left", hint="start it again")
+
+    async def report(self) -> None:
+        """Log what ran and what is left."""
+        store, workload = self._workload.store, self._workload
+        tallies = workload.services.counters.executions.totals().values()
+        ran = {
+            "jobs": sum(tally.processed for tally in tallies),
+            "failed": sum(one.failed for one in tallies),
+        }
+        try:
+            rest = await store.arun(draining.rest(store.keys, workload.identity, workload.plan.queues))
+        except PyworkersError as error:
+            log.warning(
+                "server.drained", **ran, error=error.message, hint="what is left could not be counted"
+            )
+            return
+        log.info("server.drained", **ran, left=sum(rest), **rest._asdict())
+
+
+def _queue(member: bytes, namespace: str) -> str:
+    """The queue of a job in a sorted set; empty for an invalid one, which goes to ``dead``."""
+    try:
+        return queue_of(Members(member), namespace)
+    except (BadMessageError, ValueError):
+        return ""
