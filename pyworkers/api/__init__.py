@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyworkers.lazy import getter
 
 if TYPE_CHECKING:
-    from pyworkers.api.audit import Action, AuditLog, AuditPage, read_audit
+    from pyworkers.api.audit import Action, AuditEntry, AuditLog, AuditPage, read_audit
     from pyworkers.api.batches import (
         Batch,
         BatchCallback,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "AuditEntry",
     "AuditLog",
     "AuditPage",
     "Batch",
@@ -120,7 +121,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
     __getattr__ = getter(
         __name__,
         {
-            "pyworkers.api.audit": ("Action", "AuditLog", "AuditPage", "read_audit"),
+            "pyworkers.api.audit": ("Action", "AuditEntry", "AuditLog", "AuditPage", "read_audit"),
             "pyworkers.api.batches": (
                 "Batch",
                 "BatchCallback",

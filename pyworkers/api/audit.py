@@ -21,8 +21,8 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """One action of a person: ``who`` did ``action`` (``queue.pause``) to ``target``, with this ``result``.
+class AuditEntry:
+    """A line of the audit: ``who`` did ``action`` (``queue.pause``) to ``target``, with this ``result``.
 
     ``source`` is the address of the person's machine; ``at`` is in epoch seconds, by Redis' clock.
     """
@@ -35,11 +35,14 @@ class Action:
     at: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The action for JSON."""
+        """The entry for JSON."""
         return AUDIT_ACTION.as_dict(self)
 
 
-AUDIT_ACTION: Table[Action] = Table(
+Action = AuditEntry
+"""The former name of AuditEntry."""
+
+AUDIT_ACTION: Table[AuditEntry] = Table(
     "AuditAction",
     Column("who", title="Who", cut=3),
     Column("source", title="From", about="The address of the person's machine.", cut=4),
@@ -56,7 +59,7 @@ class AuditPage:
 
     first: int
     total: int
-    actions: Sequence[Action]
+    actions: Sequence[AuditEntry]
 
     def as_dict(self) -> dict[str, Any]:
         """The page for JSON."""
@@ -64,9 +67,9 @@ class AuditPage:
         return {"first": self.first, "total": self.total, "actions": actions}
 
 
-def record(keys: Keys, action: Action) -> Steps[float]:
-    """Add an action; returns its time by Redis' clock. Texts are cut after 300 characters."""
-    texts = (action.who, action.source, action.action, action.target, action.result)
+def record(keys: Keys, entry: AuditEntry) -> Steps[float]:
+    """Add an entry; returns its time by Redis' clock. Texts are cut after 300 characters."""
+    texts = (entry.who, entry.source, entry.action, entry.target, entry.result)
     who, source, name, target, result = map(_writable, texts)
     fields = {"who": who, "source": source, "action": name, "target": target, "result": result}
     return audit.write(keys, fields)
@@ -89,8 +92,8 @@ class AuditLog:
         """The actions from rank ``first`` on, the latest first."""
         return self._admin.run(read_audit(self._admin.keys, first, count))
 
-    def record(self, action: Action) -> float:
-        """Add an action; returns its time, in epoch seconds by Redis' clock."""
+    def record(self, action: AuditEntry) -> float:
+        """Add an entry; returns its time, in epoch seconds by Redis' clock."""
         return self._admin.run(record(self._admin.keys, action))
 
 
@@ -99,12 +102,12 @@ def _writable(text: str) -> str:
     return valid(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
 
 
-def _action(raw: bytes) -> Action:
+def _action(raw: bytes) -> AuditEntry:
     try:
         found = envelope.decode(raw)
     except BadMessageError:
-        return Action("", "", raw.decode(errors="backslashreplace"), "", "")
+        return AuditEntry("", "", raw.decode(errors="backslashreplace"), "", "")
     who, source, action, target, result = (
         as_text(found.get(name)) for name in ("who", "source", "action", "target", "result")
     )
-    return Action(who, source, action, target, result, timestamps.read(found.get("at")))
+    return AuditEntry(who, source, action, target, result, timestamps.read(found.get("at")))

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pyworkers import logs
-from pyworkers.api.audit import Action, read_audit, record
+from pyworkers.api.audit import AuditEntry, read_audit, record
 from pyworkers.api.browse.actions import Acted
 from pyworkers.api.browse.tasks import Task
 from pyworkers.errors import PyworkersError, StoreError
@@ -63,7 +63,7 @@ def is_sent(request: Request) -> bool:
 
 async def _audit(request: Request, action: str, target: str, result: str) -> None:
     site, client = site_of(request), request.client
-    entry = Action(viewer_of(request).name, client.host if client else "", action, target, result)
+    entry = AuditEntry(viewer_of(request).name, client.host if client else "", action, target, result)
     log.info("web.action", who=entry.who, source=entry.source, action=action, target=target, result=result)
     try:
         await site.read(record(site.keys, entry))

@@ -21,7 +21,7 @@ from pyworkers.api import (
     read_processes,
     read_works,
 )
-from pyworkers.api.audit import Action
+from pyworkers.api.audit import AuditEntry
 from pyworkers.api.processes import state_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, RedisUnavailableError
@@ -173,7 +173,7 @@ def test_the_audit_keeps_the_last_thousand_actions(where: RedisConfig, cli: Cli)
     log = AuditLog(where)
     assert cli("audit").stdout == "No action was taken yet.\n"
     for number in range(1003):
-        at = log.record(Action("ann", "127.0.0.1", "queue.pause", f"q{number}", "done"))
+        at = log.record(AuditEntry("ann", "127.0.0.1", "queue.pause", f"q{number}", "done"))
     assert cli("audit", "--limit", "1").stdout.splitlines()[1].split()[-5:] == [
         "ann", "127.0.0.1", "queue.pause", "q1002", "done"
     ]  # fmt: skip
@@ -188,7 +188,7 @@ def test_the_audit_keeps_the_last_thousand_actions(where: RedisConfig, cli: Cli)
 def test_the_audit_shows_any_bytes(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     log = AuditLog(where)
     assert log.page().actions == []
-    log.record(Action("a\n<b>", "::1", "job.delete", "\udcff\ud800" + "x" * 400, "done"))
+    log.record(AuditEntry("a\n<b>", "::1", "job.delete", "\udcff\ud800" + "x" * 400, "done"))
     [action] = log.page().actions
     assert action.target == "\\xff\\ud800" + "x" * 298 + "…"
     db.lpush(keys.audit, b"\xff<i>", b"[]", b'{"who":5,"at":"x"}')

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.api import AuditLog
-from pyworkers.api.audit import Action
+from pyworkers.api.audit import AuditEntry
 from pyworkers.api.browse.pages import read_page, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.cli import main
@@ -376,7 +376,7 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
                 result = CliRunner().invoke(main, [*words[:place], *options, *words[place:]])
                 assert result.exit_code == int("iterable" in words), (words, result.output)
             assert admin.hexists(keys.iteration("iterable"), "cancelled")
-            AuditLog(url, namespace=namespace).record(Action("ann", "::1", "queue.pause", "q", "done"))
+            AuditLog(url, namespace=namespace).record(AuditEntry("ann", "::1", "queue.pause", "q", "done"))
             rights = set(commands(Role.ADMIN))
             looking = set(commands(Role.READ_ONLY))
             watch.wait_for(rights - looking)

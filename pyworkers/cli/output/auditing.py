@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from pyworkers.api import Action, AuditLog
+from pyworkers.api import AuditEntry, AuditLog
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
@@ -42,7 +42,7 @@ def noting(redis: RedisConfig, action: str, target: str) -> Iterator[Noted]:
 def note(redis: RedisConfig, action: str, target: str, result: str) -> None:
     """Add an action, ``queue.pause`` for example. Who may not write the audit does without."""
     try:
-        AuditLog(redis).record(Action(_user(), socket.gethostname(), action, target, result))
+        AuditLog(redis).record(AuditEntry(_user(), socket.gethostname(), action, target, result))
     except PyworkersError as error:
         if error.code != "NOPERM":
             click.echo(f"Not in the audit: {printable(error.message)}", err=True)
