@@ -178,7 +178,7 @@ class Table(Generic[R]):
                 continue
             value = column.of(row, now)
             if column.optional is not True or value not in _MISSING:
-                found[column.name] = _plain(column, value)
+                found[column.name] = _plain(column, value, now)
         return found
 
     @property
@@ -191,13 +191,13 @@ class Table(Generic[R]):
         return record(self.title, required, optional)
 
 
-def _plain(column: Column[Any], value: Any) -> Any:
+def _plain(column: Column[Any], value: Any, now: float) -> Any:
     """A value for JSON."""
     if column.table is not None:
         table = column.table
         if column.kind is Kind.RECORDS:
-            return [table.as_dict(record) for record in value]
-        return None if value is None else table.as_dict(value)
+            return [table.as_dict(record, now) for record in value]
+        return None if value is None else table.as_dict(value, now)
     if column.kind in (Kind.TEXT, Kind.CODE):
         return valid(value)
     digits = _DIGITS.get(column.kind)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import COUNT, array, record
 from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.flow.unique import parts_of
 from pyworkers.store.flow import locks
@@ -67,6 +68,9 @@ LOCK: Table[Lock] = Table(
     Column("ttl", Kind.SECONDS, value=lambda lock, _now: lock.ttl_s, nullable=True,
            about="The seconds until it expires; null if it never does."),
 )  # fmt: skip
+
+
+LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 
 
 class LockSet:

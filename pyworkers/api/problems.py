@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from pyworkers.api.columns import Column, Table
 from pyworkers.api.queuestats import QueueHead, QueueStats
 from pyworkers.api.stats import Stats, read_stats
 from pyworkers.api.target import Where, admin_of
@@ -60,14 +61,18 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """The problem for JSON."""
-        return {
-            "severity": self.severity.value,
-            "code": self.code,
-            "message": self.message,
-            "fix": self.fix,
-            "queue": valid(self.queue),
-            "server": valid(self.server),
-        }
+        return PROBLEM.as_dict(self)
+
+
+PROBLEM: Table[Problem] = Table(
+    "Problem",
+    Column("severity", value=lambda problem, _now: problem.severity.value),
+    Column("code"),
+    Column("message"),
+    Column("fix"),
+    Column("queue"),
+    Column("server"),
+)
 
 
 def problems_in(stats: Stats) -> list[Problem]:

@@ -8,8 +8,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyworkers.api import processes
-from pyworkers.api.groups import GroupStats, groups_of
-from pyworkers.api.queuestats import QueueStats, stats_of
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.groups import GROUP, GroupStats, groups_of
+from pyworkers.api.queuestats import QUEUE, QueueStats, stats_of
+from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
 from pyworkers.protocol.keys import Keys
@@ -34,7 +36,21 @@ class Day:
 
     def as_dict(self) -> dict[str, Any]:
         """The day for JSON; ``date`` is ``YYYY-MM-DD``."""
-        return {"date": self.date.isoformat(), "processed": self.processed, "failed": self.failed}
+        return DAY.as_dict(self)
+
+    @property
+    def done(self) -> int:
+        """The jobs that did not fail."""
+        return max(0, self.processed - self.failed)
+
+
+DAY: Table[Day] = Table(
+    "Day",
+    Column("date", title="Day", value=lambda day, _now: day.date.isoformat()),
+    Column("processed", Kind.COUNT, "Processed"),
+    Column("done", Kind.COUNT, "Done", only_shown=True),
+    Column("failed", Kind.COUNT, "Failed"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +113,7 @@ class Stats:
 
     def as_dict(self, now: float | None = None) -> dict[str, Any]:
         """All of it for JSON; the latencies are those at ``now`` (epoch seconds), or when it was read."""
-        now = self.now if now is None else now
-        oldest = self.oldest
-        waits = {"queue": valid(oldest.name), "age_s": round(oldest.latency_s(now), 3)} if oldest else None
-        return {
-            **self.counts(),
-            "oldest": waits,
-            "queues": [queue.as_dict(now) for queue in self.queues],
-            "groups": [group.as_dict() for group in self.groups],
-            "servers": [processes.SERVER.as_dict(about) for about in self.servers],
-            "lost": list(map(valid, self.lost)),
-        }
+        return STATS.as_dict(self, self.now if now is None else now)
 
     @staticmethod
     def history(
@@ -128,6 +134,33 @@ class Stats:
             raise ValueError(f"only processed and failed can be reset, not {', '.join(sorted(unknown))}")
         admin = admin_of(where, namespace)
         admin.run(set_counters(admin.keys, dict.fromkeys(names or ("processed", "failed"), 0)))
+
+
+_OLDEST: Table[QueueStats] = Table(
+    "Oldest",
+    Column("queue", value=lambda queue, _now: queue.name),
+    Column("age_s", Kind.SECONDS, value=QueueStats.latency_s),
+)
+_COUNTERS: Sequence[Column[Stats]] = [
+    Column(name, Kind.COUNT, name.capitalize(), about=about) for name, about in COUNTERS.items()
+]
+STATS: Table[Stats] = Table(
+    "Stats",
+    *_COUNTERS,
+    Column("enqueued", Kind.COUNT, "Waiting"),
+    Column("busy", Kind.COUNT, "Running"),
+    Column("scheduled", Kind.COUNT, "Scheduled"),
+    Column("retries", Kind.COUNT, "Retries"),
+    Column("dead", Kind.COUNT, "Dead"),
+    Column("processes", Kind.COUNT, "Servers"),
+    Column("oldest", Kind.RECORD, "Oldest job", table=_OLDEST, nullable=True),
+    Column("queues", Kind.RECORDS, table=QUEUE),
+    Column("groups", Kind.RECORDS, table=GROUP),
+    Column("servers", Kind.RECORDS, table=processes.SERVER),
+    Column("lost", Kind.PARTS, value=lambda stats, _now: list(map(valid, stats.lost)), schema=array(TEXT)),
+    Column("done", Kind.COUNT, "Done", value=lambda stats, _now: max(0, stats.processed - stats.failed),
+           only_shown=True),
+)  # fmt: skip
 
 
 def read_stats(keys: Keys, search: Search | None = None) -> Steps[Stats]:

@@ -13,14 +13,14 @@ from pyworkers.api import Metrics, Period, ProcessSet, Stats
 from pyworkers.api.groups import GROUP
 from pyworkers.api.metrics import CLASS_METRICS
 from pyworkers.api.queuestats import QUEUE
+from pyworkers.api.stats import DAY
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.cli.output.tables import Column, show
 
 _GROUPS = GROUP.shown("group", "mode", "servers", "processes", "busy", "concurrency", "spelled")
 _SIZES = QUEUE.shown("name", "size")
-_DAYS = (Column("day"), Column("processed", right=True), Column("failed", right=True))
+_DAYS = DAY.shown("date", "processed", "failed")
 
 
 @click.command()
@@ -63,9 +63,8 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
         click.echo()
         Form(found.now).show(_GROUPS, found.groups)
     if history:
-        rows = [(day.date.isoformat(), str(day.processed), str(day.failed)) for day in history]
         click.echo()
-        show(_DAYS, rows)
+        Form(found.now).show(_DAYS, history)
 
 
 @click.command()

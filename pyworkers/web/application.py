@@ -21,6 +21,7 @@ from pyworkers.http.hosts import Hosts
 from pyworkers.web import json
 from pyworkers.web.acting import undone
 from pyworkers.web.live import stream
+from pyworkers.web.live.overview import counts
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
     audit,
@@ -161,4 +162,5 @@ async def _failed(request: Request, error: Exception) -> Response:
     if since is None:
         return await render(request, "error.html", 503, title="Redis refuses this", text=str(error))
     title = "Redis does not answer"
-    return await render(request, "away.html", 503, title=title, away=since, text=str(error), stats=last)
+    known = {"stats": last} if last is None else {"stats": last, "counts": counts(request, last)}
+    return await render(request, "away.html", 503, title=title, away=since, text=str(error), **known)

@@ -18,7 +18,7 @@ from pyworkers.web.showing import duration, milliseconds, moment, number, shown,
 
 R = TypeVar("R")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_UNKNOWN = escape("\N{EN DASH}")
+UNKNOWN = escape("\N{EN DASH}")
 
 
 class Listing(Generic[R]):
@@ -82,7 +82,7 @@ def cell(request: Request, column: Column[R], row: R, now: float) -> Markup:
     value = column.of(row, now)
     if column.is_unknown(value):
         is_text = column.kind in (Kind.TEXT, Kind.CODE) and not column.place
-        return escape(column.empty or ("" if is_text else _UNKNOWN))
+        return escape(column.empty or ("" if is_text else UNKNOWN))
     html = _html(request, column, value, now)
     tone = column.tone(value) if column.tone else ""
     return Markup('<span class="{}">{}</span>').format(tone, html) if tone else html
@@ -127,7 +127,7 @@ def _word(request: Request, word: Word) -> Markup:
 
 
 def _seconds(value: float) -> str | Markup:
-    return duration(value) if value else _UNKNOWN
+    return duration(value) if value else UNKNOWN
 
 
 def _share(column: Column[Any], part: int, whole: int) -> Markup:

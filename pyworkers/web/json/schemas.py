@@ -6,10 +6,6 @@ Pure. A test compares them with answers.
 from __future__ import annotations
 
 from pyworkers.api.browse.pages import ROW
-from pyworkers.api.groups import GROUP
-from pyworkers.api.locks import LOCK
-from pyworkers.api.processes import SERVER
-from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.record import JOB
 from pyworkers.api.running import PROGRESS
 from pyworkers.api.schemas import (
@@ -25,26 +21,10 @@ from pyworkers.api.schemas import (
     maybe,
     record,
 )
-from pyworkers.protocol.flow.counted import COUNTERS
 
 ERROR = record("Error", {"error": TEXT})
 DONE = record("Done", {"action": TEXT, "done": COUNT}, {"task": TEXT})
 
-_COUNTS = (*COUNTERS, "enqueued", "busy", "scheduled", "retries", "dead", "processes")
-STATS = record(
-    "Stats",
-    {
-        **dict.fromkeys(_COUNTS, COUNT),
-        "oldest": maybe(record("Oldest", {"queue": TEXT, "age_s": NUMBER})),
-        "queues": array(QUEUE.schema),
-        "groups": array(GROUP.schema),
-        "servers": array(SERVER.schema),
-        "lost": array(TEXT),
-    },
-)
-PROBLEM = record("Problem", dict.fromkeys(("severity", "code", "message", "fix", "queue", "server"), TEXT))
-DAY = record("Day", {"date": TEXT, "processed": COUNT, "failed": COUNT})
-LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 TASK = record(
     "Task",
     {

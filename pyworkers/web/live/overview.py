@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -9,16 +10,21 @@ from starlette.requests import Request
 
 from pyworkers.api import Problem, Stats
 from pyworkers.api.processes import SERVER
+from pyworkers.api.stats import STATS
 from pyworkers.web import drawing
 from pyworkers.web.live.samples import KEPT, Rates, Samples
-from pyworkers.web.rendering import fragment
-from pyworkers.web.tables import Listing
+from pyworkers.web.rendering import address, fragment
+from pyworkers.web.showing import duration, number
+from pyworkers.web.tables import UNKNOWN, Listing, link
 
 if TYPE_CHECKING:
     from pyworkers.web.live.reader import Reader
 
 _MOST_SERVERS = 20
 _COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
+_TILES = ("enqueued", "busy", "oldest", "scheduled", "retries", "dead", "done", "failed")
+# The counts that lead to a page.
+_LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
 PARTS = ("tiles", "graph", "problems", "servers")
 
 
@@ -34,8 +40,7 @@ def context_of(request: Request, stats: Stats, problems: list[Problem], samples:
     """The values that the templates of the parts show."""
     busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
     return {
-        "stats": stats,
-        "now": stats.now,
+        "counts": counts(request, stats),
         "problems": problems,
         "servers": Listing(request, _COLUMNS, busiest[:_MOST_SERVERS], stats.now),
         "more_servers": max(0, len(busiest) - _MOST_SERVERS),
@@ -47,6 +52,25 @@ def context_of(request: Request, stats: Stats, problems: list[Problem], samples:
             max((max(rate.done, rate.failed, rate.enqueued) for rate in samples.rates), default=0)
         ),
     }
+
+
+def counts(request: Request, stats: Stats) -> Listing[Stats]:
+    """The tiles."""
+    html = {"oldest": partial(_oldest, request), **{name: partial(_linked, request, name) for name in _LISTS}}
+    return Listing(request, STATS.shown(*_TILES, *stats.incidents()), [stats], stats.now, html=html)
+
+
+def _linked(request: Request, name: str, stats: Stats) -> Markup:
+    count = number(getattr(stats, name))
+    return Markup('<a href="{}">{}</a>').format(address(request, _LISTS[name]), count)
+
+
+def _oldest(request: Request, stats: Stats) -> Markup:
+    oldest = stats.oldest
+    if oldest is None:
+        return UNKNOWN
+    age, queue = duration(oldest.latency_s(stats.now)), link(request, "queues", oldest.name)
+    return Markup('{} <span class="under">in {}</span>').format(age, queue)
 
 
 def graph(rates: list[Rates]) -> Markup:

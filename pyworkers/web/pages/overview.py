@@ -10,12 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import Day
-from pyworkers.api.stats import read_history
+from pyworkers.api.stats import DAY, read_history
 from pyworkers.web import drawing
 from pyworkers.web.live.overview import context_of
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.rendering import render
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
 
 _DAYS = (7, 30, 90)
 
@@ -35,6 +36,7 @@ async def show(request: Request) -> Response:
         days=days,
         choices=_DAYS,
         history=history,
+        by_day=Listing(request, DAY.shown("date", "done", "failed"), history, stats.now),
         history_chart=history_chart(history),
         highest=max(day.processed for day in history),
         **context_of(request, stats, problems, reader.samples),
@@ -43,8 +45,8 @@ async def show(request: Request) -> Response:
 
 def history_chart(days: Sequence[Day]) -> Markup:
     """The bars of these days, the latest of which comes first in the list and is the rightmost bar."""
-    drawn = [[("failed", day.failed), ("done", max(0, day.processed - day.failed))] for day in reversed(days)]
-    done = sum(max(0, day.processed - day.failed) for day in days)
+    drawn = [[("failed", day.failed), ("done", day.done)] for day in reversed(days)]
+    done = sum(day.done for day in days)
     failed = sum(day.failed for day in days)
     return drawing.bars(drawn, f"Jobs by day: {done} done and {failed} failed in {len(days)} days.")
 

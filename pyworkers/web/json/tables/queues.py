@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pyworkers.api import Queue, Stats
-from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import array
-from pyworkers.api.stats import read_history, read_stats
+from pyworkers.api.stats import DAY, STATS, read_history, read_stats
 from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Ask, Change, Resource, found
-from pyworkers.web.json.schemas import DAY, PROBLEM, STATS
 
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -61,13 +60,13 @@ async def _clear(ask: Ask) -> int:
 
 
 RESOURCES = (
-    Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS),
-    Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM)),
+    Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
+    Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM.schema)),
     Resource(
         "/history",
         "The counts of each day, the latest first.",
         _history,
-        array(DAY),
+        array(DAY.schema),
         [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
     ),
     Resource("/queues", "All queues.", _queues, array(QUEUE.schema)),
