@@ -66,10 +66,9 @@ class OwnRedis:
         if found := self.certificates:
             files = {
                 "ssl": True,
-                "ssl_ca_certs": str(found.ca),
                 "ssl_certfile": str(found.client),
                 "ssl_keyfile": str(found.client_key),
-                "ssl_check_hostname": False,
+                "ssl_cert_reqs": "none",
             }
         return redis.Redis(port=self.port, socket_timeout=5, protocol=2, **files)
 

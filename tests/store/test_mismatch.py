@@ -13,8 +13,8 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.store.transport import connections
 from tests.store.test_wire import a_tls_server
 
-PLAIN = "this port does not speak TLS: use redis:// instead of rediss://, or the port of Redis' tls-port"
-TLS = "this port speaks TLS: use rediss:// instead of redis://"
+PLAIN = "does not speak TLS: use redis:// instead of rediss://, or the port of Redis' tls-port"
+TLS = "speaks TLS: use rediss:// instead of redis://"
 
 
 def enqueue(url: str, blocking: bool) -> None:

@@ -145,17 +145,25 @@ class _AsyncTlsNode(AsyncTlsConnection):
 class PlainPrimary(redis.sentinel.SentinelManagedConnection, _PlainNode):
     """A blocking connection to the primary, without TLS."""
 
+    announced = True
+
 
 class TlsPrimary(redis.sentinel.SentinelManagedConnection, _TlsNode):
     """A blocking connection to the primary, by TLS."""
+
+    announced = True
 
 
 class AsyncPlainPrimary(redis.asyncio.sentinel.SentinelManagedConnection, _AsyncPlainNode):
     """A connection to the primary, without TLS, for asyncio."""
 
+    announced = True
+
 
 class AsyncTlsPrimary(redis.asyncio.sentinel.SentinelManagedConnection, _AsyncTlsNode):
     """A connection to the primary, by TLS, for asyncio."""
+
+    announced = True
 
 
 def _address(host: str) -> tuple[str, int]:

@@ -12,12 +12,14 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
 
-from pyworkers.store.transport.tls import Contexts, TlsError
+from pyworkers.store.transport.tls import Contexts, Peer, TlsError
+
+T = TypeVar("T")
 
 # A handshake takes two round trips. After this time, the port is asked whether it speaks TLS at all.
 _HANDSHAKE_S = 1.0
@@ -29,6 +31,8 @@ class TlsConnection(redis.Connection):
 
     kind = ""
     """The end of the scheme in the URL: empty, or ``+sentinel``."""
+    announced = False
+    """True if sentinels give the address."""
 
     def __init__(self, *, tls: Contexts, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -41,8 +45,10 @@ class TlsConnection(redis.Connection):
             # The handshake follows, because it has its own time limit.
             opened = context.wrap_socket(opened, server_hostname=self.host, do_handshake_on_connect=False)
             self._shake_hands(opened)
-        except BaseException:
+        except BaseException as error:
             opened.close()
+            if isinstance(error, ssl.SSLError):
+                raise TlsError(self._tls.explain(error, _peer(self))) from error
             raise
         return opened
 
@@ -52,18 +58,28 @@ class TlsConnection(redis.Connection):
             opened.do_handshake()
         except TimeoutError:
             if _is_plain(self.host, int(self.port)):
-                raise TlsError(_met_plain(self.kind)) from None
+                raise TlsError(_peer(self).speaks_plain) from None
             if not _is_longer(self.socket_timeout):
                 raise
             opened.settimeout(self.socket_timeout)
             opened.do_handshake()
         opened.settimeout(self.socket_timeout)
 
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        """The login, as redis-py's."""
+        try:
+            super().on_connect_check_health(check_health)
+        except redis.ConnectionError as error:
+            if _is_cut(error) and (alert := _alert(self._tls, self.host, int(self.port))):
+                raise TlsError(self._tls.explain(alert, _peer(self))) from error
+            raise
+
 
 class AsyncTlsConnection(redis.asyncio.Connection):
     """A connection by TLS for asyncio."""
 
     kind = ""
+    announced = False
 
     def __init__(self, *, tls: Contexts, **options: Any) -> None:
         super().__init__(**options)
@@ -75,20 +91,36 @@ class AsyncTlsConnection(redis.asyncio.Connection):
 
     async def _connect(self) -> None:
         try:
+            await self._connect_in_time()
+        except ssl.SSLError as error:
+            raise TlsError(self._tls.explain(error, _peer(self))) from error
+
+    async def _connect_in_time(self) -> None:
+        try:
             async with asyncio.timeout(_first_s(self.socket_connect_timeout)):
                 await super()._connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
             if await _answer(_is_plain, self.host, int(self.port)):
-                raise TlsError(_met_plain(self.kind)) from None
+                raise TlsError(_peer(self).speaks_plain) from None
             if not _is_longer(self.socket_connect_timeout):
                 raise
             await super()._connect()  # type: ignore[no-untyped-call]
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:
+        """The login, as redis-py's."""
+        try:
+            await super().on_connect_check_health(check_health)
+        except redis.ConnectionError as error:
+            if _is_cut(error) and (alert := await _answer(_alert, self._tls, self.host, int(self.port))):
+                raise TlsError(self._tls.explain(alert, _peer(self))) from error
+            raise
 
 
 class PlainConnection(redis.Connection):
     """A blocking connection without TLS."""
 
     kind = ""
+    announced = False
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""
@@ -96,7 +128,7 @@ class PlainConnection(redis.Connection):
             super().on_connect_check_health(check_health)
         except (redis.ConnectionError, redis.InvalidResponse) as error:
             if _is_cut(error) and _has_tls(self.host, int(self.port)):
-                raise TlsError(_met_tls(self.kind)) from error
+                raise TlsError(_peer(self).speaks_tls) from error
             raise
 
 
@@ -104,6 +136,7 @@ class AsyncPlainConnection(redis.asyncio.Connection):
     """A connection without TLS for asyncio."""
 
     kind = ""
+    announced = False
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""
@@ -111,8 +144,12 @@ class AsyncPlainConnection(redis.asyncio.Connection):
             await super().on_connect_check_health(check_health)
         except (redis.ConnectionError, redis.InvalidResponse) as error:
             if _is_cut(error) and await _answer(_has_tls, self.host, int(self.port)):
-                raise TlsError(_met_tls(self.kind)) from error
+                raise TlsError(_peer(self).speaks_tls) from error
             raise
+
+
+def _peer(connection: TlsConnection | AsyncTlsConnection | PlainConnection | AsyncPlainConnection) -> Peer:
+    return Peer(connection.host, int(connection.port), connection.kind, connection.announced)
 
 
 def _first_s(usual_s: float | None) -> float:
@@ -124,22 +161,11 @@ def _is_longer(usual_s: float | None) -> bool:
     return usual_s is None or usual_s > _HANDSHAKE_S
 
 
-def _met_plain(kind: str) -> str:
-    return (
-        f"this port does not speak TLS: use redis{kind}:// instead of rediss{kind}://, "
-        "or the port of Redis' tls-port"
-    )
-
-
-def _met_tls(kind: str) -> str:
-    return f"this port speaks TLS: use rediss{kind}:// instead of redis{kind}://"
-
-
-async def _answer(question: Callable[[str, int], bool], host: str, port: int) -> bool:
-    """Ask the server in a thread; False if the system has no thread: the error met keeps its own name."""
+async def _answer(question: Callable[..., T], *about: Any) -> T | None:
+    """Ask the server in a thread; None if the system has no thread: the error met keeps its own name."""
     with suppress(RuntimeError):
-        return await asyncio.to_thread(question, host, port)
-    return False
+        return await asyncio.to_thread(question, *about)
+    return None
 
 
 def _is_cut(error: Exception) -> bool:
@@ -170,3 +196,21 @@ def _has_tls(host: str, port: int) -> bool:
         return isinstance(error, ssl.SSLCertVerificationError) or "ALERT" in (error.reason or "")
     except OSError:
         return False
+
+
+def _alert(tls: Contexts, host: str, port: int) -> ssl.SSLError | None:
+    """The error by which the port refuses this client after the handshake, as for want of a certificate.
+
+    It is lost with a connection on which the client has already sent something.
+    """
+    try:
+        with (
+            socket.create_connection((host, port), _QUESTION_S) as opened,
+            tls.current().wrap_socket(opened, server_hostname=host) as secured,
+        ):
+            secured.recv(1)
+    except ssl.SSLError as error:
+        return error
+    except (OSError, TlsError):
+        pass
+    return None

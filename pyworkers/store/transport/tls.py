@@ -140,6 +140,88 @@ def _check_readable(file: str) -> None:
         raise ValueError(f"{file}: {error.strerror}") from None
 
 
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_OTHER_NAME, _OTHER_ADDRESS = 62, 64
+# OpenSSL's X509_V_ERR_…: the issuer is unknown, or signs itself.
+_UNTRUSTED = (2, 18, 19, 20, 21)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other end of a connection; ``announced``: sentinels gave its host, and not the URL."""
+
+    host: str
+    port: int
+    kind: str
+    announced: bool
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def speaks_plain(self) -> str:
+        """The error of a port without TLS."""
+        return (
+            f"{self} does not speak TLS: use redis{self.kind}:// instead of rediss{self.kind}://, "
+            "or the port of Redis' tls-port"
+        )
+
+    @property
+    def speaks_tls(self) -> str:
+        """The error of a port with TLS."""
+        return f"{self} speaks TLS: use rediss{self.kind}:// instead of redis{self.kind}://"
+
+
+def explain(error: ssl.SSLError, peer: Peer, tls: Tls) -> str:
+    """What is wrong, where, and the fix, in one line."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _explain_refusal(error.verify_code, error.verify_message, peer, tls)
+    alert = (error.reason or "").partition("ALERT_")[2]
+    if alert == "CERTIFICATE_REQUIRED" or (alert == "HANDSHAKE_FAILURE" and not tls.certfile):
+        return f"{peer} demands a certificate of the client: set cert_file and key_file"
+    if alert == "CERTIFICATE_EXPIRED":
+        return f"{peer} refuses cert_file {tls.certfile}, which has expired: renew it"
+    if alert == "UNKNOWN_CA":
+        return (
+            f"{peer} refuses cert_file {tls.certfile}: have it signed by an authority in its tls-ca-cert-file"
+        )
+    if "CERTIFICATE" in alert:
+        return f"{peer} refuses cert_file {tls.certfile}: {_words(alert)}"
+    if alert == "PROTOCOL_VERSION" or error.reason in ("UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE"):
+        return f"{peer} speaks other versions of TLS: compare its tls-protocols with ssl_min_version"
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return peer.speaks_plain
+    return f"{peer}: {_words(alert or error.reason or str(error))}"
+
+
+def _explain_refusal(code: int, message: str, peer: Peer, tls: Tls) -> str:
+    if code == _EXPIRED:
+        return (
+            f"the certificate of {peer}, or of its authority, has expired: "
+            "renew it, there (tls-cert-file) or here (ca_file)"
+        )
+    if code == _NOT_YET_VALID:
+        return f"the certificate of {peer} is not valid yet: compare the clocks of the two hosts"
+    if code in (_OTHER_NAME, _OTHER_ADDRESS):
+        where = "have the sentinels announce" if peer.announced else "write in redis.url"
+        return (
+            f"the certificate of {peer} is not for {peer.host}: issue one that names it, "
+            f"or {where} a name that the certificate has"
+        )
+    if code in _UNTRUSTED:
+        trusted = f"ca_file {tls.ca_certs}" if tls.ca_certs else "the certificates of the system"
+        fix = "add" if tls.ca_certs else "set ca_file to"
+        return (
+            f"the certificate of {peer} is not signed by an authority in {trusted}: "
+            f"{fix} the certificate of its authority"
+        )
+    return f"the certificate of {peer} is refused: {message}"
+
+
+def _words(reason: str) -> str:
+    return reason.lower().replace("_", " ")
+
+
 class Contexts:
     """The context of one group of settings in this process, made again when its files have changed."""
 
@@ -166,6 +248,11 @@ class Contexts:
         if self._context is None:
             raise TlsError(self.fault)
         return self._context
+
+    def explain(self, error: ssl.SSLError, peer: Peer) -> str:
+        """What is wrong with a connection, where, and the fix."""
+        kept = f"; the files are not used, because {self.fault}" if self.fault else ""
+        return explain(error, peer, self.tls) + kept
 
 
 OPTIONS = frozenset(f"{_PREFIX}{option.name}" for option in fields(Tls))
