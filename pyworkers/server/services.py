@@ -190,7 +190,7 @@ class Services:
     def _make_sweep(self) -> Sweep:
         server = self._server
         pause_s = min(_SWEEP_S, server.config.server.lease * _LEASES_PER_SWEEP)
-        return Sweep(server.store, server.health.of(Sweep.name), pause_s)
+        return Sweep(server.store, self.recovery.turn, server.health.of(Sweep.name), pause_s)
 
     def serve(self, queues: list[str]) -> None:
         """Register these queues, too, from the next renewal on."""

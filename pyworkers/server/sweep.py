@@ -1,7 +1,7 @@
 """Sweep: releases locks and counts members whose jobs other programs have deleted or moved to ``dead``.
 
-Runs in the event loop of one master at a time. It also warns of servers that leave out the effects of
-jobs, which it repairs.
+Runs in the event loop of the master that has the turn. It also warns of servers that leave out the effects
+of jobs, which it repairs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
+from pyworkers.server.turn import Turn
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.servers import uninformed
@@ -40,21 +41,25 @@ log = logs.get_logger()
 
 
 class Sweep(Part):
-    """Sweeps each ``pause_s``, or as often as a sweep takes."""
+    """Sweeps each ``pause_s``, or as often as a sweep takes, if this server has the ``turn``."""
 
     name = "sweep"
 
-    def __init__(self, store: Store, health: Health, pause_s: float) -> None:
+    def __init__(self, store: Store, turn: Turn, health: Health, pause_s: float) -> None:
         super().__init__(health)
         self._store = store
+        self._turn = turn
         self._pause_s = pause_s
         self._shares = 1
         self._warned: dict[str, float] = {}
         """When each server was last logged that leaves out effects, by identity."""
+        self._current: frozenset[str] = frozenset()
         self._first_at = now() + pause_s * _FIRST
 
     async def look(self) -> float:
         """Sweep, unless another server does."""
+        if not await self._turn.take():
+            return self._pause_s
         await self._warn()
         if (left_s := self._first_at - now()) > 0:
             return left_s
@@ -80,7 +85,8 @@ class Sweep(Part):
 
     async def _warn(self) -> None:
         """Log each server of an earlier version once, and those that break jobs each hour."""
-        found = await self._store.arun(uninformed(self._store.keys))
+        found = await self._store.arun(uninformed(self._store.keys, current=self._current))
+        self._current = found.current
         for view in found.older:
             if self._is_due(view.identity, math.inf):
                 log.warning("flow.old_server", owner=view.identity, version=view.version, hint=_HINT)

@@ -128,7 +128,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.process_cleanup, worker="set"),
     Grant(
         _IDENTITY,
-        worker="hset hget hmget hvals type expire rpop llen unlink",
+        worker="exists hset hget hmget hvals type expire rpop llen unlink",
         admin="lpush expire",
         read_only="hget hmget hgetall",
     ),

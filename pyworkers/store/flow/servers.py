@@ -61,36 +61,42 @@ class Uninformed:
     """Of an earlier version of pyworkers."""
     foreign: list[Foreign]
     """Of other programs, if they serve a queue whose jobs ask for what only servers of pyworkers do."""
+    current: frozenset[str] = frozenset()
+    """Servers of pyworkers that leave out nothing; it stays so, because an identity is that of one start."""
 
 
-def uninformed(keys: Keys, own: Uses | None = None) -> Steps[Uninformed]:
+def uninformed(keys: Keys, own: Uses | None = None, current: Collection[str] = ()) -> Steps[Uninformed]:
     """The live servers that leave out effects: live by Redis' clock, for all of them write their own time.
 
-    ``own`` are the features of an application that perhaps no server runs.
+    ``own`` are the features of an application that perhaps no server runs; ``current`` is that of an earlier
+    result, whose servers are not read again.
     """
     now = yield from clock()
-    live = [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
+    processes = Processes(keys, current)
+    live = [view for view in (yield from processes.rest()) if not view.silent(now)]
     older = [view for view in live if view.is_older]
     others = [view for view in live if view.look is None]
+    ours = processes.left_out.union(view.identity for view in live if view.look is not None)
+    current = ours.difference(view.identity for view in older)
     if not others:
-        return Uninformed(older, [])
-    found = yield from _declared(keys, [view for view in live if view.look is not None])
+        return Uninformed(older, [], frozenset(current))
+    found = yield from _declared(keys, sorted(ours))
     for queue, names in (own or {}).items():
         found[queue].update(names)
     for queue in (yield from _queues_of_locks(keys)):
         found[queue].add(features.UNIQUE)
     yield from _add_waiting(keys, found, {queue for view in others for queue in view.queues})
     foreign = [Foreign(view, _shared(view, found)) for view in others]
-    return Uninformed(older, [one for one in foreign if one.uses])
+    return Uninformed(older, [one for one in foreign if one.uses], frozenset(current))
 
 
 def _shared(view: ProcessView, found: Uses) -> dict[str, list[str]]:
     return {queue: sorted(found[queue]) for queue in view.queues if found.get(queue)}
 
 
-def _declared(keys: Keys, ours: Sequence[ProcessView]) -> Steps[defaultdict[str, set[str]]]:
-    """What live servers of pyworkers declare."""
-    reads = [command("HGET", keys.process(view.identity), "features", read=maybe_blob) for view in ours]
+def _declared(keys: Keys, ours: Sequence[str]) -> Steps[defaultdict[str, set[str]]]:
+    """What servers of pyworkers declare."""
+    reads = [command("HGET", keys.process(identity), "features", read=maybe_blob) for identity in ours]
     stored = yield from every(reads, Mode.LENIENT)
     found: defaultdict[str, set[str]] = defaultdict(set)
     for text in stored:

@@ -5,6 +5,8 @@ Used by ``api`` and by the server, which calls it each minute.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Steps, command, every, one
 from pyworkers.store.processes.reading import Identities
@@ -25,14 +27,17 @@ def cleanup(keys: Keys) -> Steps[list[bytes]]:
     identities = Identities(keys)
     while not identities.ended:
         names = yield from identities.next_page()
-        infos = [command("HGET", keys.process(name), "info", read=_is_present) for name in names]
-        present = yield from every(infos, Mode.LENIENT)
-        expired = [name for name, there in zip(names, present, strict=True) if there is False]
+        expired = yield from _expired(keys, names)
         if expired:
             yield from one("SREM", keys.processes, *expired, read=integer)
             removed += (name.encode(errors="surrogateescape") for name in expired)
     return removed
 
 
-def _is_present(stored: bytes | None) -> bool:
-    return stored is not None
+def _expired(keys: Keys, names: Sequence[str]) -> Steps[list[str]]:
+    """Those without a description: most often none, which one command tells."""
+    descriptions = [keys.process(name) for name in names]
+    if not names or (yield from every([command("EXISTS", *descriptions)], Mode.LENIENT)) == [len(names)]:
+        return []
+    present = yield from every([command("EXISTS", description) for description in descriptions], Mode.LENIENT)
+    return [name for name, there in zip(names, present, strict=True) if there == 0]

@@ -6,7 +6,7 @@ Used by ``api`` and by the server. A process without a description, or with an u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
@@ -20,15 +20,20 @@ _PER_ROUND_TRIP = 100
 
 
 class Processes(Pages[ProcessView]):
-    """The processes with a description in Redis, in no order."""
+    """The processes with a description in Redis, in no order; those in ``known`` are not read."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, known: Collection[str] = ()) -> None:
         self._keys = keys
         self._identities = Identities(keys)
+        self._known = known
+        self.left_out: set[str] = set()
+        """Those of ``known`` that were met."""
 
     def next_page(self) -> Steps[list[ProcessView]]:
-        names = yield from self._identities.next_page()
+        found = yield from self._identities.next_page()
         self.ended = self._identities.ended
+        self.left_out.update(name for name in found if name in self._known)
+        names = [name for name in found if name not in self._known]
         replies = yield from every([reading(self._keys, name) for name in names], Mode.LENIENT)
         views = (described(name, values) for name, values in zip(names, replies, strict=True))
         return [view for view in views if view is not None]

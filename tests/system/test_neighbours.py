@@ -1,0 +1,104 @@
+"""What one idle server costs Redis beside others, by counts: it must not grow with them and their queues."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyworkers.protocol import flow
+from pyworkers.protocol.keys import Keys
+from tests.helpers.redises import OwnRedis
+from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.support import wait_for
+
+APP = 'worker.process("q")(print)'
+LEASE_S = 1.0
+# A server renews its lease, and looks at those of the others, six times in a lease.
+WINDOW_S = 3.0
+# Of the looks of one minute with a lease of 30 s.
+LOOKS_PER_MIN = 12
+QUEUES = [f"queue-{number:04}" for number in range(1000)]
+# hostname:pid:nonce, as long as they are in a cluster of containers.
+PEER = "orders-worker-7d9c5b6f4{:04}:1:abcdef012345"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes in both directions, and commands inside scripts and out of them, for each look."""
+
+    bytes: float
+    commands: float
+
+
+def cost(server: ServerProcess) -> Cost:
+    """What the server costs within a window."""
+    before = counted(server)
+    time.sleep(WINDOW_S)
+    sent, commands, looks = (now - then for now, then in zip(counted(server), before, strict=True))
+    return Cost(sent / looks, commands / looks)
+
+
+def counted(server: ServerProcess) -> tuple[int, int, int]:
+    """Bytes, commands and looks until now."""
+    stats: dict[str, Any] = server.redis.info("stats")
+    calls = {name: row["calls"] for name, row in server.redis.info("commandstats").items()}
+    sent = stats["total_net_input_bytes"] + stats["total_net_output_bytes"]
+    return sent, sum(calls.values()) - calls["cmdstat_info"], calls["cmdstat_pexpire"]
+
+
+def calls(server: ServerProcess, command: str) -> int:
+    """How often Redis has executed a command."""
+    row: dict[str, int] = server.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})
+    return row["calls"]
+
+
+def add_peers(server: ServerProcess, numbers: range) -> None:
+    """Servers with many queues, by the keys of real ones; they live as long as the test."""
+    keys, info = server.keys, {"hostname": "h", "pid": 1, "queues": QUEUES, "flow": flow.VERSION}
+    with server.redis.pipeline(transaction=False) as pipe:
+        for identity in map(PEER.format, numbers):
+            fields: dict[Any, Any] = {
+                "info": json.dumps(info),
+                "look": 0,
+                "beat": time.time() + 3600,
+                "busy": 0,
+            }
+            pipe.hset(keys.owners, identity, json.dumps(QUEUES))
+            pipe.set(keys.lease(identity), identity)
+            pipe.sadd(keys.processes, identity)
+            pipe.hset(keys.process(identity), mapping=fields)
+        pipe.execute()
+
+
+@pytest.fixture
+def own(tmp_path: Path, valkey_binary: str) -> Iterator[OwnRedis]:
+    """A Redis that nothing else uses."""
+    with OwnRedis(valkey_binary, tmp_path / "redis", "--save", "") as server:
+        yield server.start()
+
+
+def test_the_cost_of_an_idle_server_does_not_grow_with_the_others(tmp_path: Path, own: OwnRedis) -> None:
+    """480 more cost a server without the turn nothing; one with it 130 bytes each, and a few commands."""
+    turn = Keys().turn(Keys().owners)
+    with own.client() as client:
+        client.set(turn, "another")
+    with serving(tmp_path, own.url, "", APP, PYWORKERS_SERVER__LEASE=str(LEASE_S)) as server:
+        add_peers(server, range(20))
+        few = cost(server)
+        add_peers(server, range(20, 500))
+        many = cost(server)
+        # A window has a heartbeat more or less: below 5 bytes for each of the others.
+        assert many.commands - few.commands <= 2
+        assert many.bytes - few.bytes <= 480 * 5
+        server.redis.delete(turn)
+        wait_for(lambda: calls(server, "hmget") >= 500, message="the server has met the others")
+        watching = cost(server)
+        assert watching.commands - many.commands <= 60 / LOOKS_PER_MIN
+        assert watching.bytes - many.bytes <= 500 * 130
+        assert server.stop() == 0
