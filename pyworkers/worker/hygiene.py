@@ -1,8 +1,10 @@
 """Hygiene: undoes the changes that a job made to its process, before the next job.
 
-Runs in the worker process after each job and takes about three microseconds: a value that is as cheap to set
-as to compare is set without a comparison. Restores what would end or silence the process in a later job, and
-what has another half that is restored here; never the application's modules.
+Runs in the worker process after each job and takes about a microsecond; to read all that it restores takes
+ten. Python code changes most of it by a few functions, whose calls are noted (``watch_calls``): after a call,
+all is restored. A library may change it without Python, so one value is read after each job, another one
+after the next job. Restores what would end or silence the process in a later job, and what has another half
+that is restored here; never the application's modules.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import wraps
 from itertools import cycle
@@ -43,12 +45,15 @@ _LIMITS = sorted(
         if name.startswith("RLIMIT_") and name != "RLIMIT_RTTIME"
     }
 )
-# The functions themselves: ``watch_calls`` puts others into the module.
+# The functions themselves: ``watch_calls`` puts others into the modules.
 _get_limit, _set_limit = resource.getrlimit, resource.setrlimit
-# Not empty if Python code has set a limit, or a signal handler, since the last look.
-_set_limits: list[str] = []
-_set_handlers: list[str] = []
+_set_umask, _set_directory, _set_zone = os.umask, os.fchdir, time.tzset
 _set_mask = _signal.pthread_sigmask
+# Not empty if Python code has set a signal handler since the last look; or an environment variable; or
+# something else.
+_set_handlers: list[str] = []
+_set_variables: list[str] = []
+_set_others: list[str] = []
 # The number: to convert the enum's member takes time.
 _SETMASK = int(signal.SIG_SETMASK)
 
@@ -78,43 +83,73 @@ class Snapshot(Original):
     def __init__(self) -> None:
         super().__init__()
         self._directory = _open_directory()
-        self._umask = os.umask(0o022)
-        os.umask(self._umask)
+        self._umask = _set_umask(0o022)
+        _set_umask(self._umask)
         self._environ = os.environ
-        self._variables = _variables().copy()
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._variables = dict(_variables())
+        self._mask = _set_mask(signal.SIG_BLOCK, ())
         self._handlers = _handlers()
-        self._handler_turns = cycle(zip(_SIGNALS, self._handlers, strict=True))
         # Those of the application, such as a profiler's, with their intervals.
         self._timers = tuple(signal.getitimer(number)[1] for number in _TIMERS)
         self._limits = {number: _get_limit(number) for number in _LIMITS}
-        self._turns = cycle(_LIMITS)
         self._zone = time.tzname, time.timezone
         self._streams = _streams()
         self._are_lines = output.are_lines(sys.stdout, sys.stderr)
         # Not inheritable, as the descriptors that they copy are.
         self._stdout, self._stderr = os.dup(1), os.dup(2)
+        self._turns = cycle(self._checks())
+        for noted in (_set_handlers, _set_variables, _set_others):
+            noted.clear()
 
     def restore(self) -> bool:
         """Undo what the job has changed; False if that is impossible and the process must be replaced."""
         # Each helper that is called here takes as long as the comparison in it.
-        os.umask(self._umask)
         faulthandler.cancel_dump_traceback_later()
-        # One handler, another after each job, unless one was set: to read all takes a microsecond.
-        number, ours = next(self._handler_turns)
-        if (_set_handlers or _handler_of(number) is not ours) and not self._undo_handlers():
+        try:
+            read, argument, before = next(self._turns)
+            changed = read(argument) != before
+            os.dup2(self._stdout, 1)
+            os.dup2(self._stderr, 2)
+        except OSError:
+            # The job has closed one of the copies.
             return False
-        _set_mask(_SETMASK, self._mask)
-        environ = os.environ
-        if environ is not self._environ or environ._data != self._variables:  # type: ignore[attr-defined]
+        if (changed or _set_handlers) and not self._undo_handlers():
+            return False
+        if _set_variables or os.environ is not self._environ:
             self._restore_environ()
-        if (time.tzname, time.timezone) != self._zone:
-            time.tzset()
+        if (changed or _set_others) and not self._restore_others():
+            return False
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
-        if not (self._restore_files() and self._restore_limits()):
-            return False
         return (self._are_lines and output.is_written()) or flush_output(of_all=True)
+
+    def _checks(self) -> Iterator[tuple[Callable[[int], object], int, object]]:
+        """What a library may have changed: a function, its argument, and the result if it has not.
+
+        Umask and directory are set, because that takes no longer.
+        """
+        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+            yield _handler_of, number, handler
+        for number, limit in self._limits.items():
+            yield _get_limit, number, limit
+        yield _mask_after, signal.SIG_BLOCK, self._mask
+        yield _set_umask, self._umask, self._umask
+        if self._directory is not None:
+            yield _set_directory, self._directory, None
+
+    def _restore_others(self) -> bool:
+        """Restore umask, signal mask, time zone, directory and limits; False if that is impossible."""
+        _set_others.clear()
+        _set_umask(self._umask)
+        _set_mask(_SETMASK, self._mask)
+        if (time.tzname, time.timezone) != self._zone:
+            _set_zone()
+        try:
+            if self._directory is not None:
+                _set_directory(self._directory)
+        except OSError:
+            return False
+        return self._restore_limits()
 
     def _undo_handlers(self) -> bool:
         """Restore the signal handlers, and the timers; False if a timer remains that cannot be ended."""
@@ -134,18 +169,9 @@ class Snapshot(Original):
             signal.setitimer(number, interval_s, interval_s)
 
     def _restore_limits(self) -> bool:
-        """Restore the limits of resources that the job has lowered; False if that needs root.
-
-        All of them if the module ``resource`` was used. Otherwise one, another after each job: a library may
-        have set it without that module, and to read all takes 2 µs.
-        """
-        number = next(self._turns)
-        if not _set_limits and _get_limit(number) == self._limits[number]:
-            return True
-        numbers = _LIMITS if _set_limits else [number]
-        _set_limits.clear()
+        """Restore the limits of resources that the job has lowered; False if that needs root."""
         try:
-            for lowered in filter(self._is_lowered, numbers):
+            for lowered in filter(self._is_lowered, _LIMITS):
                 _set_limit(lowered, self._limits[lowered])
         except (OSError, ValueError):
             return False
@@ -158,17 +184,6 @@ class Snapshot(Original):
             for now, before in zip(_get_limit(number), self._limits[number], strict=True)
         )
 
-    def _restore_files(self) -> bool:
-        """Restore the working directory, stdout and stderr; False if the job has closed their copies."""
-        try:
-            if self._directory is not None:
-                os.fchdir(self._directory)
-            os.dup2(self._stdout, 1)
-            os.dup2(self._stderr, 2)
-        except OSError:
-            return False
-        return True
-
     def _restore_handlers(self) -> None:
         for number, ours in zip(_SIGNALS, self._handlers, strict=True):
             # None is a handler that was not set from Python: Python cannot set it again.
@@ -177,6 +192,7 @@ class Snapshot(Original):
         show_stacks()
 
     def _restore_environ(self) -> None:
+        _set_variables.clear()
         os.environ = self._environ  # noqa: B003 - the job has put another object there
         for name in _variables().keys() - self._variables.keys():
             del os.environb[name]
@@ -185,15 +201,40 @@ class Snapshot(Original):
                 os.environb[name] = value
 
 
+class _Variables(dict[bytes, bytes]):
+    """The dict inside os.environ, which notes a change. To compare 35 variables takes a microsecond."""
+
+    def __setitem__(self, name: bytes, value: bytes) -> None:
+        if not _set_variables:
+            _set_variables.append("set")
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: bytes) -> None:
+        if not _set_variables:
+            _set_variables.append("deleted")
+        super().__delitem__(name)
+
+
 def watch_calls() -> None:
-    """Note from now on that Python code sets a limit of resources, or a signal handler.
+    """Note from now on that Python code changes what ``Snapshot`` restores.
 
     In this process and its forks. The modules get other functions, which call theirs.
     """
-    watched = ((resource, "setrlimit", _set_limits), (resource, "prlimit", _set_limits))
-    for module, name, noted in (*watched, (signal, "signal", _set_handlers)):
+    for module, name, noted in (
+        (signal, "signal", _set_handlers),
+        (signal, "pthread_sigmask", _set_others),
+        (os, "chdir", _set_others),
+        (os, "fchdir", _set_others),
+        (os, "umask", _set_others),
+        (resource, "setrlimit", _set_others),
+        (resource, "prlimit", _set_others),
+        (time, "tzset", _set_others),
+    ):
         if (function := getattr(module, name, None)) is not None:  # macOS has no prlimit
             setattr(module, name, _noting(function, noted))
+    variables = _Variables(_variables())
+    for environ in (os.environ, os.environb):
+        vars(environ).update(_data=variables)
 
 
 def _noting(function: Callable[..., Any], noted: list[str]) -> Callable[..., Any]:
@@ -232,6 +273,11 @@ def _has_posix_timers() -> bool:
     with suppress(OSError):
         return bool(_POSIX_TIMERS.read_bytes())
     return False
+
+
+def _mask_after(how: int) -> object:
+    """The signal mask, after it was changed by no signals."""
+    return _set_mask(how, ())
 
 
 def _handlers() -> Handlers:

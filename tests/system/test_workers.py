@@ -397,7 +397,7 @@ def test_a_worker_that_cannot_start_is_tried_again_ever_later_until_a_reload_men
 @pytest.mark.fault("W12")
 def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve, tmp_path: Path) -> None:
     code = """
-    import faulthandler, threading
+    import ctypes, faulthandler, threading
     SIGNALS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGUSR1, signal.SIGTTIN, signal.SIGCHLD)
 
     def state():
@@ -439,6 +439,15 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve
         note("spoiled", state())
 
     @worker.job(queue="q")
+    def library():
+        libc = ctypes.CDLL(None)
+        libc.chdir(b"/")
+        libc.umask(0o777)
+        numbers = (ctypes.c_ulong * 16)(1 << signal.SIGALRM - 1)
+        libc.pthread_sigmask(signal.SIG_BLOCK, ctypes.byref(numbers), None)
+        note("library")
+
+    @worker.job(queue="q")
     def close_stdout():
         sys.stdout.close()
         note("closed")
@@ -458,6 +467,12 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve
         assert len({pid for pid, *_ in server.ledger()}) == 1
         wait_for(lambda: "spoiled before it is printed" in server.log_text(), message="printed")
 
+        # What a library changes without Python is restored within so many jobs.
+        server.push("q", job("library", "library"), *[job(f"x{n}", "look", "late") for n in range(60)])
+        server.wait_for_notes(1, "library")
+        late = [note[2] for note in server.wait_for_notes(63, "state")]
+        assert (late[-60] != first, late[-1]) == (True, first)
+
         [pid] = workers(server)
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGTTIN)
@@ -467,10 +482,10 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve
         server.push("q", job("closing", "close_stdout"))
         server.wait_for_event("worker.spoiled", jid=None)
         server.push("q", job("after", "look", "key"))
-        [after, *_] = server.wait_for_notes(4, "state")[-1:]
+        [after, *_] = server.wait_for_notes(64, "state")[-1:]
         assert (after[0] != pid, after[2]) == (True, first)
         wait_for(lambda: server.settled("q"), message="settled")
-        assert counts(server) == (7, 0)
+        assert counts(server) == (68, 0)
 
 
 def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(serve: Serve, tmp_path: Path) -> None:
