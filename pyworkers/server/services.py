@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from pyworkers import logs
 from pyworkers.config.fields import Config
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.protocol.outcome import DONE, Fate, Report
+from pyworkers.server.certificates import Certificates
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.counters import Counters, CounterWriter
 from pyworkers.server.health import ServerHealth
@@ -92,6 +93,7 @@ class Services:
             self.suspects,
             self.asks,
             self._make_sweep(),
+            *self._make_certificates(),
         ]
 
     def _make_lease(self) -> Lease:
@@ -191,6 +193,10 @@ class Services:
         server = self._server
         pause_s = min(_SWEEP_S, server.config.server.lease * _LEASES_PER_SWEEP)
         return Sweep(server.store, self.recovery.turn, server.health.of(Sweep.name), pause_s)
+
+    def _make_certificates(self) -> Iterator[Certificates]:
+        if contexts := self._server.store.tls:
+            yield Certificates(contexts, self._server.health.of(Certificates.name))
 
     def serve(self, queues: list[str]) -> None:
         """Register these queues, too, from the next renewal on."""

@@ -13,6 +13,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Operation, arun
 from pyworkers.store.transport.address import redis_cli
 from pyworkers.store.transport.connections import AsyncConnection
+from pyworkers.store.transport.tls import Contexts
 
 T = TypeVar("T")
 
@@ -31,6 +32,12 @@ class Store:
     async def redis_cli(self) -> str:
         """The ``redis-cli`` command line that reaches this Redis. Raises PyworkersError."""
         return await redis_cli(self._redis)
+
+    @property
+    def tls(self) -> Contexts | None:
+        """The contexts of the connections, if they are by TLS."""
+        found: Contexts | None = self._redis.connection_pool.connection_kwargs.get("tls")
+        return found
 
     async def close(self) -> None:
         """Close the connections."""

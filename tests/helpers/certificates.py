@@ -20,6 +20,8 @@ class Certificates:
         self.ca, self.server, self.server_key, self.client, self.client_key = (
             folder / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
         )
+        self.admin = folder / "admin.pem"
+        """Certificate and key of the test itself."""
         self._names = names or (HOST, "localhost")
         self._not_after = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC) if expired else None
         self.renew()
@@ -31,6 +33,7 @@ class Certificates:
         leaf = authority.issue_cert(*self._names, not_after=self._not_after)
         _write(leaf, self.server, self.server_key)
         _write(authority.issue_cert("client"), self.client, self.client_key)
+        authority.issue_cert("admin").private_key_and_cert_chain_pem.write_to_path(str(self.admin))
 
     @property
     def of_redis(self) -> dict[str, str]:

@@ -66,8 +66,7 @@ class OwnRedis:
         if found := self.certificates:
             files = {
                 "ssl": True,
-                "ssl_certfile": str(found.client),
-                "ssl_keyfile": str(found.client_key),
+                "ssl_certfile": str(found.admin),
                 "ssl_cert_reqs": "none",
             }
         return redis.Redis(port=self.port, socket_timeout=5, protocol=2, **files)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +19,13 @@ from pyworkers.config.fields import RedisConfig
 from tests.conftest import missing
 from tests.helpers.certificates import Certificates
 from tests.helpers.redises import OwnRedis, Sentinel
-from tests.helpers.server_process import WAITING_APP, serving
-from tests.helpers.support import wait_for
+from tests.helpers.server_process import WAITING_APP, ServerProcess, serving
+from tests.helpers.support import stretched, wait_for
+
+# Of all parts, after the end of an outage.
+SOON_S = 15
+# A part for each kind of connection: of the pool, announced changes, the blocking move.
+PARTS = {"heartbeat", "changes", "fetcher q"}
 
 
 class Secure:
@@ -40,12 +47,6 @@ class Secure:
     def _is_known(self) -> bool:
         with self.sentinel.client() as client:
             return bool(client.sentinel_master("mymaster")["flags"] == "master")
-
-    def restart(self) -> None:
-        """Both, with the certificates as they are now."""
-        for server in (self.redis, self.sentinel):
-            server.kill()
-            server.start()
 
     def close(self) -> None:
         for server in (self.sentinel, self.redis):
@@ -84,3 +85,43 @@ def test_both_hops_are_encrypted_for_every_kind_of_client(
     with serving(tmp_path, secure.url, "", WAITING_APP, direct_url="redis://unused") as server:
         server.wait_for_notes(2, "end")
         assert server.stop() == 0
+
+
+def test_each_part_connects_with_the_files_of_now_and_keeps_the_last_good_ones(
+    tmp_path: Path, secure: Secure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, file in secure.certificates.environment.items():
+        monkeypatch.setenv(name, file)
+    with serving(tmp_path, secure.url, "", WAITING_APP, direct_url=secure.redis.url) as server:
+        # Half of a renewal: the certificate of the client is there, and its key is not.
+        Certificates(tmp_path / "next").client.replace(secure.certificates.client)
+        kept = server.wait_for_event("certificates.kept")
+        assert kept["error"].endswith("do not belong together")
+        with an_outage(server, secure):
+            pass
+        with an_outage(server, secure):
+            secure.certificates.renew()
+        server.wait_for_event("certificates.renewed")
+        with Client.from_config(secure.config) as client:
+            client.enqueue("q", "Any", [1])
+        server.wait_for_notes(1, "end")
+        assert len(server.events("certificates.kept")) == 1
+
+
+@contextlib.contextmanager
+def an_outage(server: ServerProcess, secure: Secure) -> Iterator[None]:
+    """The block runs once each kind of connection is lost; then both servers start, and all parts recover."""
+    before = len(server.events("redis.down")), len(server.events("redis.up"))
+
+    def parts(name: str, known: int) -> set[str]:
+        return {event["part"] for event in server.events(name)[known:]}
+
+    for own in (secure.sentinel, secure.redis):
+        own.kill()
+    wait_for(lambda: parts("redis.down", before[0]) >= PARTS, message="each kind is down")
+    yield
+    for own in (secure.redis, secure.sentinel):
+        own.start()
+    began = time.monotonic()
+    wait_for(lambda: parts("redis.up", before[1]) >= parts("redis.down", before[0]), message="all are up")
+    assert time.monotonic() - began < stretched(SOON_S)

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -222,36 +222,47 @@ def _words(reason: str) -> str:
     return reason.lower().replace("_", " ")
 
 
+class State(NamedTuple):
+    """The context in use, if there is one, and why it is not that of the files of now, if it is not."""
+
+    context: ssl.SSLContext | None
+    fault: str
+
+
 class Contexts:
     """The context of one group of settings in this process, made again when its files have changed."""
 
     def __init__(self, tls: Tls) -> None:
         self.tls = tls
         self._stamps: _Stamps = ()
-        self._context: ssl.SSLContext | None = None
-        self.fault = ""
-        """Why the files of now are not used; empty if they are."""
+        self._state = State(None, "")
 
     def current(self) -> ssl.SSLContext:
         """The context for a connection that is opened now.
 
         Raises TlsError if the files do not fit together, and did not since this process began.
         """
+        state = self.look()
+        if state.context is None:
+            raise TlsError(state.fault)
+        return state.context
+
+    def look(self) -> State:
+        """Read the files if they have changed."""
         # Before the files are read: a change meanwhile is found by the next call.
         stamps = tuple(map(_stamp, self.tls.places))
-        if stamps != self._stamps or self._context is None:
+        if stamps != self._stamps or self._state.context is None:
             try:
-                self._context, self.fault = self.tls.context(), ""
+                self._state = State(self.tls.context(), "")
             except (OSError, ValueError) as error:
-                self.fault = str(error)
+                self._state = State(self._state.context, str(error))
             self._stamps = stamps
-        if self._context is None:
-            raise TlsError(self.fault)
-        return self._context
+        return self._state
 
     def explain(self, error: ssl.SSLError, peer: Peer) -> str:
         """What is wrong with a connection, where, and the fix."""
-        kept = f"; the files are not used, because {self.fault}" if self.fault else ""
+        fault = self._state.fault
+        kept = f"; an earlier state of the files is in use, because {fault}" if fault else ""
         return explain(error, peer, self.tls) + kept
 
 
