@@ -6,10 +6,11 @@ rest is pure. The sources are Redis' own pages on eviction, persistence and repl
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyworkers.config.checks import mask_url
@@ -21,6 +22,9 @@ from pyworkers.store.flow.classes import UnawareServer
 from pyworkers.store.flow.servers import FIELDS_OF_OTHERS, Uninformed
 from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
+
+if TYPE_CHECKING:
+    from pyworkers.store.foreign import Left
 
 OLDEST = (6, 2)
 # Each host schedules jobs by its own clock; users notice jobs that are early or late by more than this.
@@ -181,6 +185,24 @@ def judge_servers(found: Uninformed) -> list[Finding]:
         for one in found.foreign
     ]
     return older + foreign
+
+
+def judge_left(found: Sequence[Left]) -> list[Finding]:
+    """Advice about jobs in the lists of processes of other programs, which may be dead."""
+    return [
+        Finding(
+            "foreign_lists",
+            f"the {one.program} process {one.process} has {_jobs(one.jobs)} in progress in "
+            f"{_some(list(one.queues))}, and no heartbeat: if it is dead, they stay there for ever",
+            f"if it is: pyworkers adopt {one.program} --process {shlex.quote(one.process)}",
+            advice=True,
+        )
+        for one in found
+    ]
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"
 
 
 def judge_fields(found: Mapping[str, Collection[str]]) -> list[Finding]:

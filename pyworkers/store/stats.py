@@ -109,7 +109,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
     claims = _claims(keys, owners, servers)
     if search is not None:
         for key in (yield from search.lists()):
-            claims.setdefault(key, _claim(key.removeprefix(keys.queue("")), known))
+            claims.setdefault(key, claim_of(key.removeprefix(keys.queue("")), known))
     held = yield from _held(claims)
     known.update(claim.queue for claim in held)
     takers = _takers(servers, now)
@@ -220,7 +220,7 @@ def _claims(keys: Keys, owners: Mapping[str, set[str]], servers: list[ProcessVie
     return reported | own
 
 
-def _claim(name: str, known: set[str]) -> Claim:
+def claim_of(name: str, known: Collection[str]) -> Claim:
     """Queue and owner in the name of a list, ``QUEUE:OWNER:inprogress``; both parts may have colons."""
     rest = name.removesuffix(INPROGRESS_SUFFIX)
     places = [place for place, char in enumerate(rest) if char == ":"]

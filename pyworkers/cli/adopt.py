@@ -1,0 +1,131 @@
+"""``pyworkers adopt``: returns what a dead process of another program has left to its queues.
+
+Run by people, once, when that process is gone for good.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from pyworkers.api.foreign import PROGRAMS, ForeignJobs, ForeignProcess
+from pyworkers.cli.bulk import ask, check_terminal
+from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.auditing import cut_off, done, noting
+from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.params import parse_queue
+from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import PyworkersError
+
+# In this time, a live process of go-workers most probably ends a job or takes one: it shows nothing else.
+_WATCH_S = 10.0
+
+
+def _parse_queues(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    try:
+        return tuple(map(parse_queue, values))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@click.argument("program", type=click.Choice(PROGRAMS))
+@click.option("--process", required=True, metavar="NAME", help="The process, as its lists name it.")
+@click.option(
+    "-q",
+    "--queue",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    callback=_parse_queues,
+    help="Only this queue; may be repeated. Without it, the names of all keys are searched.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the lists; change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@json_option
+@config_options
+def adopt(
+    source: Source,
+    program: str,
+    process: str,
+    names: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Return the jobs of a dead foreign process to their queues.
+
+    go-workers and go-workers2 keep the jobs that run in queue:QUEUE:NAME:inprogress, Sidekiq Pro in
+    queue:sq|NAME|QUEUE. If a process never starts again under its name, these jobs stay there for ever;
+    `pyworkers check` lists them. They run again, on any server of the queue: be sure that the process is
+    dead, because go-workers has no heartbeat. Refused while the process has a heartbeat (go-workers2,
+    Sidekiq), and if a list changes within ten seconds. The jobs keep their bytes and their order.
+
+    \b
+    Example: pyworkers adopt go-workers --process worker-1
+
+    Exit code 1 if there is nothing, or if it is refused.
+    """
+    config = source.redis()
+    dead = ForeignProcess(program, process, config)
+    dead.check_silent()
+    lists = dead.lists(names)
+    dead.check_silent(lists)
+    if not (yes or dry_run):
+        check_terminal()
+    jobs = dead.jobs(lists)
+    if not jobs:
+        hint = "`pyworkers check` lists the processes that have left jobs"
+        raise PyworkersError(f"no list of the {program} process {printable(process)} has jobs", hint=hint)
+    total = sum(map(len, jobs.values()))
+    if dry_run:
+        moved = _counted(jobs)
+    else:
+        _watch(dead, jobs)
+        if not yes:
+            ask(f"Return {_number(total)} of {printable(process)} to {_queues(_counted(jobs))}?")
+        moved = _adopt(config, dead, jobs)
+    if as_json:
+        number = 0 if dry_run else sum(moved.values())
+        print_action("adopt", number, process=process, queues=moved, dry_run=dry_run)
+    elif dry_run:
+        click.echo(f"would return {_number(total)} to {_queues(moved)}")
+    else:
+        click.echo(f"{printable(process)}: {_number(sum(moved.values()))} returned to {_queues(moved)}")
+
+
+def _watch(dead: ForeignProcess, jobs: ForeignJobs) -> None:
+    """Raise PyworkersError if a list changes within ``_WATCH_S``: then its process lives."""
+    click.echo(f"Watching for {_WATCH_S:g} s whether the lists change …", err=True)
+    time.sleep(_WATCH_S)
+    later = dead.jobs(list(jobs))
+    if changed := [item for item, found in jobs.items() if later.get(item) != found]:
+        key = printable(changed[0].key)
+        raise PyworkersError(f"{key} has changed: its process works", hint="stop that process first")
+
+
+def _adopt(config: RedisConfig, dead: ForeignProcess, jobs: ForeignJobs) -> dict[str, int]:
+    moved: dict[str, int] = {}
+    with noting(config, "process.adopt", dead.name) as noted:
+        noted.end(cut_off(0))
+        for queue, number in dead.adopt(jobs):
+            moved[queue] = number
+            noted.end(cut_off(sum(moved.values())))
+        noted.end(done(sum(moved.values())))
+    return moved
+
+
+def _counted(jobs: ForeignJobs) -> dict[str, int]:
+    return {item.queue: len(found) for item, found in jobs.items()}
+
+
+def _number(jobs: int) -> str:
+    return "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
+def _queues(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{printable(queue)} ({number})" for queue, number in numbers.items())
