@@ -193,15 +193,17 @@ class Table(Generic[R]):
 
 def _plain(column: Column[Any], value: Any, now: float) -> Any:
     """A value for JSON."""
+    if value is None:
+        return None
     if column.table is not None:
         table = column.table
         if column.kind is Kind.RECORDS:
             return [table.as_dict(record, now) for record in value]
-        return None if value is None else table.as_dict(value, now)
+        return table.as_dict(value, now)
     if column.kind in (Kind.TEXT, Kind.CODE):
         return valid(value)
     digits = _DIGITS.get(column.kind)
-    return value if value is None or digits is None else round(value, digits)
+    return value if digits is None else round(value, digits)
 
 
 def _schema(column: Column[Any]) -> Schema:

@@ -18,6 +18,7 @@ from pyworkers.api.schemas import ANY, OBJECT, array
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, sealing, timestamps
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS, as_count
+from pyworkers.protocol.status import JobStatus, Progress
 
 _MOST_BACKTRACE_BYTES = 1 << 20
 _ENCRYPTED = "[encrypted data]"  # Sidekiq Enterprise's
@@ -161,6 +162,11 @@ def _failures(job: JobRecord, _now: float) -> int | None:
     return None if job.retry_count is None else job.retry_count + 1
 
 
+def _batch(job: JobRecord, _now: float) -> str:
+    batch = job.fields.get("batch")
+    return batch if isinstance(batch, str) else ""
+
+
 JOB: Table[JobRecord] = Table(
     "Job",
     Column("jid", title="JID", place="jobs", cut=6),
@@ -174,14 +180,46 @@ JOB: Table[JobRecord] = Table(
     Column("job", Kind.PARTS, value=lambda job, _now: job.fields, schema=OBJECT,
            optional=lambda job: not job.unreadable),
     Column("arguments", title="Arguments", value=_arguments, only_shown=True, cut=1),
+    Column("created_at", Kind.MOMENT, "Created", only_shown=True),
     Column("enqueued_at", Kind.MOMENT, "Enqueued", only_shown=True),
+    Column("failed_at", Kind.MOMENT, "Last failure", only_shown=True),
     Column("failures", Kind.COUNT, "Failures", value=_failures, only_shown=True),
+    Column("length", Kind.COUNT, "Size", only_shown=True),
+    Column("tags", title="Tags", only_shown=True),
+    Column("batch", title="Batch", value=_batch, place="batches", only_shown=True),
 )  # fmt: skip
 SCORED: Sequence[Column[Any]] = (
     Column("due", Kind.MOMENT, "Due", value=lambda job, _now: job.score, only_shown=True),
     Column("died", Kind.MOMENT, "Died", value=lambda job, _now: job.score, only_shown=True),
 )
 """The columns of a job with a score."""
+
+
+PROGRESS: Table[Progress] = Table(
+    "Progress", Column("done", Kind.NUMBER), Column("total", Kind.NUMBER, nullable=True), Column("text")
+)
+
+
+def _progress(status: JobStatus, _now: float) -> str:
+    if status.progress is None:
+        return ""
+    done, total, text = status.progress.done, status.progress.total, status.progress.text
+    return f"{done:g}{'' if total is None else f' of {total:g}'}  {text}".rstrip()
+
+
+STATUS: Table[JobStatus] = Table(
+    "Status",
+    Column("state", title="State"),
+    Column("queue", title="Queue"),
+    Column("attempt", Kind.COUNT),
+    Column("failures", Kind.COUNT, "Failures", value=lambda status, _now: status.attempt or None,
+           only_shown=True),
+    Column("progress", Kind.RECORD, table=PROGRESS, nullable=True),
+    Column("done", title="Progress", value=_progress, only_shown=True),
+    Column("started_at", Kind.MOMENT, "Started", nullable=True),
+    Column("finished_at", Kind.MOMENT, "Finished", nullable=True),
+    Column("error", title="Error", nullable=True),
+)  # fmt: skip
 
 
 def finite(score: float) -> float | str:

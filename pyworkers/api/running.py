@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.record import JOB, JobRecord
+from pyworkers.api.record import JOB, PROGRESS, JobRecord
 from pyworkers.api.schemas import FLAG, more, page_of
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
@@ -71,9 +71,6 @@ def _done(work: Work, _now: float) -> str:
     return f"{progress.done:g}" + ("" if progress.total is None else f"/{progress.total:g}")
 
 
-PROGRESS: Table[Progress] = Table(
-    "Progress", Column("done", Kind.NUMBER), Column("total", Kind.NUMBER, nullable=True), Column("text")
-)
 WORK: Table[Work] = Table(
     "Work",
     Column("identity", title="Identity", place="servers", about="The server.", cut=3),

@@ -71,7 +71,7 @@ def test_an_id_between_the_ends_of_a_large_job_is_not_read(
     page = dashboard.get("dead")
     assert "bytes) not read Run now" in page.text
     [link] = {link for link in page.links if "/jobs/" in link}
-    assert "Id 1 State dead" in dashboard.get(link).text
+    assert "JID 1 State dead" in dashboard.get(link).text
     db.zadd(keys.dead, {'{"class":"Add","args":[]}': 2})
     assert "no id Run now" in dashboard.get("dead").text
 

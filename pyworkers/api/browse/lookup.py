@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.browse.pages import Row, read_rows
+from pyworkers.api.browse.pages import ROW, Row, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import BUDGET_S, Sought, position_of, read_stretch
-from pyworkers.api.record import JobRecord
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.record import JOB, STATUS, JobRecord
+from pyworkers.api.schemas import ANY, TEXT, array
 from pyworkers.errors import StoreError
+from pyworkers.protocol.flow.history import JobRun
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
 from pyworkers.store.browse import tracks
@@ -89,32 +92,76 @@ class JobView:
 
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its state, and its status and result if it is tracked."""
-        shown: dict[str, Any] = {
-            "jid": self.jid,
-            "state": self.state.value,
-            "cancelled": self.tracked.cancelled,
-        }
-        if self.place is not None:
-            shown["place"] = valid(self.place.word)
-        if self.held is not None:
-            held = self.held
-            shown["running"] = {"identity": valid(held.identity), "queue": held.queue, "run_at": held.run_at}
-        if self.row is not None:
-            shown["job"] = self.row.as_dict()
-        elif self.job is not None:
-            shown["job"] = self.job.as_dict()
-        if self.limits:
-            shown["limits"] = list(map(valid, self.limits))
-        if self.order is not None:
-            shown["ordered"] = self.order.as_dict()
-        if self.tracked.status.state is not JobState.UNKNOWN:
-            shown["status"] = self.tracked.status.as_dict()
-        if self.tracked.answer is not None and self.tracked.answer.state is JobState.DONE:
-            shown["result"] = self.tracked.answer.result
-        if self.further is not None:
-            further = self.further
-            shown["further"] = {"place": valid(further.place.word), "cursor": further.cursor}
-        return shown
+        return JOB_VIEW.as_dict(self)
+
+    @property
+    def ended_well(self) -> bool:
+        """True if its result is kept."""
+        return self.tracked.answer is not None and self.tracked.answer.state is JobState.DONE
+
+
+def _stored(view: JobView, _now: float) -> dict[str, Any] | None:
+    if view.row is not None:
+        return view.row.as_dict()
+    return None if view.job is None else view.job.as_dict()
+
+
+def _limits(view: JobView, _now: float) -> str:
+    return ", ".join(f"the limit {limit}" for limit in view.limits)
+
+
+def _held(name: str) -> Callable[[JobView, float], Any]:
+    return lambda view, _now: view.held and getattr(view.held, name)
+
+
+def _due(view: JobView, _now: float) -> float | None:
+    return None if view.row is None or view.place == DEAD else view.row.score
+
+
+def _died(view: JobView, _now: float) -> float | None:
+    return view.row.score if view.row is not None and view.place == DEAD else None
+
+
+_RUNNING: Table[Held] = Table("Running", Column("identity"), Column("queue"), Column("run_at", Kind.MOMENT))
+_ORDER: Table[OrderedState] = Table(
+    "Order", Column("active"), Column("running", Kind.FLAG), Column("retry_at", Kind.MOMENT, nullable=True)
+)
+_FURTHER: Table[Further] = Table(
+    "Further", Column("place", value=lambda further, _now: further.place.word), Column("cursor")
+)
+JOB_VIEW: Table[JobView] = Table(
+    "JobView",
+    Column("jid", Kind.CODE, "JID"),
+    Column("state", title="State", value=lambda view, _now: view.state.value),
+    Column("cancelled", Kind.FLAG, value=lambda view, _now: view.tracked.cancelled),
+    Column("place", value=lambda view, _now: view.place and view.place.word, optional=True),
+    Column("running", Kind.RECORD, value=lambda view, _now: view.held, table=_RUNNING, optional=True),
+    Column("job", Kind.PARTS, value=_stored, schema={"anyOf": [ROW.schema, JOB.schema]}, optional=True),
+    Column("limits", Kind.PARTS, value=lambda view, _now: list(map(valid, view.limits)), schema=array(TEXT),
+           optional=True),
+    Column("ordered", Kind.RECORD, value=lambda view, _now: view.order, table=_ORDER, optional=True),
+    Column("status", Kind.RECORD, value=lambda view, _now: view.tracked.status, table=STATUS,
+           optional=lambda view: view.tracked.status.state is not JobState.UNKNOWN),
+    Column("result", Kind.PARTS, value=lambda view, _now: view.tracked.answer and view.tracked.answer.result,
+           schema=ANY, optional=lambda view: view.ended_well),
+    Column("further", Kind.RECORD, table=_FURTHER, optional=True),
+    Column("put_off", title="Waits for", value=_limits, only_shown=True),
+    Column("server", title="Server", value=_held("identity"), place="servers", only_shown=True),
+    Column("worker", title="Worker", value=_held("thread"), only_shown=True),
+    Column("run_at", Kind.MOMENT, "Runs since", value=_held("run_at"), only_shown=True),
+    Column("due", Kind.MOMENT, "Due", value=_due, only_shown=True),
+    Column("died", Kind.MOMENT, "Died", value=_died, only_shown=True),
+    Column("progress", title="Progress", value=lambda view, _now: view.tracked.status.progress,
+           only_shown=True),
+)  # fmt: skip
+JOB_RUN: Table[JobRun] = Table(
+    "",
+    Column("run", Kind.COUNT, "Run", value=lambda run, _now: run.number + 1),
+    Column("started_at", Kind.MOMENT, "Started"),
+    Column("worker", title="Worker"),
+    Column("error", title="Error",
+           value=lambda run, _now: ": ".join(filter(None, (run.error_class, run.error)))),
+)  # fmt: skip
 
 
 def read_job(

@@ -6,7 +6,7 @@ The state is in Redis, so that each dashboard may show, confirm and stop it; ``w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import isfinite
@@ -18,6 +18,8 @@ from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, read_stretch
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import OBJECT
 from pyworkers.api.target import Admin
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.keys import Keys
@@ -92,18 +94,27 @@ class Task:
 
     def as_dict(self) -> dict[str, Any]:
         """The task for JSON."""
-        numbers = {name: getattr(self.progress, name) for name in _NUMBERS}
-        return {
-            "id": self.id,
-            "place": self.order.place.word,
-            "action": self.order.action.value,
-            "at": self.order.at,
-            "filter": self.sought.wanted.as_dict(),
-            "by": self.by,
-            "state": TaskState.STOPPED.value if self.lost else self.state.value,
-            **numbers,
-            "reason": "its dashboard ended" if self.lost else self.progress.reason,
-        }
+        return TASK.as_dict(self)
+
+
+def _conditions(task: Task, _now: float) -> dict[str, Any]:
+    return task.sought.wanted.as_dict()
+
+
+_COUNTS: Sequence[Column[TaskProgress]] = [Column(name, Kind.COUNT) for name in _NUMBERS]
+TASK: Table[Task] = Table(
+    "Task",
+    Column("id"),
+    Column("place", value=lambda task, _now: task.order.place.word),
+    Column("action", value=lambda task, _now: task.order.action.value),
+    Column("at", Kind.MOMENT, "New time", value=lambda task, _now: task.order.at, nullable=True),
+    Column("filter", Kind.PARTS, "Jobs", value=_conditions, schema=OBJECT),
+    Column("by", title="Ordered by"),
+    Column("state", value=lambda task, _now: TaskState.STOPPED.value if task.lost else task.state.value),
+    *Table("", *_COUNTS).within(lambda task: task.progress),
+    Column("reason", value=lambda task, _now: "its dashboard ended" if task.lost else task.progress.reason),
+    Column("ordered", Kind.MOMENT, "Ordered", value=lambda task, _now: task.sought.now, only_shown=True),
+)  # fmt: skip
 
 
 def read_task(keys: Keys, task: str) -> Steps[Task | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import click
 
 from pyworkers.api import BatchSet
+from pyworkers.api.record import STATUS
 from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_duration, reads
@@ -17,7 +18,9 @@ from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobFailedError, PyworkersError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.status import JobState, JobStatus
+from pyworkers.protocol.status import JobState
+
+_FACTS = STATUS.shown("state", "queue", "failures", "done", "started_at", "finished_at", "error")
 
 
 @click.command()
@@ -45,7 +48,7 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: T
     if as_json:
         print_json(found.as_dict())
     else:
-        click.echo("\n".join(_shown(found, times)))
+        click.echo("\n".join(Form(time.time(), times).facts(_FACTS, found)))
     if found.state is JobState.UNKNOWN:
         if batch := BatchSet(config).find(jid):
             shown, kind = printable(jid), printable(batch.status.kind)
@@ -103,19 +106,3 @@ def _error_of(
         return ResultTimeout(f"the {kind} {jid} has not ended in the time")
     reason = f"no result of the {kind} {jid}: it is {batch.status.state}"
     return UntrackedJobError(reason, hint=f"its members: pyworkers batches show {jid}")
-
-
-def _shown(status: JobStatus, times: Times) -> Iterator[str]:
-    yield f"state     {status.state}"
-    if status.queue:
-        yield f"queue     {printable(status.queue)}"
-    if status.attempt:
-        yield f"failures  {status.attempt}"
-    if progress := status.progress:
-        total = "" if progress.total is None else f" of {progress.total:g}"
-        yield f"progress  {progress.done:g}{total}  {printable(progress.text)}".rstrip()
-    for name, moment in (("started", status.started_at), ("finished", status.finished_at)):
-        if moment is not None:
-            yield f"{name:<9} {times.full(moment, time.time())}"
-    if status.error:
-        yield f"error     {printable(status.error)}"

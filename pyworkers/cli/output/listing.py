@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -39,6 +39,16 @@ class Form:
     def row(self, columns: Sequence[Column[R]], record: R) -> list[str]:
         """The texts of one row."""
         return [self._text(column, column.of(record, self.now)) for column in columns]
+
+    def facts(self, columns: Sequence[Column[R]], record: R) -> Iterator[str]:
+        """A line for each fact that is known of a record."""
+        widest = max(len(self._title(column)) for column in columns)
+        for column in columns:
+            value = column.of(record, self.now)
+            if not column.is_unknown(value):
+                is_moment = column.kind is Kind.MOMENT
+                text = self.times.full(value, self.now) if is_moment else self._text(column, value)
+                yield f"{self._title(column):<{widest}}  {text}"
 
     def _title(self, column: Column[R]) -> str:
         return f"{column.title.lower()}{_UNITS.get(column.kind, '') if not self.brief else ''}"

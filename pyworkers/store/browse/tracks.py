@@ -56,10 +56,6 @@ class OrderedState(NamedTuple):
     retry_at: float | None
     """When the failed job at the head runs again, in epoch seconds; None if none has failed."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """The state for JSON."""
-        return {**self._asdict(), "active": self.active.encode(errors="replace").decode()}
-
 
 def read_tracked(keys: Keys, jid: str) -> Steps[Tracked]:
     """Read what is kept under the id of a job."""

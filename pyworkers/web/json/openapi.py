@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyworkers.api.schemas import Schema
+from pyworkers.api.schemas import COUNT, TEXT, Schema, record
 from pyworkers.version import __version__
 from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Change, Resource
-from pyworkers.web.json.schemas import DONE, ERROR
 
+_ERROR = record("Error", {"error": TEXT})
+_DONE = record("Done", {"action": TEXT, "done": COUNT}, {"task": TEXT})
 _ABOUT = (
     "What the dashboard shows and does, for programs. Times are epoch seconds. A name in an address is "
     "encoded with percent signs, or as on the pages: each byte but A-Z a-z 0-9 _ - . is ~ and two "
@@ -85,7 +86,7 @@ def _path(resource: Resource, named: dict[str, Any]) -> dict[str, Any]:
             "operationId": _id("change", resource),
             "summary": "; ".join(action.about.rstrip(".") for action in resource.actions) + ".",
             "requestBody": {"required": True, "content": _json(schema)},
-            "responses": _responses(DONE, _OF_ACTING, named),
+            "responses": _responses(_DONE, _OF_ACTING, named),
         }
     return found
 
@@ -115,7 +116,7 @@ def _body(action: Change) -> dict[str, Any]:
 
 def _responses(schema: Schema, errors: Iterable[str], named: dict[str, Any]) -> dict[str, Any]:
     answer = {"description": "The answer.", "content": _json(_referring(schema, named))}
-    error = _json(_referring(ERROR, named))
+    error = _json(_referring(_ERROR, named))
     refused = {status: {"description": _ERRORS[status], "content": error} for status in errors}
     return {"200": answer, **refused}
 

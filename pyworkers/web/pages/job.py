@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import simplejson
+from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -12,22 +16,28 @@ from starlette.routing import Route
 
 from pyworkers.api import WorkSet
 from pyworkers.api.browse.actions import act_on, actions_of
-from pyworkers.api.browse.lookup import Further, Hint, JobView, read_job
+from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
-from pyworkers.api.record import JobRecord
+from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.errors import BadArgumentError
-from pyworkers.protocol.status import JobState
+from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import decoded, encoded, typed
 from pyworkers.web.lists.ordering import order_of
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import CANCELLED, DELAYS, LABELS, said, title_of
+from pyworkers.web.live.running import bar
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.showing import number, shown, size
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
 
 _MOST_CHARACTERS = 20_000
+_MOST_RUNS = 100
+_VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died", "progress")
+_OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
 
 
 async def find(request: Request) -> Response:
@@ -53,7 +63,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     view = await site.read(read_job(site.keys, jid, seen or hint, begin))
     most = 0 if query.get("whole") else _MOST_CHARACTERS
     seen_at = _seen_at(request, view)
-    kept = _kept(view)
+    kept, history = _kept(view), view.tracked.history
     known = view.job or kept
     texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
     beside = address(request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at"))
@@ -70,8 +80,8 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
         whole=address(request, "jobs", _segment(request), whole=1, **seen_at),
         result=_result(view, site.settings.mask),
-        place_title="" if view.place is None else title_of(view.place),
-        place_href="" if view.place is None else address(request, *segments_of(view.place)),
+        about=_about(request, view, kept, time.time()),
+        runs=Listing(request, JOB_RUN.shown(), history.runs[-_MOST_RUNS:] if history else (), time.time()),
         place_word="" if view.place is None else encoded(view.place),
         actions=() if view.place is None else actions_of(view.place),
         further=_further(request, view),
@@ -141,6 +151,45 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
     if job.error_backtrace:
         texts["Traceback"] = "\n".join(job.error_backtrace)
     return texts | {"Envelope": _pretty(masked(fields, mask))}
+
+
+def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) -> list[Listing[Any]]:
+    """What is known of the job: where it is, what is stored, and what its status adds to that."""
+    of_view: Mapping[str, Callable[[JobView], Markup]] = {
+        "state": partial(_state, request),
+        "progress": lambda view: bar(view.tracked.status.progress, view.jid),
+    }
+    found: list[Listing[Any]] = [Listing(request, _VIEW, [view], now, html=of_view)]
+    job, known = view.job, view.job or kept
+    if known:
+        stored = JOB.shown(*_OF_JOB) if job else JOB.shown("queue")
+        found.append(Listing(request, stored, [known], now, html={"length": _size, "tags": _tags}))
+    names = ("started_at", "finished_at") if job and job.error else ("started_at", "finished_at", "error")
+    columns = STATUS.shown(*names) if known and known.queue else STATUS.shown("queue", *names)
+    return [*found, Listing(request, columns, [view.tracked.status], now, html={"error": _error})]
+
+
+def _state(request: Request, view: JobView) -> Markup:
+    parts = Markup("<strong>{}</strong>").format(view.state)
+    if view.place is not None:
+        href = address(request, *segments_of(view.place))
+        parts += Markup(', in <a href="{}">{}</a>').format(href, shown(title_of(view.place)))
+    if view.row is not None:
+        parts += f", at place {number(view.row.index + 1)}"
+    return parts + (Markup(' <span class="tag">cancelled</span>') if view.tracked.cancelled else "")
+
+
+def _size(job: JobRecord) -> Markup:
+    return escape(size(job.length))
+
+
+def _tags(job: JobRecord) -> Markup:
+    tags = (Markup('<span class="tag">{}</span>').format(shown(tag, 60)) for tag in job.tags[:50])
+    return Markup(" ").join(tags)
+
+
+def _error(status: JobStatus) -> Markup:
+    return shown(status.error, 2000)
 
 
 def _kept(view: JobView) -> JobRecord | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.tasks import Task, TaskState, confirm_task, read_task, stop_task
+from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import query_of
@@ -16,13 +19,18 @@ from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, selected_in, title_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
+from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
+
+_FACTS = TASK.shown("filter", "at", "by", "ordered")
 
 
 async def show(request: Request) -> Response:
     """How far the task is. The page asks again by itself while it works."""
     task = await _task(request)
     place = task.order.place
+    columns = _FACTS[:-1] if task.state in (TaskState.COUNTING, TaskState.COUNTED) else _FACTS
     return await render(
         request,
         "task.html",
@@ -30,11 +38,18 @@ async def show(request: Request) -> Response:
         task=task,
         label=LABELS[task.order.action],
         done=done_with(task.order.action, task.progress.done),
-        conditions=conditions(task.sought.wanted, place),
+        about=Listing(request, columns, [task], time.time(), html={"filter": _selected}),
         back=address(request, *segments_of(place), **query_of(task.sought.wanted)),
         states=TaskState,
         jobs=jobs,
     )
+
+
+def _selected(task: Task) -> Markup:
+    """The conditions in words."""
+    found = conditions(task.sought.wanted, task.order.place)
+    parts = (Markup("{} <strong>{}</strong>").format(words, shown(value)) for words, value in found)
+    return Markup(", ").join(parts) or Markup("all")
 
 
 async def change(request: Request) -> Response:

@@ -9,13 +9,12 @@ from starlette.exceptions import HTTPException
 
 from pyworkers.api import Cancelled, WorkSet
 from pyworkers.api.browse.actions import Action, Order
-from pyworkers.api.browse.lookup import Further, Hint, read_job
+from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, read_job
 from pyworkers.api.browse.places import SETS, Place
-from pyworkers.api.browse.tasks import Task, confirm_task, read_task, stop_task
+from pyworkers.api.browse.tasks import TASK, Task, confirm_task, read_task, stop_task
 from pyworkers.protocol.status import JobState
 from pyworkers.web.json.parameters import BadRequestError, Parameter
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-from pyworkers.web.json.schemas import JOB_VIEW, TASK
 from pyworkers.web.json.tables.jobs import NEW_TIME, act
 from pyworkers.web.lists.running import start
 from pyworkers.web.lists.words import selected_in
@@ -104,7 +103,7 @@ RESOURCES = (
         "/jobs/{jid}",
         "One job, in any place. A long search goes on with further.",
         _read,
-        JOB_VIEW,
+        JOB_VIEW.schema,
         [
             Parameter("place", f"Where to look first: {_PLACE}"),
             Parameter("at", "Its at in that place."),
@@ -116,7 +115,7 @@ RESOURCES = (
         "/tasks/{id}",
         "An order on all jobs that conditions select: counted, then confirmed, then done.",
         _task,
-        TASK,
+        TASK.schema,
         actions=[
             Change("confirm", "Let a counted task run.", _confirm),
             Change("stop", "Stop a task after its present jobs.", _stop),
