@@ -21,7 +21,6 @@ from pyworkers.http.hosts import Hosts
 from pyworkers.web import json
 from pyworkers.web.acting import undone
 from pyworkers.web.live import stream
-from pyworkers.web.live.overview import counts
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
     audit,
@@ -40,6 +39,7 @@ from pyworkers.web.pages import (
     servers,
     tasks,
 )
+from pyworkers.web.pages.overview import counts
 from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
@@ -49,6 +49,7 @@ from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
 from pyworkers.web.site import Site, SiteSettings, site_of
 
+_LIVE = (overview, queues, running, batches, limits, cron, servers)
 _PAGES = (
     overview, queues, queuejobs, jobsets, tasks, job, running, batches, limits, locks, cron, servers, metrics,
     audit, stream,
@@ -104,7 +105,7 @@ def app(
 
 def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
     """The application of these parts."""
-    reader = Reader(site)
+    reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:

@@ -12,8 +12,8 @@ import redis
 from pyworkers.api import Stats
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
-from pyworkers.web.live.overview import graph
 from pyworkers.web.live.samples import Rates, Samples
+from pyworkers.web.pages.overview import graph
 from pyworkers.web.rendering import NAVIGATION
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for

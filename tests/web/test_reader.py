@@ -18,6 +18,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import watched
 from pyworkers.web.live.reader import Reader
+from pyworkers.web.pages import queues, running, servers
 from pyworkers.web.site import Site, SiteSettings
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import PATIENCE_S
@@ -53,7 +54,7 @@ async def reading(url: str, namespace: str) -> AsyncIterator[tuple[GatedSite, Re
     """A reader of this namespace, and its site."""
     site = GatedSite(url, namespace)
     try:
-        yield site, Reader(site)
+        yield site, Reader(site, {**queues.FEEDS, **running.FEEDS, **servers.FEEDS})
     finally:
         site.gate.set()
         if others := asyncio.all_tasks() - {asyncio.current_task()}:

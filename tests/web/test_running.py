@@ -14,6 +14,7 @@ from pyworkers.api import AuditLog, WorkPage
 from pyworkers.api.running import read_works
 from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
+from pyworkers.web.live.reader import Reader
 from tests.helpers.records import job, raw_job, register
 from tests.helpers.server_process import serving
 from tests.helpers.support import wait_for
@@ -115,7 +116,8 @@ def test_a_job_that_has_ended_is_marked(
 
     runs(db, keys, "web:7:a", {"7.1": running("j1", 5), "8.1": running("j2", 6)})
     if first:
-        monkeypatch.setattr("pyworkers.web.live.running.read_works", later)
+        watch = Reader.watch
+        monkeypatch.setattr(Reader, "watch", lambda reader, feed, _read: watch(reader, feed, later))
     chromium.open(f"{dashboard.root}running")
     if not first:
         db.hset(keys.job("j1"), mapping={"state": "running", "progress": "[3,4]"})

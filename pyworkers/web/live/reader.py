@@ -9,11 +9,12 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import simplejson
+from markupsafe import Markup
 from starlette.requests import Request
 
 from pyworkers.api import Problem, Severity, Stats
@@ -23,9 +24,9 @@ from pyworkers.api.stats import read_stats
 from pyworkers.api.target import Operation
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.live import feeds
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
+from pyworkers.web.showing import utc
 from pyworkers.web.site import Site
 
 T = TypeVar("T")
@@ -39,8 +40,10 @@ _UNSAFE_S = 60.0
 class Reader:
     """What all viewers of one dashboard see, and when it was read."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, feeds: Mapping[str, Feed]) -> None:
+        """``feeds``: the live parts of the pages, by the names in their ``data-feed``."""
         self._site = site
+        self._feeds = feeds
         self._task: asyncio.Task[None] | None = None
         self._viewers = 0
         self._fresh = asyncio.Event()
@@ -155,7 +158,7 @@ class Reader:
 
     def _event(self, request: Request, names: Sequence[str]) -> bytes:
         stats, since = self._stats if self._current else None, self._site.away_since
-        parts = {} if stats is None else feeds.parts(self, request, names)
+        parts = {} if stats is None else self._parts(request, names)
         latest = self._samples.latest
         rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued}
         content = {
@@ -163,10 +166,39 @@ class Reader:
             "counts": None if stats is None else stats.counts(),
             "rates": {name: round(rate, 1) for name, rate in rates.items()},
             "away": None if since is None else {"since": since},
-            "parts": {"away": feeds.banner(since, self._trouble), **parts},
+            "parts": {"away": banner(since, self._trouble), **parts},
         }
         # JSON has no line breaks, which would end the field.
         return f"data: {simplejson.dumps(content)}\n\n".encode()
+
+    def _parts(self, request: Request, names: Sequence[str]) -> dict[str, str]:
+        """The live parts of these feeds; an unknown one has none."""
+        found: dict[str, str] = {}
+        for name in names:
+            kind, _, parameters = name.partition("?")
+            feed = self._feeds.get(kind)
+            if feed is not None:
+                found.update(feed(self, request, parameters))
+        return found
+
+
+Feed = Callable[[Reader, Request, str], Mapping[str, str]]
+"""The live parts of a page, by the names in their ``data-live``, as HTML without buttons.
+
+They are rendered once for all viewers of the page, of any role. The name of a feed may go on with its own
+parameters, after a question mark.
+"""
+
+
+def banner(away_since: float | None, trouble: str) -> str:
+    """The words of the banner; empty if all is well."""
+    if away_since is not None:
+        # Not how long ago: a reader of the screen says each change of the words.
+        exact = utc(away_since)
+        at = Markup('<time datetime="{0}" title="{0}">{1} UTC</time>').format(exact, exact[11:19])
+        text = Markup("Redis has not answered since {}. The numbers are the last known ones.")
+        return str(text.format(at))
+    return str(Markup("{}").format(trouble))
 
 
 def is_leaving() -> bool:

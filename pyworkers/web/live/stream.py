@@ -14,13 +14,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pyworkers.web.live import feeds
 from pyworkers.web.live.reader import Reader
 
 # A viewer that takes no event for so long is dropped.
 _PATIENCE_S = 10.0
 # The browser comes back at once, and its session is checked again.
 _LONGEST_S = 300.0
+DEFAULT = "overview"
+"""The feed of a viewer that names none."""
+MOST = 4
+"""The feeds of one viewer."""
 _BEGINNING = b"retry: 2000\n\n"
 # A middleware that compresses, as Django's, would hold the events back: the stream names its encoding.
 _HEADERS = {
@@ -75,8 +78,8 @@ async def _left(receive: Receive) -> None:
 
 
 async def _events(request: Request) -> Response:
-    names = request.query_params.getlist("feed") or [feeds.DEFAULT]
-    return EventStream(reader_of(request), request, [name for name in names if name][: feeds.MOST])
+    names = request.query_params.getlist("feed") or [DEFAULT]
+    return EventStream(reader_of(request), request, [name for name in names if name][:MOST])
 
 
 def reader_of(request: Request) -> Reader:

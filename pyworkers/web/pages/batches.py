@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import BatchSet, read_batch, read_batch_page, read_members
+from pyworkers.api import (
+    BatchCallback,
+    BatchSet,
+    BatchView,
+    Member,
+    MemberPage,
+    read_batch,
+    read_batch_page,
+    read_members,
+)
+from pyworkers.api.batches import BATCH, CALLBACK, MEMBER
+from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.cursors import cursor_of
-from pyworkers.web.live.batches import STATES, context_of, listing, members_feed, members_of
-from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import address, render
+from pyworkers.web.cursors import cursor_in, cursor_of
+from pyworkers.web.live.reader import Feed, Reader
+from pyworkers.web.paging import ROWS, first_of, pager, rank_in
+from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.security import form_of
-from pyworkers.web.showing import cut
+from pyworkers.web.showing import cut, shown
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing, link
+
+STATES = ("waiting", "failed", "dead")
+"""The states of members that are listed."""
+_COLUMNS = BATCH.shown("id", "kind", "state", "share", "waiting", "failed", "dead", "gone", "created_at")
+_FACTS = BATCH.shown(
+    "description", "kind", "state", "share", "waiting", "failed", "dead", "gone_by_kind", "forgotten",
+    "created_at", "parent", "complete_at", "success_at", "death_at", "reason", "reason_jid",
+)  # fmt: skip
+_GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
 
 
 async def show(request: Request) -> Response:
@@ -68,6 +93,90 @@ async def change(request: Request) -> Response:
     return done(request, address(request, "batches"), text)
 
 
+def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The cells of the batches of one page of the list; ``parameters``: its first rank."""
+    first = rank_in(parameters)
+    watched = reader.watch(f"batches?{first}", lambda keys: read_batch_page(keys, first, ROWS))
+    return listing(request, watched.value.batches, 0).live() if watched.value else {}
+
+
+def listing(
+    request: Request, batches: Sequence[BatchStatus], now: float, feed: str = ""
+) -> Listing[BatchStatus]:
+    """The table of these batches."""
+    return Listing(
+        request, _COLUMNS, batches, now, key=lambda batch: names.part(batch.id), feed=feed,
+        html={"id": partial(_named, request)},
+    )  # fmt: skip
+
+
+def context_of(request: Request, view: BatchView, now: float) -> dict[str, Any]:
+    """What the templates of one batch need."""
+
+    def job(callback: BatchCallback) -> Markup:
+        # Before the event, there is no such job.
+        return shown(callback.jid) if callback.fired_at is None else link(request, "jobs", callback.jid)
+
+    described = {"description": lambda batch: shown(batch.description, 1000)}
+    return {
+        "view": view,
+        "about": Listing(request, _FACTS, [view.status], now, html=described),
+        "callbacks": Listing(request, CALLBACK.shown(), view.callbacks, now, html={"jid": job}),
+    }
+
+
+def _named(request: Request, batch: BatchStatus) -> Markup:
+    described = Markup("<br>{}").format(shown(batch.description, 100)) if batch.description else ""
+    return Markup("<span>{}{}</span>").format(link(request, "batches", batch.id), described)
+
+
+def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The facts and the callbacks of one batch; ``parameters``: its name, as it stands in the address."""
+    feed, batch = f"batch?{parameters}", names.decode(parameters)
+    watched = reader.watch(feed, partial(read_batch, batch=batch))
+    if not watched.known or reader.last is None:
+        return {}
+    if watched.value is None:
+        return {f"{feed}:about": _GONE}
+    context = context_of(request, watched.value, reader.last.now)
+    return {
+        f"{feed}:about": fragment(request, "live/batch.html", **context),
+        f"{feed}:callbacks": fragment(request, "live/callbacks.html", **context),
+    }
+
+
+def parts_of_members(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """One page of the members of a batch in one state; ``parameters``: those of ``members_feed``."""
+    state, _, rest = parameters.partition("/")
+    cursor, _, name = rest.partition("/")
+    if state not in STATES:
+        return {}
+    batch, first = names.decode(name), cursor_in(cursor)
+    feed = members_feed(batch, state, first)
+    watched = reader.watch(feed, lambda keys: read_members(keys, batch, state, first, ROWS))
+    if watched.value is None:
+        return {}
+    context = members_of(request, batch, state, watched.value)
+    return {f"{feed}:members": fragment(request, "live/members.html", **context)}
+
+
+def members_feed(batch: str, state: str, cursor: int) -> str:
+    """The name of the feed of one page of members."""
+    return f"members?{state}/{cursor}/{names.encode(batch)}"
+
+
+def members_of(request: Request, batch: str, state: str, page: MemberPage) -> dict[str, Any]:
+    """What the template of a page of members needs."""
+    following = address(request, "batches", batch, state=state, cursor=page.cursor) if page.cursor else ""
+
+    def named(member: Member) -> Markup:
+        return link(request, "batches" if member.is_batch else "jobs", member.id)
+
+    members = Listing(request, MEMBER.shown(), page.members, 0.0, html={"id": named})
+    return {"state": state, "members": members, "next": following}
+
+
+FEEDS: Mapping[str, Feed] = {"batches": parts, "batch": parts_of_one, "members": parts_of_members}
 ROUTES = [
     Route("/batches", show),
     Route("/batches/{id}", show_one),

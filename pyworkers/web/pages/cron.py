@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import simplejson
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import CronJob, CronSet, read_cron_job, read_cron_page
+from pyworkers.api import CronJob, CronRun, CronSet, read_cron_job, read_cron_page
 from pyworkers.api.browse.masking import masked
+from pyworkers.api.cronjob import CRON, RUN, outcome
 from pyworkers.errors import BadArgumentError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.live.cron import listing, runs, state
-from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.live.reader import Feed, Reader
+from pyworkers.web.paging import ROWS, first_of, pager, rank_in
+from pyworkers.web.rendering import address, fragment, linkable, own_address, render
 from pyworkers.web.security import Form, form_of
-from pyworkers.web.showing import cut
+from pyworkers.web.showing import cut, moment, shown
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing, cell, link, words
 
 _SLOTS = 10
 _TEXTS = ("schedule", "timezone", "misfire", "queue")
 _REFUSALS = (BadArgumentError, DuplicateJobError, QueueFullError)
+_COLUMNS = CRON.shown("name", "schedule", "class", "queue", "next", "last_run", "state")
+_GONE = '<span class="bad">gone: it was removed, or no running server declares it</span>'
 
 
 async def show(request: Request, refusal: str = "") -> Response:
@@ -148,6 +154,75 @@ def _local(job: CronJob, slot: int) -> str:
         return ""
 
 
+def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The cells of the entries of one page of the list; ``parameters``: its first index."""
+    first = rank_in(parameters)
+    watched = reader.watch(f"cron?{first}", lambda keys: read_cron_page(keys, first, ROWS))
+    if watched.value is None or reader.last is None:
+        return {}
+    return listing(request, watched.value.jobs, reader.last.now).live()
+
+
+def listing(request: Request, jobs: Sequence[CronJob], now: float, feed: str = "") -> Listing[CronJob]:
+    """The table of these entries."""
+    html: Mapping[str, Callable[[CronJob], Markup]] = {
+        "name": partial(_named, request),
+        "schedule": _schedule,
+        "last_run": partial(_last_run, request, now=now),
+    }
+    return Listing(request, _COLUMNS, jobs, now, key=key_of, feed=feed, html=html)
+
+
+def runs(request: Request, job: CronJob, now: float) -> Listing[CronRun]:
+    """The table of the runs of an entry."""
+    return Listing(request, RUN.shown(), job.runs, now)
+
+
+def _named(request: Request, job: CronJob) -> Markup:
+    return shown(job.name) if job.state == "shadowed" else link(request, "cron", job.name)
+
+
+def _schedule(job: CronJob) -> Markup:
+    about = shown(job.entry.schedule, 100), shown(job.entry.timezone, 60)
+    return Markup("<span><code>{}</code> {}</span>").format(*about)
+
+
+def _last_run(request: Request, job: CronJob, now: float) -> Markup:
+    run = job.last_run
+    if run is None:
+        return Markup("none")
+    job_page = Markup('<a href="{}">job</a>').format(address(request, "jobs", run.jid))
+    return Markup("{} {} {}").format(
+        words(request, outcome(run)), moment(run.slot, now), job_page if linkable(run.jid) else shown(run.jid)
+    )
+
+
+def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The state and the runs of one entry; ``parameters``: its name, as it stands in the address."""
+    feed, read = f"entry?{parameters}", partial(read_cron_job, name=names.decode(parameters))
+    watched = reader.watch(feed, read)
+    if not watched.known or reader.last is None:
+        return {}
+    job = watched.value
+    if job is None:
+        return {f"{feed}:state": _GONE}
+    return {
+        f"{feed}:state": state(request, job),
+        f"{feed}:runs": fragment(request, "live/cron_runs.html", runs=runs(request, job, reader.last.now)),
+    }
+
+
+def state(request: Request, job: CronJob) -> Markup:
+    """The state of an entry as a word."""
+    return cell(request, CRON.columns["state"], job, 0.0)
+
+
+def key_of(job: CronJob) -> str:
+    """The name of a row in the live parts; a shadowed entry has the name of another one."""
+    return f"{names.part(job.name)}{'/shadowed' if job.shadowed else ''}"
+
+
+FEEDS: Mapping[str, Feed] = {"cron": parts, "entry": parts_of_one}
 ROUTES = [
     Route("/cron", show),
     Route("/cron", add, methods=["POST"]),

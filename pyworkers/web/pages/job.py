@@ -27,7 +27,7 @@ from pyworkers.web.lists.asking import decoded, encoded, typed
 from pyworkers.web.lists.ordering import order_of
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import CANCELLED, DELAYS, LABELS, said, title_of
-from pyworkers.web.live.running import bar
+from pyworkers.web.pages.running import bar
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import number, shown, size

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlencode
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Queue, QueueStats
+from pyworkers.api import Queue, QueueStats, Stats
+from pyworkers.api.queuestats import QUEUE
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.live.queues import PER_PAGE, ShownQueues, listing
+from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.stream import reader_of
+from pyworkers.web.numbers import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import counted, cut, visible
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
 
 _ORDERS = (
     ("name", "by name"),
@@ -26,6 +33,7 @@ _ORDERS = (
 
 SWITCHES = ("pause", "resume")
 """The actions of ``switch``."""
+PER_PAGE = 50
 
 
 async def show(request: Request, asked: str = "") -> Response:
@@ -92,4 +100,59 @@ def _address(request: Request, page: int) -> str:
     return f"{address(request, 'queues')}?{ShownQueues.parse(request.url.query).query(page)}"
 
 
+@dataclass(frozen=True, slots=True)
+class ShownQueues:
+    """The rows of one page: those whose names contain ``match``, in this order."""
+
+    match: str = ""
+    order: str = "name"
+    page: int = 1
+
+    @classmethod
+    def parse(cls, query: str) -> ShownQueues:
+        """The selection in the query of an address; unknown values are those of the first page."""
+        given = {name: values[-1] for name, values in parse_qs(query, errors="surrogateescape").items()}
+        order = given.get("order", "name")
+        return cls(
+            given.get("match", "")[:200],
+            order if order in ("size", "latency", "rate") else "name",
+            min(number_in(given.get("page", ""), 9) or 1, 1_000_000),
+        )
+
+    def query(self, page: int | None = None) -> str:
+        """The selection as the query of an address."""
+        given = {"match": self.match, "order": self.order, "page": str(page or self.page)}
+        return urlencode(given, errors="surrogateescape")
+
+    def of(self, stats: Stats) -> tuple[list[QueueStats], int]:
+        """The queues of this page, and the number of all that match."""
+        found = [queue for queue in stats.queues if self.match.lower() in queue.name.lower()]
+        if self.order == "size":
+            found.sort(key=lambda queue: -queue.size)
+        elif self.order == "latency":
+            found.sort(key=lambda queue: -queue.latency_s(stats.now))
+        elif self.order == "rate":
+            found.sort(key=lambda queue: -(queue.rate_per_min or 0.0))
+        first = (self.page - 1) * PER_PAGE
+        return found[first : first + PER_PAGE], len(found)
+
+
+def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The cells of the rows, as HTML."""
+    stats = reader.last
+    if stats is None:
+        return {}
+    selection = ShownQueues.parse(parameters)
+    return listing(request, selection, selection.of(stats)[0], stats.now).live()
+
+
+def listing(
+    request: Request, selection: ShownQueues, queues: Sequence[QueueStats], now: float
+) -> Listing[QueueStats]:
+    """The table of these queues."""
+    feed = f"queues?{selection.query()}"
+    return Listing(request, QUEUE.shown(), queues, now, key=lambda queue: names.encode(queue.name), feed=feed)
+
+
+FEEDS: Mapping[str, Feed] = {"queues": parts}
 ROUTES = [Route("/queues", show), Route("/queues", change, methods=["POST"])]
