@@ -100,7 +100,7 @@ GRANTS: tuple[Grant, ...] = (
         "lpos lset",
         client="lpush llen type",
         admin="lpush lrem lset type rename rpush",
-        read_only="llen lindex lrange lpos type",
+        read_only="exists llen lindex lrange lpos type",
     ),
     Grant(
         _PLAIN.schedule,

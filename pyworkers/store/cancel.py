@@ -17,11 +17,11 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Request, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
-from pyworkers.store.flow.copies import all_queues, in_queue, in_set, is_job
+from pyworkers.store.flow.copies import filled_queues, in_queue, in_set, is_job
 from pyworkers.store.notes import NOTE_TTL_S
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import ProcessView
-from pyworkers.store.stats import read_owners
+from pyworkers.store.stats import read_in_progress, read_owners
 from pyworkers.store.transport.replies import integer
 from pyworkers.store.values import encodable
 from pyworkers.store.views.servers import read_servers
@@ -103,7 +103,7 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
         while not copies.ended:
             for raw in (yield from copies.next_page()):
                 removed += yield from _revoke(keys, "zset", zset, jid, raw)
-    for queue in (yield from all_queues(keys)):
+    for queue in (yield from filled_queues(keys)):
         copies = in_queue(keys, queue, jid)
         while not copies.ended:
             for raw in (yield from copies.next_page()):
@@ -112,9 +112,9 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
 
 
 def _is_running(keys: Keys, jid: str) -> Steps[bool]:
-    owners = yield from read_owners(keys)
-    lists = [keys.inprogress(queue, owner) for owner, names in owners.items() for queue in names]
-    found = yield from every([command("LRANGE", key, 0, -1) for key in lists], Mode.LENIENT)
+    lists = yield from read_in_progress(keys)
+    reads = [command("LRANGE", keys.inprogress(queue, owner), 0, -1) for queue, owner in lists]
+    found = yield from every(reads, Mode.LENIENT)
     return any(is_job(raw, jid) for raws in found for raw in raws or ())
 
 

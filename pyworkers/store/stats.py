@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.counted import COUNTERS
@@ -17,7 +17,7 @@ from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
 from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, one
 from pyworkers.store.flow.ordered import HeldHead, held_heads, still_active
 from pyworkers.store.measures import runs
-from pyworkers.store.measures.look import look, since
+from pyworkers.store.measures.look import look, present, since
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
@@ -53,8 +53,7 @@ class QueueView:
     """The servers with a recent heartbeat that take jobs from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """An in-progress list: it holds jobs of a queue for its owner."""
 
     queue: str
@@ -174,6 +173,13 @@ def read_owners(keys: Keys) -> Request[dict[str, set[str]]]:
     return one("HGETALL", keys.owners, read=_owners)
 
 
+def read_in_progress(keys: Keys) -> Steps[list[Claim]]:
+    """The in-progress lists of pyworkers servers that hold jobs."""
+    owners = yield from read_owners(keys)
+    claims = _claims(keys, owners, [])
+    return [claims[key] for key in (yield from present(list(claims)))]
+
+
 def counters(keys: Keys, days: Sequence[str]) -> Request[list[tuple[int, int]]]:
     """The counts processed and failed of each day, ``YYYY-MM-DD`` in UTC; of all time for ``""``."""
     names = [keys.stat(name, day) for day in days for name in ("processed", "failed")]
@@ -231,10 +237,11 @@ def claim_of(name: str, known: Collection[str]) -> Claim:
 def _held(claims: Mapping[str, Claim]) -> Steps[Counter[Claim]]:
     """The number of jobs in each list that is not empty."""
     held: Counter[Claim] = Counter()
-    sizes = yield from look([(key, "length") for key in claims])
-    for claim, jobs in zip(claims.values(), sizes, strict=True):
+    lists = yield from present(list(claims))
+    sizes = yield from look([(key, "length") for key in lists])
+    for key, jobs in zip(lists, sizes, strict=True):
         if jobs:
-            held[claim] += jobs
+            held[claims[key]] += jobs
     return held
 
 
@@ -257,17 +264,14 @@ class _Facts:
 
 def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Facts) -> Steps[list[QueueView]]:
     """Read the named queues."""
-    reads = [
-        pair
-        for name in names
-        for pair in (
-            (keys.queue(name), "length"),
-            (keys.queue(name), "since"),
-            (keys.ordered(name), "active"),
-        )
-    ]
-    replies = yield from look(reads)
-    holders = {name: decoded(holder) for name, holder in zip(names, replies[2::3], strict=True) if holder}
+    # In two requests: the rights of a role are checked for each kind of key.
+    filled = yield from present([keys.queue(name) for name in names])
+    ordered = yield from present([keys.ordered(name) for name in names])
+    reads = [(key, how) for key in filled for how in ("length", "since")]
+    reads += ((key, "active") for key in ordered)
+    replies = dict(zip(reads, (yield from look(reads)), strict=True))
+    active_of = ((name, replies.get((keys.ordered(name), "active"))) for name in names)
+    holders = {name: decoded(holder) for name, holder in active_of if holder}
     active = yield from still_active(keys, holders, facts.leased)
     heads = yield from held_heads(keys, active)
     owners: dict[str, dict[str, int]] = {name: {} for name in names}
@@ -276,9 +280,9 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
     return [
         QueueView(
             name,
-            size or 0,
+            replies.get((keys.queue(name), "length")) or 0,
             sum(by.values()),
-            since(stored),
+            since(replies.get((keys.queue(name), "since"))),
             name in facts.paused,
             name in facts.served,
             by,
@@ -288,7 +292,7 @@ def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Fac
             heads.get(name),
             facts.takers.get(name, 0),
         )
-        for (name, by), size, stored in zip(owners.items(), replies[::3], replies[1::3], strict=True)
+        for name, by in owners.items()
     ]
 
 

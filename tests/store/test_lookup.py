@@ -100,8 +100,9 @@ def test_an_unknown_job(run_work: Run, keys: Keys) -> None:
 
 
 def test_a_search_goes_on_from_where_it_was(run_work: Run, keys: Keys, db: redis.Redis) -> None:
-    db.sadd(keys.queues, "p", "q")
+    db.sadd(keys.queues, "empty", "p", "q")
     db.zadd(keys.retry, {raw_job(f"r{number}"): number for number in range(12_000)})
+    db.lpush(keys.queue("p"), raw_job("another"))
     db.lpush(keys.queue("q"), *(raw_job(str(number)) for number in range(12_000)))
     places: list[str] = []
     further: Further | None = None

@@ -25,7 +25,7 @@ from pyworkers.protocol.status import JobState
 from pyworkers.store.browse import tracks
 from pyworkers.store.browse.tracks import Held, OrderedState, Tracked, read_tracked
 from pyworkers.store.calls import Steps
-from pyworkers.store.flow.copies import all_queues
+from pyworkers.store.flow.copies import filled_queues
 from pyworkers.store.values import encodable
 from pyworkers.text import valid
 
@@ -238,6 +238,6 @@ def _after(keys: Keys, place: Place) -> Steps[Further | None]:
     """The beginning of the place that is searched after this one; None after the last queue."""
     if place in _SETS[:-1]:
         return Further(_SETS[_SETS.index(place) + 1])
-    queues = yield from all_queues(keys)
+    queues = yield from filled_queues(keys)
     following = bisect_left(queues, f"{place.queue}\0") if place.queue else 0
     return Further(Place.of_queue(queues[following])) if following < len(queues) else None

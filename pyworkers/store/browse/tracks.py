@@ -18,7 +18,7 @@ from pyworkers.store.flow.copies import is_job
 from pyworkers.store.flow.ordered import is_head, until_of
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import WorkView
-from pyworkers.store.stats import one_queue, read_owners
+from pyworkers.store.stats import one_queue, read_in_progress, read_owners
 from pyworkers.store.transport.replies import blob, integer
 
 _PER_CALL = 500
@@ -79,8 +79,7 @@ def read_tracked(keys: Keys, jid: str) -> Steps[Tracked]:
 
 def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
     """A running job with this id, and who runs it; None if there is none."""
-    owners = yield from read_owners(keys)
-    lists = [(queue, owner) for owner, names in owners.items() for queue in names]
+    lists = yield from read_in_progress(keys)
     text = jid.encode(errors="surrogateescape")
     for some in portions(lists, _PER_CALL):
         names = [keys.inprogress(queue, owner) for queue, owner in some]
@@ -92,6 +91,7 @@ def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
                 queue, owner = some[place - 1]
                 work = yield from _reported(keys, [owner], jid)
                 return Held(owner, queue, raw, work.run_at if work else 0.0, work.thread if work else "")
+    owners = yield from read_owners(keys)
     servers = yield from Processes(keys).rest()
     others = [server.identity for server in servers if server.identity not in owners]
     work = yield from _reported(keys, others, jid)

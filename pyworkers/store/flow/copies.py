@@ -12,6 +12,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import queues
 from pyworkers.store.calls import Pages, Steps
+from pyworkers.store.measures.look import present
 from pyworkers.store.queues import Entries
 from pyworkers.store.sets import Matches
 from pyworkers.store.stats import read_owners
@@ -40,11 +41,12 @@ def in_queue(keys: Keys, queue: str, jid: str) -> Copies:
     return Copies(Entries(keys, queue), jid)
 
 
-def all_queues(keys: Keys) -> Steps[list[str]]:
-    """The names of all queues, sorted; one that was pushed to without its name is known by its server."""
-    names = yield from queues.known(keys)
+def filled_queues(keys: Keys) -> Steps[list[str]]:
+    """The queues in which jobs wait, sorted; also one that no producer has named in ``queues``."""
+    known = yield from queues.known(keys)
     owners = yield from read_owners(keys)
-    return sorted({*names}.union(*owners.values()))
+    names = {keys.queue(name): name for name in sorted({*known}.union(*owners.values()))}
+    return [names[key] for key in (yield from present(list(names)))]
 
 
 def is_job(raw: bytes, jid: str) -> bool:

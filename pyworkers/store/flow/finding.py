@@ -14,8 +14,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.store.calls import Mode, Steps, command, every
-from pyworkers.store.flow.copies import all_queues, in_queue, in_set, is_job
-from pyworkers.store.stats import read_owners
+from pyworkers.store.flow.copies import filled_queues, in_queue, in_set, is_job
+from pyworkers.store.stats import read_in_progress
 
 
 class Found(NamedTuple):
@@ -48,7 +48,7 @@ def _in_sets(keys: Keys, jid: str) -> Steps[Found | None]:
 
 
 def _in_queues(keys: Keys, jid: str) -> Steps[Found | None]:
-    for queue in (yield from all_queues(keys)):
+    for queue in (yield from filled_queues(keys)):
         copies = in_queue(keys, queue, jid)
         while not copies.ended:
             for raw in (yield from copies.next_page()):
@@ -57,10 +57,9 @@ def _in_queues(keys: Keys, jid: str) -> Steps[Found | None]:
 
 
 def _in_progress(keys: Keys, jid: str) -> Steps[Found | None]:
-    owners = yield from read_owners(keys)
-    lists = [(queue, keys.inprogress(queue, owner)) for owner, names in owners.items() for queue in names]
-    found = yield from every([command("LRANGE", key, 0, -1) for _, key in lists], Mode.LENIENT)
-    for (queue, _), raws in zip(lists, found, strict=True):
+    lists = yield from read_in_progress(keys)
+    reads = [command("LRANGE", keys.inprogress(queue, owner), 0, -1) for queue, owner in lists]
+    for (queue, _), raws in zip(lists, (yield from every(reads, Mode.LENIENT)), strict=True):
         for raw in raws or ():
             if is_job(raw, jid):
                 return _found(JobState.RUNNING, raw, queue)

@@ -17,8 +17,9 @@ from pyworkers.protocol.flow.rules import MARKS, effects_of_buried
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
-from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Steps, decoded, one, script
 from pyworkers.store.flow.removal import written
+from pyworkers.store.measures.look import present
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.stats import read_owners
@@ -199,11 +200,8 @@ class _Sweep:
 
     def _find_in_lists(self, names: Iterable[str]) -> Steps[None]:
         """As ``_find_in``, for those lists that are not empty: most are."""
-        for some in portions(list(names), _PER_SCAN):
-            sizes = yield from every([command("LLEN", name) for name in some], Mode.LENIENT)
-            for name, size in zip(some, sizes, strict=True):
-                if size:
-                    yield from self._find_in(name)
+        for name in (yield from present(list(names))):
+            yield from self._find_in(name)
 
     def _find_in(self, name: str) -> Steps[None]:
         """Strike off the jobs in one place."""
