@@ -39,7 +39,6 @@ from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import LEFT_OPEN, judge_jobs
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
-from pyworkers.store.transport.sentinel import watch_primary
 
 log = logs.get_logger()
 
@@ -124,7 +123,7 @@ class Workload:
         self.services.start(tasks)
         tasks.start(self.generations.run(), "reaper")
         if has_sentinels(self._config.redis):
-            tasks.start(watch_primary(self._config.redis, self._leave_primary), "primary")
+            tasks.start(self.store.watch_primary(self._leave_primary), "primary")
         if self.is_quiet:
             await self._quiet_all()
         self.generations.ready()

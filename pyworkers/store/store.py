@@ -7,12 +7,14 @@ announced changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Operation, arun
 from pyworkers.store.transport.address import redis_cli
 from pyworkers.store.transport.connections import AsyncConnection
+from pyworkers.store.transport.sentinel import watch_primary
 from pyworkers.store.transport.tls import Contexts
 
 T = TypeVar("T")
@@ -38,6 +40,10 @@ class Store:
         """The contexts of the connections, if they are by TLS."""
         found: Contexts | None = self._redis.connection_pool.connection_kwargs.get("tls")
         return found
+
+    async def watch_primary(self, on_change: Callable[[], None]) -> None:
+        """Call ``on_change`` after each failover by sentinels, until cancelled."""
+        await watch_primary(self._redis.connection_pool, on_change)
 
     async def close(self) -> None:
         """Close the connections."""

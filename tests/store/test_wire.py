@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -442,34 +443,87 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_connection_to_a_former_primary_is_left(
-    tmp_path: Path, valkey_binary: str, sentinel_url: str
-) -> None:
-    """The sentinels are asked when a connection is opened; what they say counts for those that are open."""
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A sentinel, and the two servers of which it names one."""
 
-    def port_of(wires: Wires) -> int:
-        [[_, port]] = ask(wires, ("CONFIG", "GET", "port"))
-        return int(port)
+    url: str
+    former: int
+    other: int
 
-    sentinel = urlsplit(sentinel_url).netloc.partition(",")[2]
+    def over(self) -> None:
+        """Name the other server: the former one still takes commands, as in a planned failover."""
+        address = urlsplit(self.url).netloc.partition(",")[2]
+        with redis.Redis.from_url(f"redis://{address}") as sentinel:
+            sentinel.execute_command("SENTINEL REMOVE", "main")
+            sentinel.execute_command("SENTINEL MONITOR", "main", "127.0.0.1", self.other, 1)
+
+
+@pytest.fixture
+def switch(tmp_path: Path, valkey_binary: str, sentinel_url: str) -> Iterator[Switch]:
     other = free_port()
     (tmp_path / "other").mkdir()
-    with (
-        running_server(valkey_binary, tmp_path / "other", other),
-        opened(sentinel_url) as wires,
-        redis.Redis.from_url(f"redis://{sentinel}") as watcher,
-    ):
-        former = port_of(wires)
-        with redis.Redis(port=former) as server:
-            holder = threading.Thread(target=ask, args=(wires, ("BLPOP", "list", 10)))
-            holder.start()
-            wait_for(lambda: any(client["cmd"] == "blpop" for client in server.client_list()))
-            watcher.execute_command("SENTINEL REMOVE", "main")
-            watcher.execute_command("SENTINEL MONITOR", "main", "127.0.0.1", other, 1)
-            assert port_of(wires) == other
-            server.rpush("list", "end")
-            holder.join()
-        assert [port_of(wires) for _ in range(3)] == [other] * 3
+    with running_server(valkey_binary, tmp_path / "other", other):
+        with opened(sentinel_url) as wires:
+            former = port_of(wires)
+        yield Switch(sentinel_url, former, other)
+
+
+PORT = ("CONFIG", "GET", "port")
+
+
+def port_of(wires: Wires) -> int:
+    [[_, port]] = ask(wires, PORT)
+    return int(port)
+
+
+def port_of_client(client: redis.Redis) -> int:
+    return int(str(client.config_get("port")["port"]))
+
+
+def watchers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "pyworkers-sentinel"]
+
+
+def test_connections_to_a_former_primary_are_left(switch: Switch) -> None:
+    """Idle ones and one that waits for a reply, of each kind of client, in this process and a forked one."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(redis.ConnectionError):
+            ask(wires, ("BLPOP", "list", 60))
+        ended.set()
+
+    def child() -> bool:
+        assert port_of(wires) == switch.former
+        os.write(written, b".")
+        wait_for(lambda: port_of(wires) == switch.other)
+        return True
+
+    read, written = os.pipe()
+    config = RedisConfig(url=switch.url)
+    with opened(switch.url) as wires, closing(connect(config)) as client:
+        assert port_of_client(client) == port_of(wires) == switch.former
+        pid = in_child(child)
+        assert os.read(read, 1) == b"."
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        with redis.Redis(port=switch.former) as former:
+            wait_for(lambda: any(client["cmd"] == "blpop" for client in former.client_list()))
+            switch.over()
+            waiting.join()
+            assert ended.is_set()
+            assert port_of(wires) == port_of_client(client) == switch.other
+            assert status_of(pid) == 0
+            wait_for(lambda: len(former.client_list()) == 1, message="all have left")
+    wait_for(lambda: not watchers(), message="nothing is left to watch")
+
+
+def test_a_connection_without_sentinels_is_not_watched(redis_url: str) -> None:
+    wait_for(lambda: not watchers(), message="those of earlier tests have ended")
+    with opened(redis_url) as wires:
+        ask(wires, ("PING",))
+        assert watchers() == []
 
 
 # --- event loops ------------------------------------------------------------------------------------------
@@ -489,6 +543,22 @@ async def asking(config: RedisConfig) -> AsyncIterator[Ask]:
             return await wires.exchange(packed, len(commands))
 
         yield ask
+
+
+@in_each_loop
+async def test_an_event_loop_leaves_a_former_primary(switch: Switch) -> None:
+    config = RedisConfig(url=switch.url)
+    async with asking(config) as ask, connect_async(config) as client:
+        assert int(str((await client.config_get("port"))["port"])) == switch.former
+        waiting = asyncio.create_task(ask(("BLPOP", "list", "60")))
+        with redis.Redis(port=switch.former) as former:
+            await async_wait_for(lambda: any(found["cmd"] == "blpop" for found in former.client_list()))
+            switch.over()
+            with pytest.raises(redis.ConnectionError):
+                await waiting
+            [[_, port]] = await ask(PORT)
+            assert int(port) == int(str((await client.config_get("port"))["port"])) == switch.other
+            await async_wait_for(lambda: len(former.client_list()) == 1, message="all have left")
 
 
 async def _exchanges(config: RedisConfig) -> None:

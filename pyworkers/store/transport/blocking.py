@@ -106,10 +106,10 @@ class _Wire:
         self._reader = _reader()
 
     def is_usable(self) -> bool:
-        """False if another process opened it, if it leads to a former primary, or if it is readable: between
-        exchanges, a readable connection has been closed by the server.
+        """False if another process opened it, or if it is readable: between exchanges, a readable connection
+        has been closed by the server, or because another server is the primary.
         """
-        return self._pid == os.getpid() and self._pool.is_current(self._connection) and not self._poll.poll(0)
+        return self._pid == os.getpid() and not self._poll.poll(0)
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         replies: list[Any] = []
@@ -195,9 +195,6 @@ class AsyncWires:
 
     async def _add(self) -> Wire:
         wire = await open_wire(self._opener, self._timeout_s)
-        for other in [*self._wires]:
-            if other.address != wire.address:
-                self._leave(other)
         self._wires.append(wire)
         return wire
 

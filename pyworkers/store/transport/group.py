@@ -5,8 +5,9 @@ Used by ``connections`` alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -15,6 +16,8 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 from redis.asyncio.connection import parse_url
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from pyworkers.store.transport.mismatch import (
     AsyncPlainConnection,
@@ -23,6 +26,14 @@ from pyworkers.store.transport.mismatch import (
     TlsConnection,
 )
 from pyworkers.store.transport.replies import Readers
+from pyworkers.store.transport.sentinel import (
+    AsyncFollowed,
+    AsyncSentinels,
+    Followed,
+    Sentinels,
+    Watch,
+    watch_of,
+)
 
 SENTINEL_TIMEOUT_S = 1.0
 _KIND = "+sentinel"
@@ -74,13 +85,7 @@ class Group:
 
     def blocking(self, options: Mapping[str, Any]) -> Sentinels:
         """The sentinels; ``options`` are those of the connections to Redis."""
-        kind = _TlsNode if "tls" in options else _PlainNode
-        found = self._for_nodes(options)
-        pools = [
-            redis.ConnectionPool(connection_class=kind, host=host, port=port, **found)
-            for host, port in self.sentinels
-        ]
-        return Sentinels([redis.Redis.from_pool(pool) for pool in pools])
+        return Sentinels(self._nodes(options), self._watch(options))
 
     def asyncio(self, options: Mapping[str, Any]) -> AsyncSentinels:
         """As ``blocking``, for asyncio."""
@@ -93,7 +98,22 @@ class Group:
         nodes = [redis.asyncio.Redis.from_pool(pool) for pool in pools]
         for node in nodes:
             node.response_callbacks = Readers(node.response_callbacks)
-        return AsyncSentinels(nodes)
+        return AsyncSentinels(nodes, self._watch(options))
+
+    def _nodes(self, options: Mapping[str, Any]) -> list[redis.Redis]:
+        kind = _TlsNode if "tls" in options else _PlainNode
+        found = self._for_nodes(options)
+        pools = [
+            redis.ConnectionPool(connection_class=kind, host=host, port=port, **found)
+            for host, port in self.sentinels
+        ]
+        return [redis.Redis.from_pool(pool) for pool in pools]
+
+    def _watch(self, options: Mapping[str, Any]) -> Callable[[], Watch]:
+        key = self.name, *self.sentinels, *self.login.items(), options.get("tls")
+        # Its own clients, because it runs on a thread; those of asyncio have another kind of retry.
+        nodes = partial(self._nodes, {**options, "retry": Retry(NoBackoff(), 0)})
+        return partial(watch_of, key, nodes, self.name)
 
     def _for_nodes(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of the connections to the sentinels, where Redis' own login is not valid."""
@@ -108,22 +128,6 @@ class Group:
             | {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
             | self.login
         )
-
-
-class Sentinels(redis.sentinel.Sentinel):
-    """The sentinels of a group, each by its client."""
-
-    def __init__(self, nodes: list[redis.Redis]) -> None:
-        super().__init__([])  # type: ignore[no-untyped-call]
-        self.sentinels = nodes
-
-
-class AsyncSentinels(redis.asyncio.sentinel.Sentinel):
-    """The sentinels of a group, each by its client, for asyncio."""
-
-    def __init__(self, nodes: list[redis.asyncio.Redis]) -> None:
-        super().__init__([])  # type: ignore[no-untyped-call]
-        self.sentinels = nodes
 
 
 class _PlainNode(PlainConnection):
@@ -142,25 +146,25 @@ class _AsyncTlsNode(AsyncTlsConnection):
     kind = _KIND
 
 
-class PlainPrimary(redis.sentinel.SentinelManagedConnection, _PlainNode):
+class PlainPrimary(Followed, redis.sentinel.SentinelManagedConnection, _PlainNode):
     """A blocking connection to the primary, without TLS."""
 
     announced = True
 
 
-class TlsPrimary(redis.sentinel.SentinelManagedConnection, _TlsNode):
+class TlsPrimary(Followed, redis.sentinel.SentinelManagedConnection, _TlsNode):
     """A blocking connection to the primary, by TLS."""
 
     announced = True
 
 
-class AsyncPlainPrimary(redis.asyncio.sentinel.SentinelManagedConnection, _AsyncPlainNode):
+class AsyncPlainPrimary(AsyncFollowed, redis.asyncio.sentinel.SentinelManagedConnection, _AsyncPlainNode):
     """A connection to the primary, without TLS, for asyncio."""
 
     announced = True
 
 
-class AsyncTlsPrimary(redis.asyncio.sentinel.SentinelManagedConnection, _AsyncTlsNode):
+class AsyncTlsPrimary(AsyncFollowed, redis.asyncio.sentinel.SentinelManagedConnection, _AsyncTlsNode):
     """A connection to the primary, by TLS, for asyncio."""
 
     announced = True

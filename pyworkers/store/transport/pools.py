@@ -50,17 +50,9 @@ class WaitingPool(redis.ConnectionPool):
             if turn is not None:
                 turn.leave()
 
-    def is_current(self, connection: Any) -> bool:
-        """True if a new connection would lead to the same server."""
-        return True
-
 
 class GroupPool(WaitingPool, redis.sentinel.SentinelConnectionPool):
     """As ``WaitingPool``, for a primary whose address sentinels give."""
-
-    def is_current(self, connection: Any) -> bool:
-        """False if the sentinels have named another primary since the connection was opened."""
-        return bool(self.master_address == (connection.host, connection.port))
 
 
 class CheckedClient(redis.asyncio.Redis):

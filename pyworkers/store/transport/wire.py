@@ -102,7 +102,6 @@ class Wire(asyncio.Protocol):
         """The server's number of this connection, after ``learn_id``; None if the server refuses it."""
         self._on_push: Callable[[Any], None] | None = None
         self._on_close: Callable[[], None] | None = None
-        self.address = getattr(connection, "host", None), getattr(connection, "port", None)
         self.load_bytes = 0
         """Bytes given to ``exchange`` whose replies have not all arrived."""
         self.closed = False
