@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from pyworkers.api.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
 from pyworkers.web.acting import is_sent, undone
 from pyworkers.web.json.openapi import document
-from pyworkers.web.json.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.web.json.resources import Ask, Change, Resource
 from pyworkers.web.json.tables import RESOURCES
 from pyworkers.web.json.values import plain

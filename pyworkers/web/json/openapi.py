@@ -10,7 +10,6 @@ from typing import Any
 
 from pyworkers.api.schemas import COUNT, TEXT, Schema, record
 from pyworkers.version import __version__
-from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Change, Resource
 
 _ERROR = record("Error", {"error": TEXT})

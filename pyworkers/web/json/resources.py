@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import Schema
 from pyworkers.api.target import Admin
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.acting import perform
-from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.site import Site, site_of
 
 T = TypeVar("T")

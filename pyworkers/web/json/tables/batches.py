@@ -7,8 +7,8 @@ from typing import Any
 
 from pyworkers.api import BatchSet
 from pyworkers.api.batches import BATCH, BATCH_VIEW, MEMBERS, read_batch, read_batch_page, read_members
+from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.schemas import page_of
-from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 
 _STATES = ("waiting", "failed", "dead")

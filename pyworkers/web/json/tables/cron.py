@@ -8,8 +8,8 @@ from typing import Any
 
 from pyworkers.api import CronSet
 from pyworkers.api.cronjob import CRON, CRON_VIEW, read_cron_job, read_cron_page
+from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.schemas import page_of
-from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found
 
 _NEW = (

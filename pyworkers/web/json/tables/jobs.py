@@ -15,7 +15,7 @@ from pyworkers.api.browse.pages import JOBS, read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
-from pyworkers.web.json.parameters import BadRequestError, Parameter, paging
+from pyworkers.api.parameters import BadRequestError, Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
 from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED
 from pyworkers.web.lists.running import start

@@ -8,7 +8,7 @@ from typing import Any
 from pyworkers.api import LimitSet, Lock, LockSet
 from pyworkers.api.limits import LIMIT_VIEW, LIMITS, read_limit, read_limit_page
 from pyworkers.api.locks import LOCKS, read_lock_page
-from pyworkers.web.json.parameters import Parameter
+from pyworkers.api.parameters import Parameter
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 
 _PAGING = (

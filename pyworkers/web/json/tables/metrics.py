@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyworkers.api.metrics import CLASS_METRICS, METRICS, Period, read_class_metrics, read_metrics
-from pyworkers.web.json.parameters import Parameter, paging
+from pyworkers.api.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Resource
 
 _PERIOD = Parameter(

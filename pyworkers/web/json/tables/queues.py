@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pyworkers.api import Queue, Stats
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
-from pyworkers.web.json.parameters import Parameter
 from pyworkers.web.json.resources import Ask, Change, Resource, found
 
 # Five years, which Sidekiq keeps (protocol.md, Counters).

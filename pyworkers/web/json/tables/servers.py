@@ -7,10 +7,10 @@ from typing import Any
 
 from pyworkers.api import ProcessSet, Signal
 from pyworkers.api.audit import AUDIT_ACTION, read_audit
+from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.processes import PROCESS, Process, read_process, read_processes, request_numbers
 from pyworkers.api.running import WORKS, WorkSet, read_works
 from pyworkers.api.schemas import page_of
-from pyworkers.web.json.parameters import Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 
 _ABOUT = {

@@ -1,4 +1,4 @@
-"""Parameters: what a request may say beside its address, checked, and described for OpenAPI.
+"""Parameters: what a request or an action may be given by name, checked, and described for OpenAPI.
 
 Pure.
 """
@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from pyworkers.web import names
 
 # Redis takes indexes of 64 bits.
 _MOST_INDEX = 10**12
@@ -94,7 +92,13 @@ def paging(count: int = 50, most: int = 200) -> list[Parameter]:
 
 def is_storable(text: object) -> bool:
     """True for a text that can be sent to Redis: it has no lone surrogates, but perhaps bytes."""
-    return isinstance(text, str) and (not text or names.is_key(text))
+    if not isinstance(text, str):
+        return False
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def values_of_query(known: Iterable[Parameter], query: Iterable[tuple[str, str]]) -> dict[str, Any]:
