@@ -53,6 +53,11 @@ def escaped(char: str) -> str:
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def length_of(seconds: float, units: Sequence[tuple[str, int]]) -> list[str]:
     """A length of time without a loss, in parts: ``["25h", "0.5s"]``; the units begin with the largest."""
     rest, parts = Decimal(repr(float(seconds))), []

@@ -34,6 +34,8 @@ class Parameter:
     """The most characters of a text."""
     choices: tuple[str, ...] = ()
     required: bool = False
+    argument: str = ""
+    """Its name in a command, if it has another one there."""
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the value."""

@@ -6,14 +6,18 @@ import time
 from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
+from pyworkers.api.actions import Action, Question
+from pyworkers.api.parameters import Parameter
+from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.record import JobRecord
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
+from pyworkers.text import counted
 
 
 class QueuedJob(JobRecord):
@@ -153,3 +157,62 @@ class Queue:
 
 def _age(job: JobRecord, now: float) -> float:
     return 0.0 if job.enqueued_at is None else max(0.0, now - job.enqueued_at)
+
+
+def _ask_to_clear(admin: Admin, name: str) -> Question:
+    size = Queue(name, admin).size
+    text = f"{counted(size, 'waiting job')} will be removed for good."
+    return Question(f"Clear the queue {name} now?", text, f"Clear {counted(size, 'job')}")
+
+
+_NAME = Parameter("name", "The name of the queue.", required=True, argument="queue")
+PAUSE: Action[QueueStats] = Action(
+    "queue.pause",
+    "Pause the queue.",
+    [_NAME],
+    lambda admin, name: Queue(name, admin).pause(),
+    done="{name} is paused",
+    unchanged="{name} is paused already",
+    offered=lambda queue: not queue.paused,
+    several="changed",
+    command="""Stop all servers from taking jobs from QUEUE.
+
+    Jobs can still be enqueued; running jobs continue. pyworkers pauses within 2 seconds, Sidekiq Pro within
+    10; Sidekiq without Pro and go-workers ignore the pause. A queue that no server serves is paused with a
+    warning.
+
+    \b
+    Example: pyworkers pause mail
+    """,
+)
+RESUME: Action[QueueStats] = Action(
+    "queue.resume",
+    "Undo a pause.",
+    [_NAME],
+    lambda admin, name: Queue(name, admin).resume(),
+    done="{name} is resumed",
+    unchanged="{name} was not paused",
+    offered=lambda queue: queue.paused,
+    several="changed",
+    command="""Let servers take jobs from a paused QUEUE again.
+
+    In an ordered queue, a failed job at the head is retried now.
+
+    \b
+    Example: pyworkers resume mail
+    """,
+)
+CLEAR: Action[QueueStats] = Action(
+    "queue.clear",
+    "Delete all waiting jobs.",
+    [_NAME],
+    lambda admin, name: Queue(name, admin).clear(),
+    done="{name} is cleared: {count} removed",
+    unchanged="{name} is cleared: {count} removed",
+    counts="job",
+    dangerous=True,
+    asks=_ask_to_clear,
+    offered=lambda queue: queue.size > 0,
+)
+SWITCHES = (PAUSE, RESUME)
+ACTIONS = (*SWITCHES, CLEAR)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pyworkers import logs
+from pyworkers.api.actions import Action, Given, Outcome, result_of
 from pyworkers.api.audit import AuditEntry, read_audit, record
 from pyworkers.api.browse.actions import Acted
 from pyworkers.api.browse.tasks import Task
@@ -24,6 +26,12 @@ from pyworkers.web.site import site_of
 T = TypeVar("T")
 
 log = logs.get_logger()
+
+
+async def carry_out(request: Request, action: Action[Any], given: Given) -> Outcome:
+    """Do it on behalf of the viewer. Raises PyworkersError."""
+    change = partial(action.perform, site_of(request).admin, given)
+    return await perform(request, action.name, action.target_of(given), change)
 
 
 async def perform(request: Request, action: str, target: str, change: Callable[[], T]) -> T:
@@ -72,16 +80,12 @@ async def _audit(request: Request, action: str, target: str, result: str) -> Non
 
 
 def _described(result: object) -> str:
-    """A result in a word: ``done``, ``nothing changed``, a number of things, or the word of an enum."""
+    """A result in the words of the audit."""
     if isinstance(result, Acted):
         return f"{result.done or 'nothing changed'}{f', refused: {result.reason}' if result.refused else ''}"
     if isinstance(result, Task):
         return "begun"
-    if result is None or result is True:
-        return "done"
-    if result is False or result == 0:
-        return "nothing changed"
-    return str(result) if isinstance(result, int | str) else "done"
+    return str(result) if isinstance(result, Outcome) else result_of(result)
 
 
 def done(request: Request, to: str, text: str, *, failed: bool = False) -> Response:

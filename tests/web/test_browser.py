@@ -139,7 +139,7 @@ def test_a_button_works_without_javascript(
     chromium.forbid_scripts()
     chromium.open(dashboard.root + "queues")
     chromium.press("Resume")
-    wait_for(lambda: f"{shop.PAUSED} runs again." in chromium.text)
+    wait_for(lambda: f"{shop.PAUSED} is resumed." in chromium.text)
     assert not queue.paused
 
 

@@ -44,7 +44,7 @@ def test_the_state_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis)
     assert page.url.endswith("queues/mail?tag=none")
     assert "mail is paused." in page.text and "State: paused , unserved ·" in page.text
     page = dashboard.press(next(form for form in page.posts if "resume" in form.buttons.values()))
-    assert "mail runs again." in page.text
+    assert "mail is resumed." in page.text
     now = time.time()
     register(db, keys, "a:1:x", {"queues": ["mail", "other"]}, beat=now)
     register(db, keys, "b:2:y", {"queues": ["mail"]}, beat=now, quiet="true")

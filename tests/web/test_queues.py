@@ -42,7 +42,7 @@ def test_a_queue_is_paused_and_resumed(dashboard: Visitor, one_redis_url: str, n
     assert "mail is paused." in page.text
     assert "match=mai" in page.url
     assert queue.paused
-    assert "mail runs again." in dashboard.press(form_of(page, "resume")).text
+    assert "mail is resumed." in dashboard.press(form_of(page, "resume")).text
     assert not queue.paused
 
 
@@ -50,7 +50,7 @@ def test_a_queue_is_cleared_after_a_question(dashboard: Visitor, one_redis_url: 
     with Client(one_redis_url, namespace=namespace) as client:
         client.enqueue_bulk("mail", "Send", [[1], [2], [3]])
     queue = Queue("mail", one_redis_url, namespace=namespace)
-    page = dashboard.press(form_of(dashboard.get("queues"), "ask"))
+    page = dashboard.press(form_of(dashboard.get("queues"), "clear"), "ask")
     assert "Clear the queue mail now? 3 waiting jobs will be removed for good." in page.text
     assert queue.size == 3
     assert "mail is cleared: 3 jobs removed." in dashboard.press(form_of(page, "clear")).text
@@ -109,7 +109,7 @@ def test_hostile_names(dashboard: Visitor, db: redis.Redis, namespace: str) -> N
     assert "<script>alert(1)</script>" in page.text
     assert "\\u202eevil" in page.text
     assert "resume" in json.dumps([form.buttons for form in page.forms])
-    assert "\\xff\\u0000/\\u000a runs again." in dashboard.press(form_of(page, "resume")).text
+    assert "\\xff\\u0000/\\u000a is resumed." in dashboard.press(form_of(page, "resume")).text
 
 
 def test_an_action_on_a_name_that_cannot_be_a_queue_is_refused(
@@ -117,6 +117,6 @@ def test_an_action_on_a_name_that_cannot_be_a_queue_is_refused(
 ) -> None:
     db.sadd(Keys(namespace).queues, "mail")
     form = form_of(dashboard.get("queues"), "pause")
-    answer = dashboard.ask("queues", {**form.hidden, "queue": "a~20b", "action": "pause"})
+    answer = dashboard.ask("queues", {**form.hidden, "name": "a~20b", "action": "pause"})
     assert "cannot be a queue" in answer.text
     assert dashboard.ask("queues", {**form.hidden, "action": "explode"}).status == 400

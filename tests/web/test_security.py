@@ -31,7 +31,7 @@ from tests.integrations.web import served
 from tests.web.test_users import line
 from tests.web.visitor import Answer, Visitor
 
-PAUSE = {"action": "pause", "queue": "mail"}
+PAUSE = {"action": "pause", "name": "mail"}
 
 Opened = Callable[..., Visitor]
 
@@ -598,7 +598,7 @@ def test_a_password_by_basic_needs_the_origin_or_a_token(opened: Opened, users: 
     assert visitor.ask("queues", PAUSE, follow=True, **given, Origin=own).status == 200
     assert queue.paused
     token_of_form = visitor.ask("queues", **given).page.posts[0].hidden["csrf"]
-    resume = {"action": "resume", "queue": "mail", "csrf": token_of_form}
+    resume = {"action": "resume", "name": "mail", "csrf": token_of_form}
     assert visitor.ask("queues", resume, **given).status == 200
     assert not queue.paused
 

@@ -18,7 +18,7 @@ from pyworkers.web import app
 from tests.integrations.web import served
 from tests.web.visitor import Visitor
 
-PAUSE = {"action": "pause", "queue": "mail"}
+PAUSE = {"action": "pause", "name": "mail"}
 TOKEN = "token-of-the-start-of-a-test"
 
 

@@ -16,10 +16,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from pyworkers.api.actions import Action, Given
 from pyworkers.api.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
-from pyworkers.web.acting import is_sent, undone
+from pyworkers.web.acting import carry_out, is_sent, undone
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.resources import Ask, Change, Resource
 from pyworkers.web.json.tables import RESOURCES
@@ -98,9 +99,21 @@ async def _answer(request: Request) -> Json:
 async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -> Json:
     body = _object_of(request, await request.body())
     action = _action_of(resource.actions, body.pop(_ACTION, None))
-    changed = await action.change(Ask(request, found, values_of_body(action.fields, body)))
+    given = values_of_body(resource.fields_of(action), body)
+    if isinstance(action, Action):
+        return Json({"action": action.word, "done": await _done(request, action, {**found, **given})})
+    changed = await action.change(Ask(request, found, given))
     facts = changed if isinstance(changed, Mapping) else {"done": int(changed)}
-    return Json({"action": action.name, **facts})
+    return Json({"action": action.word, **facts})
+
+
+async def _done(request: Request, action: Action[Any], given: Given) -> int:
+    """How many things were changed. Raises HTTPException (409) if what should be changed has gone."""
+    fields = [field.name for field in action.fields if given.get(field.name) is not None]
+    outcome = await carry_out(request, action, {name: given[name] for name in fields})
+    if outcome.failed and action.conflict:
+        raise HTTPException(409, f"The {action.missing} has just gone: nothing was changed.")
+    return outcome.number
 
 
 def _object_of(request: Request, body: bytes) -> dict[str, Any]:
@@ -116,11 +129,11 @@ def _object_of(request: Request, body: bytes) -> dict[str, Any]:
     return value
 
 
-def _action_of(actions: Sequence[Change], name: object) -> Change:
+def _action_of(actions: Sequence[Change | Action[Any]], name: object) -> Change | Action[Any]:
     for action in actions:
-        if action.name == name:
+        if action.word == name:
             return action
-    raise BadRequestError(f"{_ACTION} must be one of {', '.join(action.name for action in actions)}.")
+    raise BadRequestError(f"{_ACTION} must be one of {', '.join(action.word for action in actions)}.")
 
 
 def beside(path: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pyworkers.api.actions import Action
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, TEXT, Schema, record
 from pyworkers.version import __version__
 from pyworkers.web.json.resources import Change, Resource
@@ -79,7 +81,7 @@ def _path(resource: Resource, named: dict[str, Any]) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": text} for name in names
         ]
     if resource.actions:
-        bodies = [_body(action) for action in resource.actions]
+        bodies = [_body(resource, action) for action in resource.actions]
         schema = bodies[0] if len(bodies) == 1 else {"oneOf": bodies}
         found["post"] = {
             "operationId": _id("change", resource),
@@ -101,14 +103,15 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {**about, "required": parameter.required, **style, "schema": schema}
 
 
-def _body(action: Change) -> dict[str, Any]:
-    properties = {field.name: field.schema() for field in action.fields}
-    required = [field.name for field in action.fields if field.required]
+def _body(resource: Resource, action: Change | Action[Any]) -> dict[str, Any]:
+    fields = resource.fields_of(action)
+    properties = {field.name: field.schema() for field in fields}
+    required = [field.name for field in fields if field.required]
     return {
         "type": "object",
         "description": action.about,
         "required": ["action", *required],
-        "properties": {"action": {"const": action.name}, **properties},
+        "properties": {"action": {"const": action.word}, **properties},
         "additionalProperties": False,
     }
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from pyworkers.api.actions import Action
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import Schema
 from pyworkers.api.target import Admin
@@ -56,7 +57,7 @@ class Ask:
 class Change:
     """A change that a resource offers: the field ``action`` of a request names it."""
 
-    name: str
+    word: str
     about: str
     change: Callable[[Ask], Awaitable[Changed]]
     fields: Sequence[Parameter] = ()
@@ -71,12 +72,16 @@ class Resource:
     read: Callable[[Ask], Awaitable[Any]]
     schema: Schema
     parameters: Sequence[Parameter] = ()
-    actions: Sequence[Change] = field(default=())
+    actions: Sequence[Change | Action[Any]] = field(default=())
 
     @property
     def segments(self) -> tuple[str, ...]:
         """The parts of the path."""
         return tuple(self.path.strip("/").split("/"))
+
+    def fields_of(self, action: Change | Action[Any]) -> list[Parameter]:
+        """The fields of an action that its address does not have."""
+        return [field for field in action.fields if f"{{{field.name}}}" not in self.segments]
 
     def names_in(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The names in an address of this form; None for an address of another form."""

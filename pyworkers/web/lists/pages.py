@@ -18,6 +18,7 @@ from pyworkers.api.browse.pages import PAGE, Row, read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
+from pyworkers.api.queue import SWITCHES
 from pyworkers.api.queuestats import read_queue
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web.acting import done, perform
@@ -68,6 +69,7 @@ async def show(request: Request, place: Place, refusal: str = "", deleting: Sequ
     facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
     known: dict[str, Any] = {
         "facts": facts,
+        "switches": SWITCHES,
         "state": words(request, facts.words()) if facts else "",
         "place": place,
         "asked": asked,

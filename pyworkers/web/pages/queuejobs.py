@@ -7,9 +7,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.places import Place
+from pyworkers.api.queue import SWITCHES
 from pyworkers.web import names
+from pyworkers.web.buttons import act
 from pyworkers.web.lists import pages
-from pyworkers.web.pages.queues import SWITCHES, switch
 from pyworkers.web.rendering import own_address
 from pyworkers.web.security import form_of
 
@@ -21,10 +22,9 @@ async def show(request: Request) -> Response:
 
 async def change(request: Request) -> Response:
     """Delete, kill or run first jobs of the queue; pause or resume it."""
-    place, action = _place(request), form_of(request).get("action", "")
-    if action in SWITCHES:
-        return await switch(request, place.queue, action, own_address(request))
-    return await pages.change(request, place)
+    if form_of(request).get("action") in [action.word for action in SWITCHES]:
+        return await act(request, SWITCHES, own_address(request))
+    return await pages.change(request, _place(request))
 
 
 def _place(request: Request) -> Place:

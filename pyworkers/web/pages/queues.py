@@ -6,22 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlencode
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Queue, QueueStats, Stats
+from pyworkers.api import QueueStats, Stats
+from pyworkers.api.queue import ACTIONS
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.numbers import number_in
 from pyworkers.web.rendering import address, render
-from pyworkers.web.security import form_of
-from pyworkers.web.showing import counted, cut, visible
-from pyworkers.web.site import site_of
+from pyworkers.web.showing import counted
 from pyworkers.web.tables import Listing
 
 _ORDERS = (
@@ -31,24 +29,20 @@ _ORDERS = (
     ("rate", "most jobs/min"),
 )
 
-SWITCHES = ("pause", "resume")
-"""The actions of ``switch``."""
 PER_PAGE = 50
 
 
-async def show(request: Request, asked: str = "") -> Response:
-    """One page of the table of all queues. ``asked``: the queue that its viewer may clear."""
+async def show(request: Request) -> Response:
+    """One page of the table of all queues."""
     stats = await reader_of(request).read()
     selection = ShownQueues.parse(request.url.query)
     rows, matching = selection.of(stats)
     pages = max(1, -(-matching // PER_PAGE))
-    to_clear = next((queue for queue in stats.queues if queue.name == asked), None) if asked else None
     return await render(
         request,
         "queues.html",
         title="Queues",
-        asked=to_clear or (QueueStats(asked, 0, 0, None, False, False) if asked else None),
-        here=_address(request, selection.page),
+        actions=ACTIONS,
         selection=selection,
         orders=_ORDERS,
         total=len(stats.queues),
@@ -60,40 +54,8 @@ async def show(request: Request, asked: str = "") -> Response:
 
 
 async def change(request: Request) -> Response:
-    """Pause, resume or clear a queue; ``ask`` asks before it is cleared."""
-    form = form_of(request)
-    name = names.decode(form.get("queue", ""))
-    action = form.get("action", "")
-    if action in SWITCHES:
-        return await switch(request, name, action, _back(request))
-    if action == "ask":
-        return await show(request, asked=name)
-    if action != "clear":
-        raise HTTPException(400, "This action is unknown.")
-    jobs = await perform(request, "queue.clear", name, Queue(name, site_of(request).admin).clear)
-    text = f"{_called(name)} is cleared: {counted(jobs, 'job')} removed."
-    return done(request, _back(request), text)
-
-
-async def switch(request: Request, name: str, action: str, to: str) -> Response:
-    """Pause or resume a queue, and go on to the address ``to``."""
-    queue, called = Queue(name, site_of(request).admin), _called(name)
-    if action == "resume":
-        changed = await perform(request, "queue.resume", name, queue.resume)
-        return done(request, to, f"{called} runs again." if changed else f"{called} was not paused.")
-    try:
-        changed = await perform(request, "queue.pause", name, queue.pause)
-    except ValueError as error:
-        return done(request, to, str(error), failed=True)
-    return done(request, to, f"{called} is paused." if changed else f"{called} was paused already.")
-
-
-def _called(name: str) -> str:
-    return visible(cut(name, 100))
-
-
-def _back(request: Request) -> str:
-    return _address(request, ShownQueues.parse(request.url.query).page)
+    """Act on a queue."""
+    return await act(request, ACTIONS, _address(request, ShownQueues.parse(request.url.query).page))
 
 
 def _address(request: Request, page: int) -> str:

@@ -144,7 +144,7 @@ def test_people_look_and_act_by_their_rights(
         [form] = [form for form in visitor.get("queues").forms if form.buttons.get("action") == "pause"]
         assert "mail is paused." in visitor.press(form).text
         assert queue.paused
-        assert visitor.ask("queues", {"action": "resume", "queue": "mail"}).status == 403
+        assert visitor.ask("queues", {"action": "resume", "name": "mail"}).status == 403
         assert queue.paused
         [style] = [line for line in visitor.get("queues").html.splitlines() if "stylesheet" in line]
         assert visitor.ask(urljoin(root, style.split('"')[3])).status == 200

@@ -12,6 +12,7 @@ from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, read_job
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.tasks import TASK, Task, confirm_task, read_task, stop_task
+from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.protocol.status import JobState
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.tables.jobs import NEW_TIME, act

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyworkers.api import Queue, Stats
+from pyworkers.api import Stats
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
+from pyworkers.api.queue import ACTIONS
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
-from pyworkers.web.json.resources import Ask, Change, Resource, found
+from pyworkers.web.json.resources import Ask, Resource, found
 
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -43,22 +44,6 @@ async def _queue(ask: Ask) -> dict[str, Any]:
     return found(next(named, None), "queue").as_dict(stats.now)
 
 
-def _of(ask: Ask) -> Queue:
-    return Queue(ask.names["name"], ask.admin)
-
-
-async def _pause(ask: Ask) -> int:
-    return await ask.perform("queue.pause", ask.names["name"], _of(ask).pause)
-
-
-async def _resume(ask: Ask) -> int:
-    return await ask.perform("queue.resume", ask.names["name"], _of(ask).resume)
-
-
-async def _clear(ask: Ask) -> int:
-    return await ask.perform("queue.clear", ask.names["name"], _of(ask).clear)
-
-
 RESOURCES = (
     Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
     Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM.schema)),
@@ -75,10 +60,6 @@ RESOURCES = (
         "One queue.",
         _queue,
         QUEUE.schema,
-        actions=[
-            Change("pause", "Pause the queue.", _pause),
-            Change("resume", "Undo a pause.", _resume),
-            Change("clear", "Delete all waiting jobs.", _clear),
-        ],
+        actions=ACTIONS,
     ),
 )

@@ -1,0 +1,84 @@
+"""The commands of actions, made from their declarations (``api/actions.py``).
+
+Run by people and scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from pyworkers.api.actions import Action, Given, Outcome
+from pyworkers.api.target import admin_of
+from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.auditing import note
+from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
+
+
+def commands(actions: Iterable[Action[Any]]) -> dict[str, click.Command]:
+    """The commands of those actions that have one, by name."""
+    return {action.word: command(action) for action in actions if action.command}
+
+
+def command(action: Action[Any]) -> click.Command:
+    """The command of an action, which takes its required fields as arguments."""
+
+    @json_option
+    @config_options
+    def change(source: Source, /, as_json: bool, **given: Any) -> None:
+        show([perform(source.redis(), action, each) for each in _each(action, given)], as_json)
+
+    made = click.command(action.word, help=action.command)(change)
+    made.params[:0] = _arguments(action)
+    return made
+
+
+def _arguments(action: Action[Any]) -> list[click.Parameter]:
+    required = [field for field in action.fields if field.required]
+    names = [(field.name, field.argument or field.name) for field in required]
+    if action.several:
+        [(name, argument)] = names
+        return [click.Argument([name], metavar=f"{argument.upper()}...", nargs=-1, required=True)]
+    return [click.Argument([name], metavar=argument.upper()) for name, argument in names]
+
+
+def _each(action: Action[Any], given: Given) -> list[Given]:
+    """What was given, for each thing that the command names."""
+    if not action.several:
+        return [given]
+    [(name, values)] = given.items()
+    return [{name: value} for value in values]
+
+
+def perform(redis: RedisConfig, action: Action[Any], given: Given) -> Outcome:
+    """Do it, and add its line to the audit. Raises PyworkersError."""
+    outcome = action.perform(admin_of(redis), given)
+    note(redis, action.name, action.target_of(given), str(outcome))
+    return outcome
+
+
+def show(outcomes: Sequence[Outcome], as_json: bool, **facts: Any) -> None:
+    """Print what became of an action; exits with 1 if something was not there. ``facts``: more JSON."""
+    action = outcomes[0].action
+    if as_json:
+        print_action(action.word, sum(outcome.number for outcome in outcomes), **_facts(outcomes), **facts)
+    for outcome in () if as_json else outcomes:
+        alone = action.returns and not outcome.nothing
+        text = printable(str(outcome.result)) if alone else outcome.words(printable)
+        click.echo(text, err=outcome.failed)
+    if any(outcome.failed for outcome in outcomes):
+        click.get_current_context().exit(1)
+
+
+def _facts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    action = outcomes[0].action
+    if action.several:
+        [name] = outcomes[0].given
+        return {action.several: [outcome.given[name] for outcome in outcomes if not outcome.nothing]}
+    words = {field.name: field.argument or field.name for field in action.fields}
+    facts = {words[name]: value for name, value in outcomes[0].given.items()}
+    return facts | ({action.returns: outcomes[0].result} if action.returns else {})

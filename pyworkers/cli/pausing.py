@@ -1,0 +1,41 @@
+"""``pyworkers pause`` and ``resume``: pauses queues, and resumes them.
+
+Run by people and scripts.
+"""
+
+from __future__ import annotations
+
+import click
+
+from pyworkers.api import ProcessSet
+from pyworkers.api.queue import PAUSE, RESUME
+from pyworkers.cli.actions import command, perform, show
+from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.output.records import json_option
+from pyworkers.cli.text import printable
+from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.options import suggestion
+
+
+@click.command(help=PAUSE.command)
+@click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
+@json_option
+@config_options
+def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
+    """Pause queues; warn of those that no server serves."""
+    config = source.redis()
+    for name in queues:
+        try:
+            check_queue_name(name)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    outcomes = [perform(config, PAUSE, {"name": name}) for name in queues]
+    served = {name for process in ProcessSet(config) for name in process.queues}
+    unserved = [name for name in queues if name not in served]
+    show(outcomes, as_json, unserved=unserved)
+    for name in () if as_json else unserved:
+        near = printable(suggestion(name, served))
+        click.echo(f"No server serves {name}; {near or '`pyworkers queues` shows all.'}", err=True)
+
+
+resume = command(RESUME)
