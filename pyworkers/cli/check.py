@@ -32,6 +32,7 @@ from pyworkers.store.preflight import (
     judge_classes,
     judge_fields,
     judge_left,
+    judge_password,
     judge_producers,
     judge_queues,
     judge_servers,
@@ -65,8 +66,9 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
     \b
     Example: pyworkers check --config conf/workers.toml
 
-    Exit codes: 0 no findings, or advice alone: of a healthy new Redis, that its append-only file is off;
-    1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
+    Exit codes: 0 no findings, or advice alone: that the append-only file of a healthy new Redis is off, that
+    a password goes over a network in plain text; 1 findings, 2 configuration, 3 application import, 4 Redis
+    unreachable.
     """
     config = source.load({"app": app})
     if config.app is None and source.path is not None:
@@ -139,6 +141,7 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
     store = Store(connect_async(config), Keys(config.namespace))
     try:
         findings = await store.arun(inspect(await store.redis_cli(), time.time))
+        findings += judge_password(await store.readable_on_the_way())
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         findings += judge_left(await store.arun(left(store.keys)))
         findings += judge_fields(await store.arun(fields_of_others(store.keys)))

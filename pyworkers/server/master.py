@@ -36,7 +36,7 @@ from pyworkers.server.upgrade.systemd import keep_alive, notify
 from pyworkers.server.upgrade.upgrade import Callbacks, Upgrade, forbidden
 from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Control, Origin, Workload
-from pyworkers.store.preflight import inspect
+from pyworkers.store.preflight import inspect, judge_password
 from pyworkers.store.processes.signals import Signal
 from pyworkers.version import __version__
 
@@ -220,11 +220,11 @@ class Master:
 
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
+        store = self._workload.store
         try:
             with shortages_translated():
-                findings = await self._workload.store.arun(
-                    inspect(await self._workload.store.redis_cli(), time.time)
-                )
+                findings = await store.arun(inspect(await store.redis_cli(), time.time))
+                findings += judge_password(await store.readable_on_the_way())
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)
             return

@@ -79,6 +79,13 @@ def judge(
     return [finding for finding in found if finding is not None]
 
 
+def judge_password(addresses: Sequence[str]) -> list[Finding]:
+    """Findings if a password goes over a network in plain text, to these addresses."""
+    fix = "write rediss:// in redis.url, or rediss+sentinel://, and give Redis a tls-port"
+    message = f"the password goes to {_some(addresses)} in plain text, readable on the way"
+    return [Finding("plain_password", message, fix, advice=True)] if addresses else []
+
+
 def _save() -> Steps[str | None]:
     try:
         return (yield from one("CONFIG GET", "save", read=_first))

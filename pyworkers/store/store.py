@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Operation, arun
-from pyworkers.store.transport.address import redis_cli
+from pyworkers.store.transport.address import readable_on_the_way, redis_cli
 from pyworkers.store.transport.connections import AsyncConnection
 from pyworkers.store.transport.sentinel import watch_primary
 from pyworkers.store.transport.tls import Contexts
@@ -34,6 +34,10 @@ class Store:
     async def redis_cli(self) -> str:
         """The ``redis-cli`` command line that reaches this Redis. Raises PyworkersError."""
         return await redis_cli(self._redis)
+
+    async def readable_on_the_way(self) -> list[str]:
+        """The addresses to which a password goes over a network in plain text. Raises PyworkersError."""
+        return await readable_on_the_way(self._redis)
 
     @property
     def tls(self) -> Contexts | None:

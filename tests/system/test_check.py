@@ -117,6 +117,22 @@ def test_a_server_that_starts_says_the_same(tmp_path: Path, safe: str, namespace
         assert fix == f"redis-cli -h 127.0.0.1 -p {urlsplit(safe).port} CONFIG SET appendonly yes"
 
 
+def test_a_password_in_plain_text_is_advised_against(tmp_path: Path) -> None:
+    server = shutil.which("redis-server") or missing("redis-server is not installed")
+    with running_server(server, tmp_path, free_port()) as url, redis.Redis.from_url(url) as own:
+        own.config_set("requirepass", "secret")
+        own.config_set("save", "3600 1")
+        # An address of this machine that is not one of its loopback interface.
+        other = url.replace("redis://127.0.0.1", "redis://:secret@0.0.0.0")
+        status, output = check(tmp_path, "--url", other)
+        place = urlsplit(other).netloc.rpartition("@")[2]
+        expected = f"plain_password: the password goes to {place} in plain text, readable on the way (advice)"
+        assert (status, expected in output) == (0, True), output
+        assert "plain_password" not in check(tmp_path, "--url", other.replace("0.0.0.0", "127.0.0.1"))[1]
+        with serving(tmp_path, other, "", "worker.process('q')(print)") as running:
+            running.wait_for_event("redis.unsafe", finding="plain_password")
+
+
 def test_a_fix_names_the_user_and_never_the_password(tmp_path: Path) -> None:
     server = shutil.which("redis-server") or missing("redis-server is not installed")
     with running_server(server, tmp_path, free_port()) as url, redis.Redis.from_url(url) as own:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store.transport.address import redis_cli
+from pyworkers.store.transport.address import readable_on_the_way, redis_cli
 from pyworkers.store.transport.connections import connect_async
 
 
@@ -40,3 +40,28 @@ async def test_login_and_certificates_of_the_configuration() -> None:
     )
     words = "-h h -p 6379 --user me --askpass --tls --cacert /ca --cert /cert --key /key"
     assert await command_line(config) == f"redis-cli {words}"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://:secret@10.0.0.1:7000", ["10.0.0.1:7000"]),
+        ("redis://redis.internal?password=secret", ["redis.internal:6379"]),
+        ("redis://:secret@[fd00::2]:7", ["[fd00::2]:7"]),
+        ("redis://me@10.0.0.1", []),
+        ("rediss://:secret@10.0.0.1", []),
+        ("redis://:secret@127.8.8.8", []),
+        ("redis://:secret@[::1]:7", []),
+        ("redis://:secret@localhost", []),
+        ("redis://:secret@", []),
+        ("unix://:secret@/run/redis.sock", []),
+    ],
+)
+async def test_a_password_in_plain_text_to_another_host(url: str, expected: list[str]) -> None:
+    async with connect_async(RedisConfig(url)) as redis:
+        assert await readable_on_the_way(redis) == expected
+
+
+async def test_a_password_of_the_configuration_counts_as_well() -> None:
+    async with connect_async(RedisConfig("redis://10.0.0.1", password="secret")) as redis:
+        assert await readable_on_the_way(redis) == ["10.0.0.1:6379"]

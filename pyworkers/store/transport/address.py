@@ -1,38 +1,74 @@
-"""Address: the ``redis-cli`` command line that reaches the server of a client, to be pasted into a shell.
+"""Address: where the connections of a client lead, as a ``redis-cli`` command line and for a warning.
 
-Used by the master and the command line. It never holds a password: ``redis-cli`` prompts for it.
+Used by the master and the command line. Nothing here holds a password: ``redis-cli`` prompts for it.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from pyworkers.store.transport.connections import AsyncConnection, errors_translated
-from pyworkers.store.transport.tls import Tls
+from pyworkers.store.transport.tls import Tls, spell
+
+# redis-py's defaults, for a URL that leaves them out.
+_HOST, _PORT = "localhost", 6379
 
 
 async def redis_cli(redis: AsyncConnection) -> str:
-    """The command line, quoted for a shell; sentinels are asked for the primary. Raises PyworkersError."""
-    pool: Any = redis.connection_pool
-    options = dict(pool.connection_kwargs)
-    if isinstance(pool, SentinelConnectionPool):
-        with errors_translated():
-            options["host"], options["port"] = await pool.get_master_address()
+    """The command line that reaches the server, quoted for a shell.
+
+    Sentinels are asked for the primary. Raises PyworkersError.
+    """
+    options = await _options(redis)
     words = ["redis-cli", *_place(options), *_login(options)]
     if contexts := options.get("tls"):
         words += _tls(contexts.tls)
     return shlex.join(words)
 
 
+async def readable_on_the_way(redis: AsyncConnection) -> list[str]:
+    """The addresses to which a password goes over a network in plain text, sentinels included.
+
+    Raises PyworkersError.
+    """
+    pool: Any = redis.connection_pool
+    ends = [await _options(redis)]
+    if isinstance(pool, SentinelConnectionPool):
+        ends += [node.connection_pool.connection_kwargs for node in pool.sentinel_manager.sentinels]
+    return [
+        spell(host, end.get("port", _PORT))
+        for end in ends
+        if end.get("password") and not {"tls", "path"} & end.keys()
+        if not _is_loopback(host := end.get("host") or _HOST)
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == _HOST or host.endswith(f".{_HOST}")
+
+
+async def _options(redis: AsyncConnection) -> dict[str, Any]:
+    """The options of the connections, with the address of the primary if sentinels name it."""
+    pool: Any = redis.connection_pool
+    options = dict(pool.connection_kwargs)
+    if isinstance(pool, SentinelConnectionPool):
+        with errors_translated():
+            options["host"], options["port"] = await pool.get_master_address()
+    return options
+
+
 def _place(options: Mapping[str, Any]) -> tuple[str, ...]:
     if path := options.get("path"):
         return "-s", path
-    # redis-py's defaults, for a URL that leaves them out.
-    return "-h", options.get("host") or "localhost", "-p", str(options.get("port") or 6379)
+    return "-h", options.get("host") or _HOST, "-p", str(options.get("port") or _PORT)
 
 
 def _login(options: Mapping[str, Any]) -> Iterator[str]:

@@ -156,7 +156,7 @@ class Peer:
     announced: bool
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return spell(self.host, self.port)
 
     @property
     def speaks_plain(self) -> str:
@@ -170,6 +170,11 @@ class Peer:
     def speaks_tls(self) -> str:
         """The error of a port with TLS."""
         return f"{self} speaks TLS: use rediss{self.kind}:// instead of redis{self.kind}://"
+
+
+def spell(host: str, port: int) -> str:
+    """An address for people."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def explain(error: ssl.SSLError, peer: Peer, tls: Tls) -> str:
