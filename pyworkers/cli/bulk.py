@@ -1,4 +1,8 @@
-"""Bulk actions: select jobs, ask for confirmation, act, and print the result."""
+"""Bulk actions: select jobs, ask for confirmation, act, and print the result.
+
+A command looks at each job once, and ends with its terminal. A task of the dashboard outlives a request, so
+its state is in Redis (``api/browse/work.py``). Both move jobs by ``act``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from typing import TypeVar
 
 import click
 
-from pyworkers.api import JobRecord, JobSet
+from pyworkers.api import JobRecord
+from pyworkers.api.browse import actions
+from pyworkers.api.browse.actions import Action
 from pyworkers.cli.listing import BulkAction, Jobs, ListedPlace
 from pyworkers.cli.output import auditing
 from pyworkers.cli.output.auditing import noting
@@ -90,7 +96,7 @@ class Deed:
         with noting(self.redis, f"jobs.{self.action.verb}", f"{title}: {self.selection}") as noted:
             for portion in portions(chosen, self.action.at_once):
                 noted.end(auditing.cut_off(tally.done))
-                tally.add_done(self.action.run(self.jobs, portion))
+                tally.add_done(actions.act(self.jobs, self.action.action, portion, self.action.at))
             noted.end(auditing.done(tally.done))
         return tally
 
@@ -99,7 +105,7 @@ class Deed:
         for job in self._candidates(label):
             if self.selection.matches(job, self.place.age_s(job, now)) and not self._again(job, now):
                 tally.select(job.jid if self.selection.jids else "")
-                if reason := self._refusal(job):
+                if reason := actions.refusal(self.jobs, self.action.action, job):
                     tally.refuse(reason)
                 else:
                     yield job
@@ -112,12 +118,7 @@ class Deed:
 
     def _again(self, job: JobRecord, began: float) -> bool:
         """True for a job that this action put into its queue and that has failed since."""
-        return self.action.to_queue and not self.selection.jids and (job.failed_at or 0.0) > began
-
-    def _refusal(self, job: JobRecord) -> str:
-        if self.action.to_queue and isinstance(self.jobs, JobSet):
-            return self.jobs.refusal(job)
-        return ""
+        return self.action.action is Action.RUN and not self.selection.jids and (job.failed_at or 0.0) > began
 
 
 def act(deed: Deed, mode: BulkOptions, title: str) -> None:

@@ -48,7 +48,7 @@ def make_group(place: ListedPlace, text: str) -> click.Group:
     """The group of a place; ``text`` is its help."""
     commands = {"list": _list(place), "show": _show(place)}
     commands |= {action.verb: _action(place, action) for action in place.actions}
-    if place.reschedules:
+    if place in (SCHEDULED, RETRIES):
         commands["reschedule"] = _reschedule(place)
     commands["clear"] = _clear(place)
 

@@ -3,12 +3,19 @@
 Used by the dashboard and by programs; never by the server. Nothing here reads a whole place at once.
 """
 
-from pyworkers.api.browse.actions import Acted, Action
-from pyworkers.api.browse.filter import Filter
-from pyworkers.api.browse.jobs import Jobs
-from pyworkers.api.browse.lookup import JobView
-from pyworkers.api.browse.pages import JobPage, Row
-from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyworkers.lazy import getter
+
+if TYPE_CHECKING:
+    from pyworkers.api.browse.actions import Acted, Action
+    from pyworkers.api.browse.filter import Filter
+    from pyworkers.api.browse.jobs import Jobs
+    from pyworkers.api.browse.lookup import JobView
+    from pyworkers.api.browse.pages import JobPage, Row
+    from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 
 __all__ = [
     "DEAD",
@@ -23,3 +30,16 @@ __all__ = [
     "Place",
     "Row",
 ]
+
+if not TYPE_CHECKING:  # A command that moves jobs needs no search.
+    __getattr__ = getter(
+        __name__,
+        {
+            "pyworkers.api.browse.actions": ("Acted", "Action"),
+            "pyworkers.api.browse.filter": ("Filter",),
+            "pyworkers.api.browse.jobs": ("Jobs",),
+            "pyworkers.api.browse.lookup": ("JobView",),
+            "pyworkers.api.browse.pages": ("JobPage", "Row"),
+            "pyworkers.api.browse.places": ("DEAD", "RETRIES", "SCHEDULED", "Place"),
+        },
+    )

@@ -5,7 +5,7 @@ Blocking; run in a thread of the dashboard, or by programs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -13,7 +13,8 @@ from typing import NamedTuple
 from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.queue import Queue, QueuedJob
-from pyworkers.api.sets import JobSet, SortedEntry
+from pyworkers.api.record import JobRecord
+from pyworkers.api.sets import JobSet, ScheduledSet, SortedEntry
 from pyworkers.api.target import Admin
 
 
@@ -56,16 +57,11 @@ class Order:
 
     def run(self, admin: Admin, rows: Sequence[Row]) -> Acted:
         """Act on jobs that were read whole. Raises RedisUnavailableError and StoreError."""
-        if queue := self.place.queue:
-            return Acted(self._in_queue(Queue(queue, admin), rows))
-        jobs = SETS[self.place.word](admin)
-        entries = [SortedEntry(row.job.raw, row.score or 0.0, jobs) for row in rows]
-        if self.action is not Action.RUN:
-            return Acted(self._in_set(jobs, entries))
-        reasons = [jobs.refusal(entry) for entry in entries]
+        jobs, entries = self._opened(admin, rows)
+        reasons = [refusal(jobs, self.action, entry) for entry in entries]
         fit = [entry for entry, reason in zip(entries, reasons, strict=True) if not reason]
-        move = jobs.enqueue_jobs if self.place.word == "scheduled" else jobs.retry_jobs
-        return Acted(move(fit), len(entries) - len(fit), next(filter(None, reversed(reasons)), ""))
+        done = act(jobs, self.action, fit, self.at)
+        return Acted(done, len(entries) - len(fit), next(filter(None, reversed(reasons)), ""))
 
     def clear(self, admin: Admin) -> int:
         """Delete all jobs of the place at once; returns their number. Raises as ``run``."""
@@ -73,20 +69,35 @@ class Order:
             return Queue(queue, admin).clear()
         return SETS[self.place.word](admin).clear()
 
-    def _in_queue(self, queue: Queue, rows: Sequence[Row]) -> int:
-        size = queue.size
-        jobs = [QueuedJob(row.job.raw, queue, max(0, size - 1 - row.index)) for row in rows]
-        if self.action is Action.FIRST:
-            return queue.run_first(jobs)
-        return queue.kill_jobs(jobs) if self.action is Action.KILL else queue.delete_jobs(jobs)
+    def _opened(self, admin: Admin, rows: Sequence[Row]) -> tuple[Queue | JobSet, Sequence[JobRecord]]:
+        """The place, and the jobs in it."""
+        if name := self.place.queue:
+            queue = Queue(name, admin)
+            size = queue.size
+            return queue, [QueuedJob(row.job.raw, queue, max(0, size - 1 - row.index)) for row in rows]
+        jobs = SETS[self.place.word](admin)
+        return jobs, [SortedEntry(row.job.raw, row.score or 0.0, jobs) for row in rows]
 
-    def _in_set(self, jobs: JobSet, entries: Sequence[SortedEntry]) -> int:
-        if self.action is Action.KILL:
-            return jobs.kill_jobs(entries)
-        if self.action is Action.DELETE:
-            return jobs.delete_jobs(entries)
-        at = self.at or 0.0
-        return sum(jobs.reschedule_job(entry, at) for entry in entries)
+
+def act(jobs: Queue | JobSet, action: Action, chosen: Iterable[JobRecord], at: float | None = None) -> int:
+    """Act on jobs of a place, each of which can be moved so; returns how many were still there.
+
+    The dashboard, its tasks, the JSON and the commands act by this. Raises BadMessageError,
+    RedisUnavailableError and StoreError.
+    """
+    if isinstance(jobs, Queue):
+        moves = {Action.FIRST: jobs.run_first, Action.KILL: jobs.kill_jobs, Action.DELETE: jobs.delete_jobs}
+    elif action is Action.RESCHEDULE:
+        return jobs.reschedule_jobs(chosen, at or 0.0)
+    else:
+        run = jobs.enqueue_jobs if isinstance(jobs, ScheduledSet) else jobs.retry_jobs
+        moves = {Action.RUN: run, Action.KILL: jobs.kill_jobs, Action.DELETE: jobs.delete_jobs}
+    return moves[action](chosen)
+
+
+def refusal(jobs: Queue | JobSet, action: Action, job: JobRecord) -> str:
+    """Why a job cannot be moved so; empty if it can be."""
+    return jobs.refusal(job) if action is Action.RUN and isinstance(jobs, JobSet) else ""
 
 
 def actions_of(place: Place) -> tuple[Action, ...]:
