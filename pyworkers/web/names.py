@@ -1,4 +1,4 @@
-"""Names in addresses: any text as one segment of a path, and back.
+"""Names in addresses: any text as one segment of a path, and back; and numbers in addresses and forms.
 
 Pure. Percent-encoding would not do: servers and proxies decode ``%2F`` before they route, and replace bytes
 that are not UTF-8.
@@ -36,6 +36,11 @@ def part(name: str) -> str:
 def decode(segment: str) -> str:
     """The name in a segment; other characters stand for themselves."""
     return _ENCODED.sub(_decoded, segment)
+
+
+def number_in(text: str, digits: int) -> int | None:
+    """The number in a text of at most this many digits; None for any other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
 def is_key(name: str) -> bool:

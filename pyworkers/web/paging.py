@@ -1,4 +1,4 @@
-"""Paging: the rank at which a page of a list begins, and the addresses of the pages beside it.
+"""Paging: the rank or the cursor at which a page of a list begins, and the addresses of the pages beside it.
 
 Pure, but for the request that it reads.
 """
@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from pyworkers.web.numbers import number_in
+from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address
 
 ROWS = 50
 """The rows of one page."""
 # More digits are no rank of a list that Redis can hold.
 _MOST_DIGITS = 12
+# A cursor is Redis' own (SSCAN, HSCAN, SCAN), a number of 64 bits.
+_MOST_CURSORS = 2**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,19 @@ def pager(request: Request, *segments: str, total: int, **query: object) -> Page
         address(request, *segments, **query, first=before or None) if first else "",
         address(request, *segments, **query, first=after) if after < total else "",
     )
+
+
+def number_of(request: Request, name: str) -> int:
+    """The number that the address names; 0 for anything that is none."""
+    return cursor_in(request.query_params.get(name, ""))
+
+
+def cursor_in(asked: str) -> int:
+    """The number in a text; 0 for anything that is none."""
+    found = number_in(asked, len(str(_MOST_CURSORS))) or 0
+    return found if found < _MOST_CURSORS else 0
+
+
+def cursor_of(request: Request) -> int:
+    """The cursor that the address names; 0, the beginning, for anything that is none."""
+    return number_of(request, "cursor")

@@ -11,7 +11,7 @@ from typing import Self
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.web import names
-from pyworkers.web.numbers import number_in
+from pyworkers.web.names import number_in
 from pyworkers.web.showing import exact_duration, visible
 
 _TEXTS = {

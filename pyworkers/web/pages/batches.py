@@ -27,9 +27,8 @@ from pyworkers.api.batches import BATCH, CALLBACK, MEMBER
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.cursors import cursor_in, cursor_of
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, first_of, pager, rank_in
+from pyworkers.web.paging import ROWS, cursor_in, cursor_of, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut, shown

@@ -16,9 +16,8 @@ from pyworkers.api.limits import HOLDER, LIMIT
 from pyworkers.protocol.limits import LimitStats, name_of
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.cursors import cursor_in, cursor_of
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS
+from pyworkers.web.paging import ROWS, cursor_in, cursor_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut

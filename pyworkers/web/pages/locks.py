@@ -13,8 +13,7 @@ from pyworkers.api import Lock, LockSet, read_lock_page
 from pyworkers.api.locks import LOCK
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.cursors import cursor_of, number_of
-from pyworkers.web.paging import ROWS
+from pyworkers.web.paging import ROWS, cursor_of, number_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from pyworkers.api import ClassMetrics, Period
 from pyworkers.api.metrics import BOUNDS_MS, CLASS_METRICS, PERCENTILES, read_class_metrics, read_metrics
 from pyworkers.web import drawing, names, tables
-from pyworkers.web.numbers import number_in
+from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import milliseconds
 from pyworkers.web.site import site_of

@@ -17,7 +17,7 @@ from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.stream import reader_of
-from pyworkers.web.numbers import number_in
+from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import counted
 from pyworkers.web.tables import Listing

@@ -12,7 +12,7 @@ import unicodedata
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 
-from pyworkers.web.numbers import number_in
+from pyworkers.web.names import number_in
 
 # 16 MiB and five passes: what OWASP recommends for scrypt where memory is short. About 0.2 s.
 _N, _R, _P = 1 << 14, 8, 5
