@@ -46,7 +46,7 @@ class Kind(Enum):
     WORDS = "words"
     """A sequence of ``Word``: never in JSON."""
     RECORD = "record"
-    """A record that has its own table; only in JSON."""
+    """A record that has its own table. A page shows it by a function (``Listing``); a command does not."""
     RECORDS = "records"
     """A sequence of such records; only in JSON."""
     PARTS = "parts"

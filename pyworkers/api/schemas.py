@@ -17,7 +17,6 @@ FLAG: Schema = {"type": "boolean"}
 ANY: Schema = {}
 OBJECT: Schema = {"type": "object"}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
-MAYBE_NUMBER: Schema = {"type": ["number", "null"]}
 SCORE: Schema = {"type": ["number", "string"], "description": "A text for infinity, which JSON lacks."}
 
 
