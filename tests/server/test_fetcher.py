@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -47,6 +47,10 @@ class FakeJobs:
         self.delivered.append(raw)
         self.by_queue.setdefault(queue, []).append(raw)
         self.free -= 1
+
+    def deliver_all(self, queue: str, raws: Iterable[bytes]) -> None:
+        for raw in raws:
+            self.deliver(queue, raw)
 
     def raws(self, queue: str) -> list[bytes]:
         return self.by_queue.get(queue, [])

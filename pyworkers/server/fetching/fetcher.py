@@ -324,8 +324,7 @@ class Fetcher:
             hit("after_fetch")
             self._large.note(jobs)
             for queue, taken in found:
-                for raw in taken:
-                    self._jobs.deliver(queue, raw)
+                self._jobs.deliver_all(queue, taken)
         return len(jobs)
 
     def _start_limited(self, queue: str, found: Taken) -> None:

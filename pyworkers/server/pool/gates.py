@@ -68,6 +68,11 @@ class Gate:
 
     name = ""
 
+    @property
+    def is_open(self) -> bool:
+        """True if at this moment every job may start that Redis has handed out just now."""
+        return False
+
     def admit(self, _job: Delivery) -> Decision:
         """Decide whether a job may start. Called for each job, and again when a held one may go on."""
         return START
@@ -86,6 +91,11 @@ class CancelledJobs(Gate):
 
     def __init__(self, cancellations: Cancellations) -> None:
         self._cancellations = cancellations
+
+    @property
+    def is_open(self) -> bool:
+        """True if no job is cancelled."""
+        return not self._cancellations.noted
 
     def admit(self, job: Delivery) -> Decision:
         """Have a cancelled job settled."""
@@ -128,6 +138,11 @@ class CrashedJobs(Gate):
     def share(self, shared: bool) -> None:
         """Note whether a worker runs several jobs at once."""
         self._shared = shared
+
+    @property
+    def is_open(self) -> bool:
+        """True if no worker runs several jobs."""
+        return not self._shared
 
     def admit(self, job: Delivery) -> Decision:
         """Hold a job that has crashed, if a worker runs several."""
@@ -280,6 +295,11 @@ class Asks(Gate, Part):
         """When to sweep (loop time); None: no limit is in use. Other servers may use one at the start."""
 
     # For the tables
+
+    @property
+    def is_open(self) -> bool:
+        """True: only a worker asks, for a job that it has decoded."""
+        return True
 
     def admit(self, job: Delivery) -> Decision:
         """Hold a job that asks."""

@@ -18,7 +18,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from pyworkers.ipc.jobsocket import JobSocket
@@ -134,11 +134,18 @@ class JobTable:
         job = Delivery(next(self._numbers), queue, raw)
         if start is not None:
             job.rate(start)
-        self._admit(job)
+        self._admit(job, self.gates)
 
-    def _admit(self, job: Delivery) -> None:
-        """Hand out a job, or do what the first gate decides that does not let it start."""
-        for gate in self.gates:
+    def deliver_all(self, queue: str, raws: Iterable[bytes]) -> None:
+        """Start the jobs of one fetch, if the gates let them."""
+        # Usually one gate is left.
+        gates = [gate for gate in self.gates if not gate.is_open]
+        for raw in raws:
+            self._admit(Delivery(next(self._numbers), queue, raw), gates)
+
+    def _admit(self, job: Delivery, gates: Iterable[Gate]) -> None:
+        """Hand out a job, or do what the first of the gates decides that does not let it start."""
+        for gate in gates:
             decision = gate.admit(job)
             if decision is not START:
                 self._stop_at(gate, job, decision)
@@ -181,7 +188,7 @@ class JobTable:
         match decision:
             case Start():
                 del self._held[job.number]
-                self._admit(job)
+                self._admit(job, self.gates)
             case Hold():
                 job.make_room()
                 self._freed()
@@ -334,7 +341,7 @@ class JobTable:
             self._drop(job)
             job.ask_for(ask)
             job.renumber(next(self._numbers))
-            self._admit(job)
+            self._admit(job, self.gates)
 
     def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:
         """Settle the jobs of a dead process. If it was killed because of one, the others are given back.

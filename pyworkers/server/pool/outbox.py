@@ -161,11 +161,10 @@ class Outbox:
             outcomes -= 1
             if outcomes not in left:
                 self._drop(note)
-        kept = []
-        for place, job in enumerate(self._jobs[:outcomes]):
-            if place in left:
-                kept.append(job)
-            else:
+        ended = self._jobs[:outcomes]
+        kept = [ended[place] for place in sorted(left) if place < outcomes]
+        for job in ended:
+            if not kept or job not in kept:
                 job.settled()
         self._jobs[:outcomes] = kept
         if self._returning:
