@@ -7,7 +7,7 @@ are settled and taken by transactions (``watch``), while nothing else changes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -135,9 +135,7 @@ class InProgress:
         Raises LeaseLostError when jobs were wanted and a peer has recovered the lists, and PyworkersError.
         """
         args: list[Any] = [wanted, repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, self.identity]
-        args += (len(self._names), 0, len(order))
-        for queue in order:
-            args.append(self._places[queue])
+        args += (len(self._names), 0, len(order), *[self._places[queue] for queue in order])
         effects: list[tuple[str, Effect]] = []
         about: list[Any] = []
         codes = self._codes
@@ -151,14 +149,7 @@ class InProgress:
                 if outcome.member is not None and not outcome.effects:
                     args += (f"{codes[queue]} {outcome.member.batch} {outcome.member.jid}", raw)
                     continue
-            code: int | str = codes[queue] + outcome.fate
-            if (found_by := extracts.get(place - 1)) is not None:
-                code = codes[queue] + outcome.fate + _BY_EXTRACT
-            if outcome.member is not None:
-                code = f"{code} {outcome.member.batch} {outcome.member.jid}"
-            args += (code, raw) if found_by is None else (code, *found_by)
-            if outcome.fate not in _GONE:
-                args += (repr(outcome.at), outcome.payload)
+            args += self._described(job, extracts.get(place - 1))
             for effect in outcome.effects:
                 effects.append((queue, effect))
                 about += (place, name_of(effect), *arguments(effect))
@@ -171,6 +162,17 @@ class InProgress:
         args.append(self._prefix)
         read = partial(self._exchanged, settlements, wanted, order, effects)
         return await self._called(connection, begin, args, read)
+
+    def _described(self, job: Settlement, found_by: Extract | None) -> Iterator[Any]:
+        """The arguments for the outcome of any job, without its effects."""
+        outcome, code = job.report.outcome, self._codes[job.queue] + job.report.outcome.fate
+        if found_by is not None:
+            code += _BY_EXTRACT
+        member = outcome.member
+        yield code if member is None else f"{code} {member.batch} {member.jid}"
+        yield from (job.raw,) if found_by is None else found_by
+        if outcome.fate not in _GONE:
+            yield from (repr(outcome.at), outcome.payload)
 
     async def _called(
         self,
