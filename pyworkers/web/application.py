@@ -27,13 +27,12 @@ from pyworkers.web.pages import (
     batches,
     cron,
     job,
-    jobsets,
+    jobs,
     limits,
     locks,
     login,
     metrics,
     overview,
-    queuejobs,
     queues,
     running,
     servers,
@@ -51,7 +50,7 @@ from pyworkers.web.site import Site, SiteSettings, site_of
 
 _LIVE = (overview, queues, running, batches, limits, cron, servers)
 _PAGES = (
-    overview, queues, queuejobs, jobsets, tasks, job, running, batches, limits, locks, cron, servers, metrics,
+    overview, queues, jobs, tasks, job, running, batches, limits, locks, cron, servers, metrics,
     audit, stream,
 )  # fmt: skip
 _SHORTEST_TOKEN = 20

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread
 from typing import TypeVar
 
 from pyworkers.api.browse.actions import Action
@@ -28,6 +29,11 @@ _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
 # Jobs that are added during a task move those behind them, which are then looked at twice.
 _MOST_LOOKS, _SPARE_LOOKS = 2, 10_000
+
+
+def start(admin: Admin, task: Task) -> None:
+    """Work on a task in a thread of its own, which ends with its process: then the task says so."""
+    Thread(target=work_on, args=(admin, task), name=f"task {task.id}", daemon=True).start()
 
 
 def work_on(admin: Admin, task: Task, sleep: Callable[[float], None] = time.sleep) -> TaskState:

@@ -11,10 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
+from pyworkers.api.browse.work import start
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import query_of
-from pyworkers.web.lists.running import start
 from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, selected_in, title_of
 from pyworkers.web.rendering import address, render
@@ -64,7 +64,7 @@ async def change(request: Request) -> Response:
             request, f"jobs.{word}", target, lambda: confirm_task(site.admin, task) or False
         )
         if isinstance(ready, Task):
-            start(site, ready)
+            start(site.admin, ready)
         text = "It has begun." if ready else "It was confirmed already."
     elif action == "stop":
         stopped = await perform(request, "task.stop", target, lambda: stop_task(site.admin, task))

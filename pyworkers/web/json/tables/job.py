@@ -12,11 +12,11 @@ from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, read_job
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.tasks import TASK, Task, confirm_task, read_task, stop_task
+from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.protocol.status import JobState
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.tables.jobs import NEW_TIME, act
-from pyworkers.web.lists.running import start
 from pyworkers.web.lists.words import selected_in
 
 _PLACE = f"{', '.join(SETS)}, or queue:NAME."
@@ -73,7 +73,7 @@ async def _confirm(ask: Ask) -> int:
     ready = await ask.perform(f"jobs.{word}", target, lambda: confirm_task(ask.admin, task) or False)
     if not isinstance(ready, Task):
         raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")
-    start(ask.site, ready)
+    start(ask.admin, ready)
     return 1
 
 

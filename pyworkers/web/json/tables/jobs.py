@@ -15,10 +15,10 @@ from pyworkers.api.browse.pages import JOBS, read_page
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
+from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter, paging
 from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
 from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED
-from pyworkers.web.lists.running import start
 from pyworkers.web.security import viewer_of
 
 FILTERS = (
@@ -96,7 +96,7 @@ async def _order(ask: Ask, order: Order) -> Changed:
     by = viewer_of(ask.request).name
     task = await ask.site.act(partial(create_task, ask.admin, order, sought, by))
     if task.working:
-        start(ask.site, task)
+        start(ask.admin, task)
     return {"done": 0, "task": task.id}
 
 

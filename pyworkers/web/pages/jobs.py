@@ -1,4 +1,4 @@
-"""Pages: reads one page of a list of jobs, and does what a form on it asks for.
+"""Jobs: those of a queue, and Scheduled, Retries and Dead; does what a form on their page asks for.
 
 Runs in the event loop of the dashboard; the changes run in a thread.
 """
@@ -12,19 +12,22 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from pyworkers.api.browse.actions import Order, act_on, actions_of
 from pyworkers.api.browse.pages import PAGE, Row, read_page
-from pyworkers.api.browse.places import Place
+from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import create_task
+from pyworkers.api.browse.work import start
 from pyworkers.api.queue import SWITCHES
 from pyworkers.api.queuestats import read_queue
 from pyworkers.errors import BadArgumentError, StoreError
+from pyworkers.web import names
 from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act
 from pyworkers.web.lists.asking import MOST_SELECTED, Asked, ages_of
 from pyworkers.web.lists.ordering import order_of
-from pyworkers.web.lists.running import start
 from pyworkers.web.lists.showing import listing, most_frequent, segments_of
 from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said, title_of
 from pyworkers.web.rendering import address, own_address, render
@@ -53,12 +56,12 @@ class Listed:
     """Why there are no rows, although the key exists."""
 
 
-async def show(request: Request, place: Place, refusal: str = "", deleting: Sequence[str] = ()) -> Response:
+async def show(request: Request, refusal: str = "", deleting: Sequence[str] = ()) -> Response:
     """The page of a list; after a ``refusal``, with the fields of the form that was refused.
 
     ``deleting``: the places of the selected jobs; the page asks before they are deleted.
     """
-    site = site_of(request)
+    site, place = site_of(request), _place(request)
     asked = Asked.of(request.query_params)
     try:
         listed = await _read(request, place, asked)
@@ -109,26 +112,28 @@ async def _read(request: Request, place: Place, asked: Asked) -> Listed:
     return Listed(found.rows, found.total, 0, again, more, found.looked_at)
 
 
-async def change(request: Request, place: Place) -> Response:
+async def change(request: Request) -> Response:
     """Do what a form of the list asks for: with one job, with the selected ones, or with all that match.
 
-    ``ask`` asks before the selected ones are deleted.
+    ``ask`` asks before the selected ones are deleted. A queue can be paused and resumed, too.
     """
-    form = form_of(request)
+    form, place = form_of(request), _place(request)
     verb, ats = form.get("action", ""), _selected(request)
+    if place.queue and verb in [action.word for action in SWITCHES]:
+        return await act(request, SWITCHES, own_address(request))
     if one := form.get("one"):
         verb, _, at = one.partition("|")
         ats = [at]
     if verb == "ask":
-        return await show(request, place, "" if ats else _NONE, ats)
+        return await show(request, "" if ats else _NONE, ats)
     try:
         order = order_of(place, verb.removeprefix(_ALL), form, form.get("in", ""))
     except BadArgumentError as error:
-        return await show(request, place, f"Not done: {error}.")
+        return await show(request, f"Not done: {error}.")
     if verb.startswith(_ALL):
         return await _order_all(request, place, order)
     if not ats:
-        return await show(request, place, _NONE)
+        return await show(request, _NONE)
     admin = site_of(request).admin
     target = f"{place.word} ({len(ats)})"
     acted = await perform(request, f"jobs.{order.action}", target, lambda: act_on(admin, order, ats))
@@ -149,5 +154,19 @@ async def _order_all(request: Request, place: Place, order: Order) -> Response:
     name = viewer_of(request).name
     task = await site.act(lambda: create_task(site.admin, order, sought, name))
     if task.working:
-        start(site, task)
+        start(site.admin, task)
     return RedirectResponse(address(request, "tasks", task.id), status_code=303)
+
+
+def _place(request: Request) -> Place:
+    """The queue that the address names, or the set."""
+    if "name" in request.path_params:
+        return Place.of_queue(names.decode(request.path_params["name"]))
+    return Place(request.url.path.rstrip("/").rpartition("/")[2])
+
+
+ROUTES = [
+    route
+    for path in ("/queues/{name}", *(f"/{word}" for word in SETS))
+    for route in (Route(path, show), Route(path, change, methods=["POST"]))
+]
