@@ -50,8 +50,13 @@ class ListedPlace:
     name: str
     age_is: str
     order: str
-    columns: Sequence[Column[Any]]
     actions: Sequence[BulkAction]
+
+    @property
+    def columns(self) -> Sequence[Column[Any]]:
+        """The columns of a list of its jobs."""
+        names = Place(self.name).columns
+        return ENTRY.shown(*names) if self.name in SETS else JOB.shown(*names)
 
     def open(self, redis: RedisConfig, queue: str) -> Jobs:
         """The set, or this queue."""
@@ -81,27 +86,23 @@ QUEUE = ListedPlace(
     "jobs",
     "the time since it was enqueued",
     "the newest first",
-    JOB.shown("enqueued_at", "jid", "class", "arguments"),
     (_FIRST, _KILL, _DELETE),
 )
 SCHEDULED = ListedPlace(
     "scheduled",
     "the time since it was created",
     "the next one first",
-    ENTRY.shown("due", "jid", "queue", "class", "arguments"),
     (_ENQUEUE, _KILL, _DELETE),
 )
 RETRIES = ListedPlace(
     "retries",
     "the time since its last failure",
     "the next one first",
-    ENTRY.shown("due", "failures", "jid", "queue", "class", "error"),
     (_RETRY, _KILL, _DELETE),
 )
 DEAD = ListedPlace(
     "dead",
     "the time since it died",
     "the latest first",
-    ENTRY.shown("died", "jid", "queue", "class", "error"),
     (_RETRY, _DELETE),
 )

@@ -15,6 +15,12 @@ from pyworkers.protocol.keys import Keys
 _QUEUE = "queue:"
 SETS: dict[str, type[JobSet]] = {"scheduled": ScheduledSet, "retries": RetrySet, "dead": DeadSet}
 """The sets by their words."""
+_COLUMNS = {
+    "scheduled": ("due", "jid", "queue", "class", "arguments"),
+    "retries": ("due", "failures", "jid", "queue", "class", "error"),
+    "dead": ("died", "jid", "queue", "class", "error"),
+}
+_OF_A_QUEUE = ("enqueued_at", "jid", "class", "arguments")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,11 @@ class Place:
     def descending(self) -> bool:
         """True for the dead jobs, of which the latest comes first; elsewhere the next one does."""
         return self.word == "dead"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The facts about its jobs that lists show, by their names in the table of a job."""
+        return _COLUMNS.get(self.word, _OF_A_QUEUE)
 
     def key(self, keys: Keys) -> str:
         """The key in Redis."""

@@ -24,14 +24,6 @@ NO_ID = "-"
 """Stands in the address of a job for an id that is missing, or too long."""
 
 
-_COLUMNS = {
-    "scheduled": ROW.shown("class", "due", "queue", "arguments", "jid"),
-    "retries": ROW.shown("class", "due", "queue", "error", "failures", "arguments", "jid"),
-    "dead": ROW.shown("class", "died", "queue", "error", "arguments", "jid"),
-}
-_OF_A_QUEUE = ROW.shown("class", "enqueued_at", "arguments", "jid")
-
-
 def listing(
     request: Request, place: Place, rows: Sequence[Row], now: float, mask: Collection[str]
 ) -> Listing[Row]:
@@ -42,7 +34,9 @@ def listing(
         "arguments": lambda row: Markup("<code>{}</code>").format(shown(args_text(row.job, mask))),
         "jid": lambda row: _jid(row.job, job_href(request, row, place)),
     }
-    return Listing(request, _COLUMNS.get(place.word, _OF_A_QUEUE), rows, now, html=html)
+    # The class leads to the job, so it is first; the long arguments are late.
+    between = (name for name in place.columns if name not in ("class", "arguments", "jid"))
+    return Listing(request, ROW.shown("class", *between, "arguments", "jid"), rows, now, html=html)
 
 
 def _class(job: JobRecord, href: str) -> Markup:
