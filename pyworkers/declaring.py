@@ -81,6 +81,7 @@ class Declarations(Hooks, Clients):
           retry_for=None      seconds for which a job without a number of retries is retried instead
           ordered=False       one job at a time over all servers, in the order of the queue
           skip_dead=True      continue an ordered queue after a job that is dead; False: pause it
+          fenced=False        end a job before its server's lease can end: no second run overlaps it
           retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
           discard_on=()       the exceptions after which a job is dropped
           dead_on=()          the exceptions after which a job is dead at once
@@ -125,6 +126,7 @@ class Declarations(Hooks, Clients):
           timeout=None        seconds that a job may run
           ordered=False       run the jobs of the queue one at a time over all servers, in their order
           skip_dead=True      continue an ordered queue after a job that is dead; False: pause it
+          fenced=False        end a job before its server's lease can end: no second run overlaps it
           retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
           discard_on=()       the exceptions after which a job is dropped
           dead_on=()          the exceptions after which a job is dead at once

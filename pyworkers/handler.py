@@ -66,6 +66,8 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """Run the jobs of the queue one at a time over all servers, in the order of the queue. Default: False."""
     skip_dead: bool
     """Continue an ordered queue after a job that is dead; False: pause it. Default: True."""
+    fenced: bool
+    """End a job before its server's lease can end, so that no second run overlaps it. Default: False."""
     retry_in: RetryIn | None
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
@@ -130,6 +132,8 @@ class Handler:
     sizes: Sizes = field(default_factory=Sizes)
     ordered: bool = False
     skip_dead: bool = True
+    fenced: bool = False
+    """A job ends before the lease of its server can end; those of ordered queues do so anyway."""
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
@@ -178,6 +182,7 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
         ),
         ordered=_ordered(given, options),
         skip_dead=given.get("skip_dead", True),
+        fenced=given.get("fenced", False),
         fates=fates_of(options),
         timeout=None if timeout == 0 else timeout,
         sizes=sizes_of(given),
@@ -213,6 +218,7 @@ def check_handler(handler: Handler) -> None:
     timeout = handler.timeout
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout is in seconds", timeout)
+    _check(isinstance(handler.fenced, bool), handler, "fenced is True or False", handler.fenced)
     check_sizes(handler.sizes, handler.name)
     for name, arguments in _ARGUMENTS.items():
         if (function := getattr(handler, name)) is not None:

@@ -9,12 +9,16 @@ so neither side waits for the other, and a job costs no system call for it.
     word 3          how far Redis' clock is ahead of the clock of this machine, in µs
     word 4          1 if the server stops
     word 5          1 if many jobs of the group end in a second
-    words 6, 7      slot 0: the delivery that was taken last, and the delivery that is to end
-    words 8, 9      slot 1: the same …
+    words 6, 7      when jobs that must not overlap are asked to end, and when their process ends, in µs of
+                    the monotonic clock; 0 before the first lease
+    word 8          1 if the worker has ended itself for that reason
+    words 9, 10     slot 0: the delivery that was taken last, and the delivery that is to end
+    words 11, 12    slot 1: the same …
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import signal
@@ -25,7 +29,7 @@ from pyworkers.ipc.jobsocket import memory_file
 ATTENTION = signal.SIGURG
 """The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
 _WORD = 8
-_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _BUSY, _SLOTS = range(7)
+_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _BUSY, _ASK_AT, _END_AT, _FENCED, _SLOTS = range(10)
 # A word has no sign.
 _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
@@ -80,7 +84,31 @@ class Page:
         self._words[_RUNNING] = running
         self._words[_ANSWERS] += 1
 
+    @property
+    def ask_at_s(self) -> float:
+        """When jobs that must not overlap are asked to end, in monotonic seconds."""
+        return self._words[_ASK_AT] / 1e6 or math.inf
+
+    @property
+    def end_at_s(self) -> float:
+        """When a process ends that has such jobs, in monotonic seconds."""
+        return self._words[_END_AT] / 1e6 or math.inf
+
+    def fence(self) -> None:
+        """Note that the worker ends itself, before the lease of its server can end."""
+        self._words[_FENCED] = 1
+
     # For the master
+
+    def set_lease(self, ask_at_s: float, end_at_s: float) -> None:
+        """Note when jobs that must not overlap are to end, in monotonic seconds."""
+        self._words[_END_AT] = int(end_at_s * 1e6)
+        self._words[_ASK_AT] = int(ask_at_s * 1e6)
+
+    @property
+    def fenced(self) -> bool:
+        """True if the worker has ended itself, because the lease of its server was about to end."""
+        return self._words[_FENCED] != 0
 
     @property
     def answers(self) -> int:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from pyworkers import logs
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
+from pyworkers.server.pool.settling import KILL_GRACE_S
 from pyworkers.store import leases
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.store import Store
@@ -19,15 +21,28 @@ from pyworkers.store.store import Store
 # Several renewals fit into a lease, so that one failed renewal does not lose it.
 _RENEWALS_PER_LEASE = 6
 
+# A job that must not overlap (ordered queues, ``fenced``) ends before a peer can start it: after this share
+# of the lease, counted from the request that renewed it. The rest, 3 of 30 s, is for clocks that differ in
+# speed, and for a process that gets no processor. It is asked before, with the time of any request to clean
+# up.
+_ENDS, _CLEAN_UP = 0.9, 1 / 15
+
 log = logs.get_logger()
+
+
+class Deadlines(NamedTuple):
+    """When jobs that must not overlap are asked to end, and when their process ends, in monotonic seconds."""
+
+    ask_at_s: float
+    end_at_s: float
 
 
 class Lease(Part):
     """Renews the lease; ends the incarnation when a peer has recovered its lists.
 
-    ``queues`` returns the queues whose jobs this server may hold; ``on_renewed`` is awaited after each
-    renewal, with True if it has registered something. A new incarnation is registered at once by a nudge: it
-    may fetch nothing before.
+    ``queues`` returns the queues whose jobs this server may hold. ``on_renewed`` is awaited after each
+    renewal, with True if it has registered something, and the deadlines until the next one. A new incarnation
+    is registered at once by a nudge: it may fetch nothing before.
     """
 
     name = "lease"
@@ -39,7 +54,7 @@ class Lease(Part):
         health: Health,
         lease_s: float,
         queues: Callable[[], Sequence[str]],
-        on_renewed: Callable[[bool], Awaitable[None]],
+        on_renewed: Callable[[bool, Deadlines], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._store = store
@@ -75,4 +90,6 @@ class Lease(Part):
         mine.renewed(began, queues)
         if lease is LeaseState.RESTORED:
             log.debug("lease.restored")
-        await self._on_renewed(not known)
+        end_at_s = began + _ENDS * self._lease_s
+        deadlines = Deadlines(end_at_s - min(KILL_GRACE_S, _CLEAN_UP * self._lease_s), end_at_s)
+        await self._on_renewed(not known, deadlines)

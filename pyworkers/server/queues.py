@@ -17,6 +17,7 @@ from pyworkers.server.changes import Follow
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
+from pyworkers.server.lease import Deadlines
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
@@ -51,6 +52,7 @@ class Queues:
         self.serving: dict[str, Manager] = {}
         self.parting: dict[Manager, asyncio.Task[None]] = {}
         self._clock_offset_s = 0.0
+        self._deadlines: Deadlines | None = None
         self._clearances: set[asyncio.Task[None]] = set()
 
     def part(self, wanted: Mapping[str, Group]) -> None:
@@ -71,6 +73,8 @@ class Queues:
             else:
                 manager = self.serving[name] = self._make(group, spawner)
                 manager.pool.set_clock(self._clock_offset_s)
+                if self._deadlines is not None:
+                    manager.pool.set_lease(self._deadlines)
                 for task in manager.start(paused):
                     self._tasks.watch(task)
 
@@ -179,6 +183,12 @@ class Queues:
         self._clock_offset_s = offset_s
         for manager in self.everyone():
             manager.pool.set_clock(offset_s)
+
+    def set_lease(self, deadlines: Deadlines) -> None:
+        """Note for all workers when jobs that must not overlap are to end, unless the lease is renewed."""
+        self._deadlines = deadlines
+        for manager in self.everyone():
+            manager.pool.set_lease(deadlines)
 
     def leave_primary(self) -> None:
         """Drop the connections: another server is the primary."""

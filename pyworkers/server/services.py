@@ -23,7 +23,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.beats import Heartbeat
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
-from pyworkers.server.lease import Lease
+from pyworkers.server.lease import Deadlines, Lease
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.proc import Memory
@@ -101,7 +101,8 @@ class Services:
         health = server.health.of(Lease.name)
         return Lease(server.store, server.incarnations, health, lease_s, lambda: self._served, self._renewed)
 
-    async def _renewed(self, is_new: bool) -> None:
+    async def _renewed(self, is_new: bool, deadlines: Deadlines) -> None:
+        self._server.queues.set_lease(deadlines)
         if is_new:
             self._server.queues.wake()
         health = self._server.health.of("counters")

@@ -69,6 +69,7 @@ class AsyncProcess:
             redis_clock=connection.redis_clock,
             backtrace=settings.backtrace,
             announce_limit=connection.announce_limit,
+            fence=connection.fence,
             timer=LoopTimer,
         )
         channel = Channel(connection.note, connection.returns, connection.announce_start)

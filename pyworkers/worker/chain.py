@@ -29,6 +29,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.protocol.retry import BACKTRACE, Policy
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.execution import Execution
+from pyworkers.worker.fence import Fence
 from pyworkers.worker.steps.effects import StartEffects, envelope_effects, plugin_effects
 from pyworkers.worker.steps.hooks import FailureHooks
 from pyworkers.worker.steps.job import job_of
@@ -62,6 +63,8 @@ class Runtime:
     announce_limit: Announce = lambda *_: None
     timer: MakeTimer | None = None
     """None: jobs have no time limit."""
+    fence: Fence | None = None
+    """What ends jobs that must not overlap; None: nothing does."""
 
 
 class Passed(Enum):
@@ -91,8 +94,13 @@ class Chain:
         handler: Handler | None,
         runtime: Runtime,
         default_limit_s: float = 0.0,
+        *,
+        ordered: bool = False,
     ) -> None:
-        """``default_limit_s`` is the time limit of jobs without their own; 0 is none."""
+        """``default_limit_s`` is the time limit of jobs without their own; 0 is none.
+
+        ``ordered``: for jobs of an ordered queue.
+        """
         self.name = handler.name if handler else ""
         """The name of the handler; empty for the chain of jobs without one."""
         self.asks = bool(handler and handler.limits)
@@ -100,8 +108,9 @@ class Chain:
         fit = FitCheck(handler)
         starts = StartEffects(fit, runtime.clock)
         hooks = FailureHooks(worker, handler, runtime.bridge.run)
-        before = tuple(_before(worker, handler, runtime, default_limit_s, fit, starts))
-        after = tuple(_after(worker, handler, runtime, hooks, fit))
+        fence = runtime.fence if ordered or (handler and handler.fenced) else None
+        before = tuple(_before(worker, handler, runtime, default_limit_s, fit, starts, fence))
+        after = tuple(_after(worker, handler, runtime, hooks, fit, fence))
         self.steps = (
             *(("built-in", step.name) for step in before),
             *(("application", name_of(link)) for link in worker.links),
@@ -216,6 +225,7 @@ def _before(
     default_limit_s: float,
     fit: FitCheck,
     starts: StartEffects,
+    fence: Fence | None,
 ) -> Iterator[Step]:
     """The steps before the job."""
     yield Step("context", enter)
@@ -227,6 +237,8 @@ def _before(
         limits_step = LimitsStep(handler.limits, worker.encryption, runtime.rng, runtime.stopwatch, check)
         yield Step("limits", limits_step.ask)
     yield Step("expiry", expiry(runtime.redis_clock), Passed.BY_FIELDS)
+    if fence is not None:
+        yield Step("fence", fence.begin)
     yield Step("start", starting(runtime.stopwatch))
     if runtime.timer is not None:
         time_limit = TimeLimit(default_limit_s, runtime.announce_limit, runtime.timer)
@@ -236,7 +248,12 @@ def _before(
 
 
 def _after(
-    worker: Worker, handler: Handler | None, runtime: Runtime, hooks: FailureHooks, fit: FitCheck
+    worker: Worker,
+    handler: Handler | None,
+    runtime: Runtime,
+    hooks: FailureHooks,
+    fit: FitCheck,
+    fence: Fence | None,
 ) -> Iterator[Step]:
     """The steps after the job."""
     retry_step = RetryStep(
@@ -255,6 +272,8 @@ def _after(
     yield Step("effects", envelope_effects(runtime.clock), Passed.BY_FIELDS)
     if worker.effects:
         yield Step("plug-in effects", plugin_effects(worker.effects))
+    if fence is not None:
+        yield Step("fence", fence.end)
     has_links = worker.links or (handler and handler.middleware)
     yield Step("logging", log_end_in_links if has_links else log_end)
 

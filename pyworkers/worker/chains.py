@@ -116,12 +116,12 @@ class Chains:
         if outcome.failed:
             hooks.call(message, kind(outcome.error_message), outcome)
 
-    def build(self, queue: str, handler: Handler | None) -> Chain:
+    def build(self, queue: str, handler: Handler | None, *, ordered: bool = False) -> Chain:
         """The chain of a handler for jobs of a queue, or of jobs without one."""
         default_s = self._settings.timeouts.get(queue)
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
-        return Chain(self._app, handler, self._runtime, default_s)
+        return Chain(self._app, handler, self._runtime, default_s, ordered=ordered)
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""
@@ -131,11 +131,12 @@ class Chains:
 
     def _first(self, queue: _Queue, job_class: str) -> Chain:
         """Build the chain of a class at its first job; not kept for a class without a handler."""
+        ordered = queue.fence is not None
         try:
             handler = self._app.lookup(queue.name, job_class)
         except UnknownJobError:
-            return self.build(queue.name, None)
-        chain = queue.chains[job_class] = self.build(queue.name, handler)
+            return self.build(queue.name, None, ordered=ordered)
+        chain = queue.chains[job_class] = self.build(queue.name, handler, ordered=ordered)
         self.have_limits = self.have_limits or chain.asks
         return chain
 

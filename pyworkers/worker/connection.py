@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyworkers import logs
+from pyworkers.errors import Interrupted
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import MAX_FRAME, MAX_PAYLOAD, SECONDS, FrameKind, fits, pack, pack_note, pack_short
@@ -26,6 +27,7 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Report
+from pyworkers.worker.fence import LATE, Fence
 from pyworkers.worker.signals import cancelled, interrupted
 
 # Reading a member of an enum takes three times as long.
@@ -61,6 +63,7 @@ class Connection:
         self._page = Page(setup.page, setup.slots)
         os.close(setup.page)
         self._frames = FrameWriter(setup.outcomes, setup.member)
+        self.fence = Fence(self._page, shared=setup.mode != "process")
 
     def fileno(self) -> int:
         """The descriptor of the job socket."""
@@ -112,6 +115,8 @@ class Connection:
         """The deliveries that are to end, with the exception for each; also some that have ended."""
         for number, interrupt in self._page.requests():
             yield number, interrupted() if interrupt else cancelled()
+        for number in self.fence.asked:
+            yield number, Interrupted(LATE)
 
     def announce_limit(self, number: int, seconds: float) -> None:
         """Send a time limit to the master, which enforces it, before the job can hang."""

@@ -20,6 +20,7 @@ from pyworkers.worker.chain import Runtime
 from pyworkers.worker.chains import Chains, report_of
 from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Channel, Execution
+from pyworkers.worker.fence import Fence
 from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
@@ -47,6 +48,7 @@ class SerialRunner:
         bridge: Bridge | None = None,
         channel: Channel | None = None,
         redis_clock: Callable[[], float] = time.time,
+        fence: Fence | None = None,
     ) -> None:
         runtime = Runtime(
             bridge or Bridge(),
@@ -58,6 +60,7 @@ class SerialRunner:
             backtrace=settings.backtrace,
             announce_limit=announce_limit,
             timer=Alarm,
+            fence=fence,
         )
         self.chains = Chains(app, settings, runtime, channel)
         self._execution: Execution | None = None
@@ -112,6 +115,7 @@ class SerialProcess:
             bridge,
             Channel(connection.note, connection.returns, connection.announce_start),
             connection.redis_clock,
+            connection.fence,
         )
         listen(self._look)
         self._state = Snapshot()

@@ -55,6 +55,7 @@ class ThreadProcess:
             redis_clock=connection.redis_clock,
             backtrace=settings.backtrace,
             announce_limit=connection.announce_limit,
+            fence=connection.fence,
             timer=self._deadlines.timer,
         )
         channel = Channel(connection.note, connection.returns, connection.announce_start)

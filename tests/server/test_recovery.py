@@ -11,7 +11,7 @@ from pyworkers.config.fields import LogConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
-from pyworkers.server.lease import Lease
+from pyworkers.server.lease import Deadlines, Lease
 from pyworkers.server.recovery import Recovery
 from pyworkers.store import leases
 from pyworkers.store.calls import Steps
@@ -49,8 +49,9 @@ class Bench(RedisBench):
         self.incarnations.current.renewed(time.monotonic() - ago_s, ("q",))
 
     def lease(self, lease_s: float) -> Lease:
-        async def renewed(is_new: bool) -> None:
+        async def renewed(is_new: bool, deadlines: Deadlines) -> None:
             self.renewals.append(is_new)
+            self.deadlines = deadlines
 
         health = Health(time.monotonic, random.Random())
         return Lease(self.store, self.incarnations, health, lease_s, lambda: ["q"], renewed)
@@ -185,3 +186,13 @@ async def test_an_identity_may_fetch_from_its_registration_to_the_loss_of_its_le
 async def test_after_failures_a_lease_is_renewed_before_a_peer_counts_its_owner_as_dead(bench: Bench) -> None:
     assert bench.lease(2).failed(1.0) == 2 / 6
     assert bench.lease(30).failed(1.0) == 1.0
+
+
+async def test_a_renewal_moves_the_deadlines_of_jobs_that_must_not_overlap(bench: Bench) -> None:
+    before = time.monotonic()
+    await bench.lease(30.0).renew()
+    ask_at_s, end_at_s = bench.deadlines
+    assert before + 25 <= ask_at_s <= time.monotonic() + 25
+    assert end_at_s - ask_at_s == pytest.approx(2.0)
+    await bench.lease(3.0).renew()
+    assert bench.deadlines.end_at_s - bench.deadlines.ask_at_s == pytest.approx(0.2)

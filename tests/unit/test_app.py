@@ -729,6 +729,7 @@ def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
         ({"mode": "asnyc"}, "mode is process, async, thread, not 'asnyc'\ndid you mean async?"),
         ({"mode": 1}, "mode is process, async, thread, not 1"),
         ({"timeout": -1}, "timeout is in seconds"),
+        ({"fenced": 1}, "fenced is True or False, not 1"),
         ({"retry_for": -1}, "retry_for is seconds up to 1e"),
         ({"retry_for": "1d"}, "retry_for is seconds up to 1e"),
         ({"retry_for": 60, "retry": False}, "retry_for needs retries, not False"),

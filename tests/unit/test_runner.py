@@ -161,9 +161,9 @@ def test_a_handler_has_one_chain_and_a_queue_with_one_handler_too(monkeypatch: p
     built: list[str] = []
     build = Chains.build
 
-    def counting(self: Chains, queue: str, handler: Any) -> Any:
+    def counting(self: Chains, queue: str, handler: Any, **more: Any) -> Any:
         built.append(handler.name if handler else "")
-        return build(self, queue, handler)
+        return build(self, queue, handler, **more)
 
     monkeypatch.setattr(Chains, "build", counting)
     jobs, whole = Worker(), Worker()

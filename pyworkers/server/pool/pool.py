@@ -60,6 +60,7 @@ class Pool:
         self._sizes: Sequence[int] = ()
         self._mode = "process"
         self._clock_offset_s = 0.0
+        self._deadlines = 0.0, 0.0
         self._alone: dict[Worker, int] = {}
         """The workers that were started for one suspect each, with its number."""
         self._why = ""
@@ -124,6 +125,15 @@ class Pool:
         self._clock_offset_s = offset_s
         for worker in self._workers:
             worker.set_clock(offset_s)
+
+    def set_lease(self, deadlines: tuple[float, float]) -> None:
+        """Note for the workers when jobs that must not overlap are asked to end, and when their process ends.
+
+        In monotonic seconds.
+        """
+        self._deadlines = deadlines
+        for worker in self._workers:
+            worker.set_lease(*deadlines)
 
     def dumps(self) -> Iterator[Callable[[], None]]:
         """For each worker, a function that names it in the log and has it write its stacks to stderr."""
@@ -367,6 +377,7 @@ class Pool:
         spec = WorkerSpec(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
         worker = Worker(spec, self._spawner, self._workers, self._jobs.offered)
         worker.set_clock(self._clock_offset_s)
+        worker.set_lease(*self._deadlines)
         self._workers.add(worker)
         return worker
 

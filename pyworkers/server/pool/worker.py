@@ -28,6 +28,7 @@ from pyworkers.server.pool.settling import KILL_GRACE_S
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
 _AGAIN_S = (0.1, 0.4, 1.6)
+_FENCED = "ended itself: its server did not renew the lease, and its job must not overlap"
 # As waitpid has it.
 _BOOT_FAILED = BOOT_FAILED << 8
 
@@ -150,6 +151,11 @@ class Worker:
         if self.state is not State.GONE:
             self._page.set_clock(offset_s)
 
+    def set_lease(self, ask_at_s: float, end_at_s: float) -> None:
+        """Note in its page when jobs that must not overlap are to end, in monotonic seconds."""
+        if self.state is not State.GONE:
+            self._page.set_lease(ask_at_s, end_at_s)
+
     def set_busy(self, busy: bool) -> None:
         """Note in its page whether many jobs of its group end in a second."""
         if self.state is not State.GONE:
@@ -248,6 +254,8 @@ class Worker:
     def end(self, status: int | None, rss_kb: int) -> Exit:
         """Release all that it has, and tell how it ended. Call this when its last outcomes are read."""
         unfinished, leaving = self.unfinished(), self.state is State.LEAVING
+        if self._page.fenced:
+            self._fault, self._beside = _FENCED, True
         unexpected = bool(unfinished) or not leaving
         reason = settling.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
         if unexpected:
