@@ -87,7 +87,11 @@ class Action(Generic[R]):
     def target_of(self, given: Given) -> str:
         """Its target in the audit."""
         form = self.target or f"{{{self.fields[0].name}}}"
-        return form.format(**{field.name: "" for field in self.fields} | dict(given)).strip()
+        return form.format(**self.texts(given)).strip()
+
+    def texts(self, given: Given) -> dict[str, str]:
+        """The fields as texts; a missing one is empty."""
+        return {field.name: str(given.get(field.name, "")) for field in self.fields}
 
     def perform(self, admin: Admin, given: Given) -> Outcome:
         """Do it. Raises PyworkersError, and ValueError for a value that cannot be used."""
@@ -121,7 +125,7 @@ class Outcome:
         """The words after it, without their full stop; ``shown`` makes a text of a stranger safe."""
         words = self.action.unchanged if self.nothing else self.action.done
         form = words if isinstance(words, str) else words[self.result]
-        texts = {name: shown(value) for name, value in self.given.items() if isinstance(value, str)}
+        texts = {name: shown(text) for name, text in self.action.texts(self.given).items()}
         count = counted(self.number, self.action.counts)
         return form.format(**texts, result=shown(str(self.result)), count=count)
 

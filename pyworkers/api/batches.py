@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table, Word
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, array, more, record
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.flow.plans import GONE, BatchStatus
@@ -145,3 +147,25 @@ class BatchSet:
     def delete(self, batch: str) -> bool:
         """Delete a batch; False for an unknown one."""
         return self._admin.run(batches.delete(self._admin.keys, batch))
+
+
+DELETE: Action[BatchView] = Action(
+    "batch.delete",
+    "Delete the batch and those inside it, not their jobs.",
+    [Parameter("id", "The id of the batch.", required=True)],
+    lambda admin, **given: BatchSet(admin).delete(given["id"]),
+    done="The batch {id} is deleted",
+    unchanged="The batch {id} is unknown",
+    missing="batch",
+    label="Delete the batch",
+    dangerous=True,
+    several="deleted",
+    command="""Delete batches and those inside them, not their jobs; no callback fires.
+
+    The exit code is 1 if one of them does not exist.
+
+    \b
+    Example: pyworkers batches delete b4a577edbccf1d805744efa9
+    """,
+)
+ACTIONS = (DELETE,)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, MAYBE_TEXT, NUMBER, SCORE, TEXT, array, maybe, more, record
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.limits import LimitStats
@@ -77,3 +79,46 @@ class LimitSet:
         Returns the number of these; 0 if the limit is not in use. Jobs that hold a slot continue.
         """
         return self._admin.run(limits.reset(self._admin.keys, name))
+
+
+RESET: Action[LimitStats] = Action(
+    "limit.reset",
+    "Free all slots of the limit, and forget its starts.",
+    [Parameter("key", "The name of the limit.", required=True, argument="name")],
+    lambda admin, key: LimitSet(admin).reset(key),
+    done="{key} is reset",
+    unchanged="{key} is not in use",
+    missing="limit",
+    conflict=False,
+    dangerous=True,
+    command="""Free all slots of the limit NAME, and forget its starts, with every value of its by=.
+
+    Jobs that hold a slot continue, so more jobs than the limit allows may run for a while. The exit code is 1
+    if the limit is not in use.
+
+    \b
+    Example: pyworkers limits reset stripe
+    """,
+)
+RELEASE: Action[LimitHolder] = Action(
+    "limit.release",
+    "Free one slot.",
+    [
+        Parameter("key", "The key of the limit.", required=True),
+        Parameter("member", "That of a holder.", required=True),
+    ],
+    lambda admin, key, member: LimitSet(admin).release(key, member),
+    done="A slot of {key} is free",
+    unchanged="This slot of {key} is free already",
+    missing="slot",
+    target="{key} {member}",
+    offered=lambda holder: bool(holder.member),
+    command="""Free the slot of one holder of the limit KEY; MEMBER is the field "member" of show --json.
+
+    The job that holds the slot continues. The exit code is 1 if the slot is free already.
+
+    \b
+    Example: pyworkers limits release erp 'web1:7:3f|b4a577edbccf1d805744efa9 j1'
+    """,
+)
+ACTIONS = (RESET, RELEASE)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, array, record
 from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.flow.unique import parts_of
@@ -97,3 +99,33 @@ class LockSet:
         """The lock with this key, read at once; None if it is not held."""
         stored = self._admin.run(locks.read(self._admin.keys, key))
         return None if stored is None else Lock(stored, self._admin)
+
+
+def _release(admin: Admin, key: str, jid: str = "") -> bool:
+    """Release a lock; with ``jid``, if that job still holds it."""
+    lock = LockSet(admin).held(key)
+    return lock is not None and jid in ("", lock.jid) and lock.release()
+
+
+RELEASE: Action[Lock] = Action(
+    "lock.release",
+    "Release a lock.",
+    [
+        Parameter("key", "Its key.", required=True),
+        Parameter("jid", "The id of the job that must hold it; without it, any job."),
+    ],
+    _release,
+    done="{key} is released from {jid}",
+    unchanged="{key} is not held, or another job holds it",
+    missing="lock",
+    target="{key} {jid}",
+    several="released",
+    command="""Release locks, so that the same jobs can be enqueued again; the jobs themselves stay.
+
+    KEY is a digest, or the unique_key of the job. The exit code is 1 if one of them is not held.
+
+    \b
+    Example: pyworkers locks release 49a64717d5d4cb19952e6eac2946415c
+    """,
+)
+ACTIONS = (RELEASE,)

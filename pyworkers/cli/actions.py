@@ -65,7 +65,8 @@ def show(outcomes: Sequence[Outcome], as_json: bool, **facts: Any) -> None:
     """Print what became of an action; exits with 1 if something was not there. ``facts``: more JSON."""
     action = outcomes[0].action
     if as_json:
-        print_action(action.word, sum(outcome.number for outcome in outcomes), **_facts(outcomes), **facts)
+        number = sum(outcome.number for outcome in outcomes)
+        print_action(action.word, number, **{**_facts(outcomes), **facts})
     for outcome in () if as_json else outcomes:
         alone = action.returns and not outcome.nothing
         text = printable(str(outcome.result)) if alone else outcome.words(printable)
@@ -77,7 +78,7 @@ def show(outcomes: Sequence[Outcome], as_json: bool, **facts: Any) -> None:
 def _facts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     action = outcomes[0].action
     if action.several:
-        [name] = outcomes[0].given
+        name = action.fields[0].name
         return {action.several: [outcome.given[name] for outcome in outcomes if not outcome.nothing]}
     words = {field.name: field.argument or field.name for field in action.fields}
     facts = {words[name]: value for name, value in outcomes[0].given.items()}

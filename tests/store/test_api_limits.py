@@ -127,7 +127,7 @@ def test_who_holds_a_limit_and_the_release_of_a_slot(
     assert json.loads(cli("limits", "show", "tenant:a", "--json").output) == view.as_dict()
     # The job that waited is called.
     assert redis.llen(keys.queue("q")) == 0
-    assert cli("limits", "release", "tenant:a", holder.member).output == "tenant:a: 1 slot is free\n"
+    assert cli("limits", "release", "tenant:a", holder.member).output == "A slot of tenant:a is free\n"
     assert redis.llen(keys.queue("q")) == 1
     assert not limits_.release("tenant:a", holder.member)
     assert cli("limits", "release", "tenant:a", holder.member).exit_code == 1

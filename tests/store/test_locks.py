@@ -165,13 +165,13 @@ def test_the_command_releases_by_any_name(client: Enqueue, locks: LockSet, cli: 
     (lock,) = locks.find(jid)
     name = getattr(lock, by)
     result = cli("locks", "release", name)
-    assert (result.exit_code, result.stdout) == (0, f"Add {lock.digest}: released from {jid}\n")
+    assert (result.exit_code, result.stdout) == (0, f"{lock.key} is released from {jid}\n")
     assert {left.jid for left in locks} == {other}
     result = cli("locks", "release", name, other, "--json")
     assert result.exit_code == 1
     assert [row["jid"] for row in json.loads(result.stdout)["released"]] == [other]
     result = cli("locks", "release", name)
-    assert (result.exit_code, result.stderr) == (1, f"{name}: not held\n")
+    assert (result.exit_code, result.stderr) == (1, f"{name} is not held, or another job holds it\n")
 
 
 def test_a_lock_that_a_scan_shows_twice_is_found_once(

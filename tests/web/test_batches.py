@@ -58,7 +58,7 @@ def test_a_batch_with_its_members_and_its_callbacks(
     assert urljoin(dashboard.root, f"batches/{inner.id}") in page.links
     assert urljoin(dashboard.root, f"batches/{batch.id}") in dashboard.get(f"batches/{inner.id}").links
     assert "is deleted." in act(dashboard, f"batches/{batch.id}", action="delete")
-    assert "was gone already." in act(dashboard, f"batches/{batch.id}", action="delete")
+    assert "is unknown." in act(dashboard, f"batches/{batch.id}", action="delete")
     assert list(batches) == []
 
 

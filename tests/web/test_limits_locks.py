@@ -45,12 +45,12 @@ def test_a_slot_is_released_and_a_limit_reset(
     assert urljoin(dashboard.root, "jobs/j1") in page.links
     assert any("servers/web1~3A7~3Aab" in link for link in page.links)
     member = segment("web1:7:ab|aa j1")
-    assert "The slot is free." in act(dashboard, "limits/tenant~3A7", action="release", member=member)
+    assert "A slot of" in act(dashboard, "limits/tenant~3A7", action="release", member=member)
     assert "free already" in act(dashboard, "limits/tenant~3A7", action="release", member=member)
     view = LimitSet(one_redis_url, namespace=namespace).find("tenant:7")
     assert view is not None and [holder.jid for holder in view.holders] == ["j2"]
-    assert "tenant is reset." in act(dashboard, "limits/tenant~3A7", action="reset")
-    assert "was not in use" in act(dashboard, "limits/tenant~3A7", action="reset")
+    assert "tenant is reset." in act(dashboard, "limits/tenant~3A7", action="reset", key="tenant")
+    assert "tenant is not in use." in act(dashboard, "limits/tenant~3A7", action="reset", key="tenant")
     assert dashboard.ask("limits/rate", fields(dashboard, action="x")).status == 400
 
 
@@ -66,7 +66,7 @@ def test_hostile_names_of_limits(dashboard: Visitor, db: redis.Redis, namespace:
         assert urljoin(dashboard.root, path) in page.links
         assert "Holders" in dashboard.get(path).text
     member = segment(f"{text}|{text}")
-    assert "The slot is free." in act(dashboard, f"limits/{segment(text)}", action="release", member=member)
+    assert "A slot of" in act(dashboard, f"limits/{segment(text)}", action="release", member=member)
 
 
 def test_a_lock_is_found_and_released(dashboard: Visitor, one_redis_url: str, namespace: str) -> None:
@@ -80,12 +80,12 @@ def test_a_lock_is_found_and_released(dashboard: Visitor, one_redis_url: str, na
     locks = LockSet(one_redis_url, namespace=namespace)
     [lock] = locks.find(jid)
     about = {"key": segment(lock.key), "jid": segment(jid)}
-    assert "released already, or another" in act(
+    assert "is not held, or another job holds it." in act(
         dashboard, "locks", action="release", key=about["key"], jid="x"
     )
     text = act(dashboard, f"locks?text={other}", action="release", **about)
-    assert "is released." in text and "Send" not in text.partition("is released.")[2]
-    assert "released already" in act(dashboard, "locks", action="release", **about)
+    assert "is released from" in text and "Send" not in text.partition("is released from")[2]
+    assert "is not held" in act(dashboard, "locks", action="release", **about)
     assert locks.find(jid) == []
     assert dashboard.ask("locks", fields(dashboard, action="x")).status == 400
 
@@ -99,7 +99,9 @@ def test_hostile_names_of_locks(dashboard: Visitor, db: redis.Redis, namespace: 
     page = dashboard.get("locks")
     assert "<script>alert" not in page.html and "\u202e" not in page.html
     assert "x" * 1000 not in page.text
-    assert "is released." in act(dashboard, "locks", action="release", key=segment(text), jid=segment(text))
+    assert "is released from" in act(
+        dashboard, "locks", action="release", key=segment(text), jid=segment(text)
+    )
 
 
 def test_many_locks_page_by_page(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:

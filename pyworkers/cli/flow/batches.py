@@ -10,11 +10,11 @@ import time
 import click
 
 from pyworkers.api import BatchSet
-from pyworkers.api.batches import BATCH
+from pyworkers.api.batches import ACTIONS, BATCH
+from pyworkers.cli.actions import commands
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import done, noting
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
+from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import printable
 
@@ -100,34 +100,4 @@ def _line(name: str, text: str) -> None:
     click.echo(f"{name:<15} {text}")
 
 
-@click.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@json_option
-@config_options
-@click.pass_context
-def delete(ctx: click.Context, source: Source, ids: tuple[str, ...], as_json: bool) -> None:
-    """Delete batches and those inside them, not their jobs; no callback fires.
-
-    The exit code is 1 if one of them does not exist.
-
-    \b
-    Example: pyworkers batches delete b4a577edbccf1d805744efa9
-    """
-    found = BatchSet(source.redis())
-    deleted = []
-    for batch in ids:
-        with noting(source.redis(), "batch.delete", batch) as noted:
-            is_deleted = found.delete(batch)
-            noted.end(done(is_deleted))
-        if is_deleted:
-            deleted.append(batch)
-    if as_json:
-        print_action("delete", len(deleted), deleted=deleted)
-    else:
-        for batch in ids:
-            click.echo(f"{printable(batch)}: {'deleted' if batch in deleted else 'unknown'}")
-    if len(deleted) < len(ids):
-        ctx.exit(1)
-
-
-batches = listing_group("batches", _HELP, {"list": list_, "show": show, "delete": delete})
+batches = listing_group("batches", _HELP, {"list": list_, "show": show, **commands(ACTIONS)})

@@ -10,11 +10,11 @@ import time
 import click
 
 from pyworkers.api import LimitSet
-from pyworkers.api.limits import HOLDER, LIMIT
+from pyworkers.api.limits import ACTIONS, HOLDER, LIMIT
+from pyworkers.cli.actions import commands
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
+from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import printable
 
@@ -49,30 +49,6 @@ def list_(source: Source, as_json: bool) -> None:
         click.echo("No limits: no job with limits has asked for one.")
 
 
-@click.command()
-@click.argument("name")
-@json_option
-@config_options
-@click.pass_context
-def reset(ctx: click.Context, source: Source, name: str, as_json: bool) -> None:
-    """Free all slots of the limit NAME, and forget its starts, with every value of its by=.
-
-    Jobs that hold a slot continue, so more jobs than the limit allows may run for a while. The exit code is 1
-    if the limit is not in use.
-
-    \b
-    Example: pyworkers limits reset stripe
-    """
-    count = LimitSet(source.redis()).reset(name)
-    note(source.redis(), "limit.reset", name, done(count))
-    if as_json:
-        print_action("reset", count, name=name)
-    else:
-        click.echo(f"{printable(name)} is " + ("reset" if count else "not in use"), err=not count)
-    if not count:
-        ctx.exit(1)
-
-
 @click.command("show")
 @click.argument("key")
 @json_option
@@ -101,29 +77,4 @@ def show_(ctx: click.Context, source: Source, key: str, as_json: bool, times: Ti
         form.show(_HOLDER_COLUMNS, found.holders)
 
 
-@click.command()
-@click.argument("key")
-@click.argument("member")
-@json_option
-@config_options
-@click.pass_context
-def release(ctx: click.Context, source: Source, key: str, member: str, as_json: bool) -> None:
-    """Free the slot of one holder of the limit KEY; MEMBER is the field "member" of show --json.
-
-    The job that holds the slot continues. The exit code is 1 if the slot is free already.
-
-    \b
-    Example: pyworkers limits release erp 'web1:7:3f|b4a577edbccf1d805744efa9 j1'
-    """
-    freed = LimitSet(source.redis()).release(key, member)
-    note(source.redis(), "limit.release", f"{key} {member}", done(freed))
-    if as_json:
-        print_action("release", int(freed), key=key, member=member)
-    else:
-        what = "1 slot is free" if freed else "this slot is free already"
-        click.echo(f"{printable(key)}: {what}", err=not freed)
-    if not freed:
-        ctx.exit(1)
-
-
-limits = listing_group("limits", _HELP, {"list": list_, "show": show_, "reset": reset, "release": release})
+limits = listing_group("limits", _HELP, {"list": list_, "show": show_, **commands(ACTIONS)})

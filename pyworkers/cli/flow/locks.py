@@ -10,14 +10,13 @@ from itertools import chain
 
 import click
 
-from pyworkers.api import Lock, LockSet
-from pyworkers.api.locks import LOCK
+from pyworkers.api import LockSet
+from pyworkers.api.locks import LOCK, RELEASE
+from pyworkers.cli.actions import perform, show
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import done, noting
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_action, print_list
+from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.text import printable
 
 _HELP = """Show the locks of unique jobs; release them.
 
@@ -57,40 +56,20 @@ def list_(source: Source, job_class: str | None, queue: str | None, as_json: boo
         Form(time.time(), times).show(LOCK.shown(), rows)
 
 
-@click.command()
+@click.command(help=RELEASE.command)
 @click.argument("names", metavar="KEY|JID...", nargs=-1, required=True)
 @json_option
 @config_options
-@click.pass_context
-def release(ctx: click.Context, source: Source, names: tuple[str, ...], as_json: bool) -> None:
-    """Release locks, so that the same jobs can be enqueued again; the jobs themselves stay.
-
-    KEY is a digest, or the unique_key of the job. The exit code is 1 if one of them is not held.
-
-    \b
-    Example: pyworkers locks release 49a64717d5d4cb19952e6eac2946415c
-    """
-    locks = LockSet(source.redis())
-    released: dict[str, list[Lock]] = {}
-    for name in names:
-        freed = released[name] = []
-        with noting(source.redis(), "lock.release", name) as noted:
-            for lock in locks.find(name):
-                if lock.release():
-                    freed.append(lock)
-                    noted.end(done(len(freed)))
-            noted.end(done(len(freed)))
-    if as_json:
-        rows = [lock.as_dict() for found in released.values() for lock in found]
-        print_action("release", len(rows), released=rows)
-    else:
-        for name, found in released.items():
-            for lock in found:
-                click.echo(f"{printable(lock.job_class)} {lock.digest}: released from {printable(lock.jid)}")
-            if not found:
-                click.echo(f"{printable(name)}: not held", err=True)
-    if not all(released.values()):
-        ctx.exit(1)
+def release(source: Source, names: tuple[str, ...], as_json: bool) -> None:
+    """Release the locks that have one of the names."""
+    config = source.redis()
+    found = [(name, LockSet(config).find(name)) for name in names]
+    rows = {lock.key: lock.as_dict() for _, locks in found for lock in locks}
+    held = [{"key": lock.key, "jid": lock.jid} for _, locks in found for lock in locks]
+    gone = [{"key": name} for name, locks in found if not locks]
+    outcomes = [perform(config, RELEASE, given) for given in held + gone]
+    released = [rows[outcome.given["key"]] for outcome in outcomes if not outcome.nothing]
+    show(outcomes, as_json, released=released)
 
 
 locks = listing_group("locks", _HELP, {"list": list_, "release": release})

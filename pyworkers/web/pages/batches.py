@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any
 
 from markupsafe import Markup
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import (
     BatchCallback,
-    BatchSet,
     BatchView,
     Member,
     MemberPage,
@@ -23,15 +21,14 @@ from pyworkers.api import (
     read_batch_page,
     read_members,
 )
-from pyworkers.api.batches import BATCH, CALLBACK, MEMBER
+from pyworkers.api.batches import ACTIONS, BATCH, CALLBACK, MEMBER
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, render
-from pyworkers.web.security import form_of
-from pyworkers.web.showing import cut, shown
+from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link
 
@@ -71,6 +68,7 @@ async def show_one(request: Request) -> Response:
         title=f"Batch {batch}",
         **context_of(request, view, time.time()),
         states=STATES,
+        actions=ACTIONS,
         members_feed=members_feed(batch, state, cursor),
         **members_of(request, batch, state, page),
     )
@@ -81,15 +79,8 @@ def _state_of_interest(dead: int, failed: int) -> str:
 
 
 async def change(request: Request) -> Response:
-    """Delete a batch."""
-    batch = names.decode(request.path_params["id"])
-    if form_of(request).get("action") != "delete":
-        raise HTTPException(400, "This action is unknown.")
-    entries = BatchSet(site_of(request).admin)
-    deleted = await perform(request, "batch.delete", batch, lambda: entries.delete(batch))
-    short = cut(batch, 100)
-    text = f"The batch {short} is deleted." if deleted else f"The batch {short} was gone already."
-    return done(request, address(request, "batches"), text)
+    """Act on the batch."""
+    return await act(request, ACTIONS, address(request, "batches"))
 
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:

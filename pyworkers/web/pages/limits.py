@@ -6,21 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import LimitHolder, LimitSet, LimitView, read_limit, read_limit_page
-from pyworkers.api.limits import HOLDER, LIMIT
+from pyworkers.api import LimitHolder, LimitView, read_limit, read_limit_page
+from pyworkers.api.limits import ACTIONS, HOLDER, LIMIT, RELEASE, RESET
 from pyworkers.protocol.limits import LimitStats, name_of
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of
 from pyworkers.web.rendering import address, render
-from pyworkers.web.security import form_of
-from pyworkers.web.showing import cut
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link
 
@@ -50,26 +47,15 @@ async def show_one(request: Request) -> Response:
         return await render(request, "error.html", json="", title=f"Limit {key}", text=text)
     return await render(
         request, "limit.html", title=f"Limit {key}", limit=view.stats, name=name_of(key),
+        reset=RESET, release=RELEASE,
         cells=listing(request, [view.stats], now).first(), holders=holders(request, view, now),
     )  # fmt: skip
 
 
 async def change(request: Request) -> Response:
     """Free a slot of a limit, or reset it."""
-    key, form = names.decode(request.path_params["key"]), form_of(request)
-    limits, name = LimitSet(site_of(request).admin), name_of(key)
-    if form.get("action") == "release":
-        member = names.decode(form.get("member", ""))
-        freed = await perform(
-            request, "limit.release", f"{key} {member}", lambda: limits.release(key, member)
-        )
-        text = "The slot is free." if freed else "The slot was free already."
-    elif form.get("action") == "reset":
-        count = await perform(request, "limit.reset", name, lambda: limits.reset(name))
-        text = f"{cut(name, 100)} is reset." if count else f"{cut(name, 100)} was not in use."
-    else:
-        raise HTTPException(400, "This action is unknown.")
-    return done(request, address(request, "limits", key), text)
+    key = names.decode(request.path_params["key"])
+    return await act(request, ACTIONS, address(request, "limits", key))
 
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:

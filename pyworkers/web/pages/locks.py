@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import time
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Lock, LockSet, read_lock_page
-from pyworkers.api.locks import LOCK
-from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.api import Lock, read_lock_page
+from pyworkers.api.locks import ACTIONS, LOCK
+from pyworkers.web.buttons import act
 from pyworkers.web.paging import ROWS, cursor_of, number_of
 from pyworkers.web.rendering import address, own_address, render
-from pyworkers.web.security import form_of
-from pyworkers.web.showing import cut
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
@@ -38,6 +34,7 @@ async def show(request: Request) -> Response:
         "locks.html",
         title="Locks",
         locks=Listing(request, LOCK.shown(), locks, time.time()),
+        actions=ACTIONS,
         text=text,
         cursor=cursor,
         scanned=scanned,
@@ -47,20 +44,7 @@ async def show(request: Request) -> Response:
 
 async def change(request: Request) -> Response:
     """Release a lock, if the job that the viewer saw still holds it."""
-    form = form_of(request)
-    if form.get("action") != "release":
-        raise HTTPException(400, "This action is unknown.")
-    key, jid = (names.decode(form.get(name, "")) for name in ("key", "jid"))
-    locks = LockSet(site_of(request).admin)
-
-    def release() -> bool:
-        lock = locks.held(key)
-        return lock is not None and lock.jid == jid and lock.release()
-
-    released = await perform(request, "lock.release", f"{key} {jid}", release)
-    short = cut(key, 100)
-    text = f"{short} is released." if released else f"{short} was released already, or another job holds it."
-    return done(request, own_address(request), text)
+    return await act(request, ACTIONS, own_address(request))
 
 
 ROUTES = [Route("/locks", show), Route("/locks", change, methods=["POST"])]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from pyworkers.api import BatchSet
-from pyworkers.api.batches import BATCH, BATCH_VIEW, MEMBERS, read_batch, read_batch_page, read_members
+from pyworkers.api.batches import (
+    ACTIONS,
+    BATCH,
+    BATCH_VIEW,
+    MEMBERS,
+    read_batch,
+    read_batch_page,
+    read_members,
+)
 from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.schemas import page_of
-from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
+from pyworkers.web.json.resources import Ask, Resource, found
 
 _STATES = ("waiting", "failed", "dead")
 
@@ -32,12 +38,6 @@ async def _members(ask: Ask) -> dict[str, Any]:
     return {"cursor": page.cursor, "members": [member._asdict() for member in page.members]}
 
 
-async def _delete(ask: Ask) -> int:
-    batch = ask.names["id"]
-    gone = await ask.perform("batch.delete", batch, partial(BatchSet(ask.admin).delete, batch))
-    return still_there(gone, "batch")
-
-
 RESOURCES = (
     Resource(
         "/batches",
@@ -51,7 +51,7 @@ RESOURCES = (
         "One batch, with its callbacks.",
         _batch,
         BATCH_VIEW,
-        actions=[Change("delete", "Delete the batch and those inside it, not their jobs.", _delete)],
+        actions=ACTIONS,
     ),
     Resource(
         "/batches/{id}/members",
