@@ -22,6 +22,8 @@ from tests.web.visitor import Visitor
 _MOST_ALIKE = 40
 # More than there are hostile jobs.
 _MOST_JOBS = 150
+# Where all names are of one kind.
+_FEW = 5
 _ASKED = (
     "",
     "1",
@@ -39,8 +41,9 @@ _ASKED = (
 class Crawler:
     """Visits all pages from ``start`` on; ``problems`` has each with its address."""
 
-    def __init__(self, root: str, statuses: Collection[int]) -> None:
+    def __init__(self, root: str, statuses: Collection[int], most: int, most_jobs: int) -> None:
         self._statuses = statuses
+        self._most, self._most_jobs = most, most_jobs
         self._host = urlsplit(root).netloc
         self._waiting: deque[str] = deque()
         self._known: set[str] = set()
@@ -57,7 +60,7 @@ class Crawler:
                 self._visit(connection, self._waiting.popleft())
 
     def _note(self, path: str) -> None:
-        most = _MOST_JOBS if path.startswith("/jobs/") else _MOST_ALIKE
+        most = self._most_jobs if path.startswith("/jobs/") else self._most
         if path not in self._known and self._alike[kind(path)] < most:
             self._known.add(path)
             self._alike[kind(path)] += 1
@@ -112,9 +115,15 @@ def _searches(forms: list[Form]) -> Iterator[str]:
                     yield f"{form.action.partition('?')[0]}?{urlencode(fields, errors='surrogateescape')}"
 
 
-def crawled(dashboard: Visitor, *, statuses: Collection[int] = (200,)) -> Crawler:
+def crawled(
+    dashboard: Visitor,
+    *,
+    statuses: Collection[int] = (200,),
+    most: int = _MOST_ALIKE,
+    most_jobs: int = _MOST_JOBS,
+) -> Crawler:
     """The crawler after its work; fails with what is wrong, each kind of problem once."""
-    crawler = Crawler(dashboard.root, statuses)
+    crawler = Crawler(dashboard.root, statuses, most, most_jobs)
     crawler.crawl("/", "/queues")
     kinds = {re.sub(r"[0-9~].*", "", problem): problem for problem in crawler.problems}
     assert not kinds, "\n".join(
@@ -143,7 +152,7 @@ def test_a_thousand_queues(dashboard: Visitor, one_redis_url: str, namespace: st
     with Client(one_redis_url, namespace=namespace) as client:
         for number in range(1_000):
             client.enqueue(f"queue{number}", "Work", [number])
-    crawled(dashboard)
+    crawled(dashboard, most=_FEW, most_jobs=_FEW)
 
 
 def test_addresses_that_lead_nowhere_are_404_and_name_no_reason_for_an_attack(dashboard: Visitor) -> None:

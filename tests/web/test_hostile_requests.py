@@ -12,6 +12,7 @@ import pytest
 import redis
 from starlette.routing import BaseRoute, Mount, Route
 
+from contrib.pictures import shop
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from tests.web import hostile
@@ -140,6 +141,14 @@ def built(path: str, segments: Sequence[str]) -> str:
     return re.sub(r"\{[^}]*\}", lambda _: next(places), path)
 
 
+def address(visitor: Visitor, path: str) -> str:
+    """The first page with this path that the shop links; for want of one, a page of an unknown name."""
+    parent = "/dead" if path.startswith("/jobs/") else path.partition("/{")[0]
+    pattern = re.compile(re.sub(r"\{[^}]*\}", "[^/]+", path))
+    linked = (urlsplit(link).path for link in visitor.ask(parent).page.links if "{" in path)
+    return next(filter(pattern.fullmatch, linked), built(path, ["default"]))
+
+
 def parameters(visitor: Visitor, path: str) -> set[str]:
     """The names of the parameters that links and forms of a page have."""
     answer = visitor.ask(path)
@@ -169,6 +178,12 @@ def filled(db: redis.Redis, namespace: str) -> Keys:
     keys = Keys(namespace)
     hostile.fill(db, keys)
     return keys
+
+
+@pytest.fixture
+def shopping(db: redis.Redis, keys: Keys, one_redis_url: str) -> None:
+    """The data of a shop: what is sent is hostile, and each page has rows, and forms for them."""
+    shop.fill(db, keys, one_redis_url)
 
 
 def test_addresses_of_no_page(attacker: Attacker) -> None:
@@ -223,8 +238,9 @@ def test_names_in_addresses(attacker: Attacker, filled: Keys) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_parameters(dashboard: Visitor, attacker: Attacker, filled: Keys, path: str) -> None:
-    target = built(path, ["default"])
+@pytest.mark.usefixtures("shopping")
+def test_parameters(dashboard: Visitor, attacker: Attacker, path: str) -> None:
+    target = address(dashboard, path)
     known = sorted(parameters(dashboard, target))
     asked = ["&".join(f"{name}={value}" for name in known) for value in VALUES if len(value) < 1_000]
     asked += [
@@ -236,9 +252,10 @@ def test_parameters(dashboard: Visitor, attacker: Attacker, filled: Keys, path: 
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_forms(dashboard: Visitor, attacker: Attacker, filled: Keys, path: str) -> None:
+@pytest.mark.usefixtures("shopping")
+def test_forms(dashboard: Visitor, attacker: Attacker, path: str) -> None:
     """Every action with fields that are missing, repeated, unknown, or of another type, and a right token."""
-    target = built(path, ["default"])
+    target = address(dashboard, path)
     sender = Sender(dashboard, attacker, target)
     replies = {repr(body[:100]): sender.post(body) for body in BODIES}
     for action in sender.actions:
