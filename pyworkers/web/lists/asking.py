@@ -1,18 +1,29 @@
-"""Asking: the place, the filter and the part of it that an address names. Pure."""
+"""Asking: the place, the filter and the part of it that an address names, and the order that a form gives.
+
+Pure, but for the clock that the new time of jobs is read from.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from typing import Self
+from zoneinfo import ZoneInfo
 
+from starlette.exceptions import HTTPException
+
+from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
+from pyworkers.errors import BadArgumentError
 from pyworkers.web import names
 from pyworkers.web.names import number_in
-from pyworkers.web.showing import exact_duration, visible
+from pyworkers.web.security import Form
+from pyworkers.web.showing import cut, distance, exact_duration, visible
 
 _TEXTS = {
     "class": "job_class",
@@ -35,6 +46,8 @@ _MOST_DIGITS = 11
 # What ``_spelled`` writes, without a sign or an exponent.
 _AGE = re.compile(r"[0-9]{1,400}(\.[0-9]{1,400})?", re.ASCII)
 _ESCAPED = re.compile(r"\\u[0-9a-f]{4}")
+# Some thirty years: a time after them is a typing error.
+_MOST_S = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +122,53 @@ def _unescaped(escaped: str) -> str:
     char = chr(int(escaped[2:], 16))
     # A text with a backslash before any other character is meant as it stands.
     return char if visible(char) == escaped else escaped
+
+
+def order_of(place: Place, verb: str, form: Form, delay: str) -> Order:
+    """The order of a form. The new time of jobs is its field ``when``, or else in the seconds of ``delay``.
+
+    Raises HTTPException (400), and BadArgumentError for a time that a person has typed.
+    """
+    try:
+        action = Action(verb)
+        return Order(place, action, _time_of(form, delay) if action is Action.RESCHEDULE else None)
+    except BadArgumentError:
+        raise
+    except ValueError as error:
+        raise HTTPException(400, "This action is unknown, or lacks its time.") from error
+
+
+def _time_of(form: Form, delay: str) -> float:
+    now = time.time()
+    if when := form.get("when", "").strip():
+        return moment_of(when, form.get("zone", ""), now)
+    return now + min(max(0, int(delay)), _MOST_S)
+
+
+def moment_of(when: str, zone: str, now: float) -> float:
+    """The epoch seconds of a date and time, ``2026-11-23T09:30``, in a zone; in UTC without one.
+
+    Raises BadArgumentError for any other text, and for a time that has passed.
+    """
+    shown = visible(cut(when, 40))
+    try:
+        found = datetime.fromisoformat(when)
+        at = (found if found.tzinfo else found.replace(tzinfo=_zone(zone))).timestamp()
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, BadArgumentError):
+            raise
+        raise BadArgumentError(f"{shown} is not a date and time such as 2026-11-23T09:30") from error
+    if at <= now:
+        raise BadArgumentError(f"{shown} has passed: it was {distance(at - now)}")
+    if at - now > _MOST_S:
+        raise BadArgumentError(f"{shown} is too far away: {distance(at - now)}")
+    return at
+
+
+def _zone(name: str) -> tzinfo:
+    if name in ("", "UTC"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise BadArgumentError(f"{visible(cut(name, 40))} is no time zone that this server knows") from error

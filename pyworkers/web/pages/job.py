@@ -23,8 +23,7 @@ from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.lists.asking import decoded, encoded, typed
-from pyworkers.web.lists.ordering import order_of
+from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import CANCELLED, DELAYS, LABELS, said, title_of
 from pyworkers.web.pages.running import bar

@@ -26,8 +26,7 @@ from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.buttons import act
-from pyworkers.web.lists.asking import MOST_SELECTED, Asked, ages_of
-from pyworkers.web.lists.ordering import order_of
+from pyworkers.web.lists.asking import MOST_SELECTED, Asked, ages_of, order_of
 from pyworkers.web.lists.showing import listing, most_frequent, segments_of
 from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said, title_of
 from pyworkers.web.rendering import address, own_address, render
