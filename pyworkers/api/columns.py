@@ -45,6 +45,8 @@ class Kind(Enum):
     """A part and the whole, as a bar and in numbers."""
     WORDS = "words"
     """A sequence of ``Word``: never in JSON."""
+    PROGRESS = "progress"
+    """How far a job is; JSON has its table. A command shows the same in a text."""
     RECORD = "record"
     """A record that has its own table. A page shows it by a function (``Listing``); a command does not."""
     RECORDS = "records"

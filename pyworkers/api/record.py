@@ -214,7 +214,7 @@ STATUS: Table[JobStatus] = Table(
     Column("attempt", Kind.COUNT),
     Column("failures", Kind.COUNT, "Failures", value=lambda status, _now: status.attempt or None,
            only_shown=True),
-    Column("progress", Kind.RECORD, table=PROGRESS, nullable=True),
+    Column("progress", Kind.PROGRESS, "Progress", table=PROGRESS, nullable=True),
     Column("done", title="Progress", value=_progress, only_shown=True),
     Column("started_at", Kind.MOMENT, "Started", nullable=True),
     Column("finished_at", Kind.MOMENT, "Finished", nullable=True),

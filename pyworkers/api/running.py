@@ -78,7 +78,7 @@ WORK: Table[Work] = Table(
     Column("run_at", Kind.MOMENT, "Started", live=True),
     Column("limit_at", Kind.MOMENT, "Time limit", nullable=True),
     Column("rss_kb", Kind.MEMORY, "Memory", live=True, about="The memory of its worker process in KiB."),
-    Column("progress", Kind.RECORD, "Progress", table=PROGRESS, nullable=True, live=True),
+    Column("progress", Kind.PROGRESS, "Progress", table=PROGRESS, nullable=True, live=True),
     Column("done", title="Progress", value=_done, only_shown=True),
     *JOB.columns.values(),
 )

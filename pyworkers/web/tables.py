@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from pyworkers.api.columns import Column, Kind, Word
+from pyworkers.protocol.status import Progress
 from pyworkers.web.rendering import address, linkable
 from pyworkers.web.showing import duration, milliseconds, moment, number, shown, size
 
@@ -81,7 +82,7 @@ def cell(request: Request, column: Column[R], row: R, now: float) -> Markup:
     """One value as HTML."""
     value = column.of(row, now)
     if column.is_unknown(value):
-        is_text = column.kind in (Kind.TEXT, Kind.CODE) and not column.place
+        is_text = column.kind in (Kind.TEXT, Kind.CODE, Kind.PROGRESS) and not column.place
         return escape(column.empty or ("" if is_text else UNKNOWN))
     html = _html(request, column, value, now)
     tone = column.tone(value) if column.tone else ""
@@ -130,6 +131,17 @@ def _seconds(value: float) -> str | Markup:
     return duration(value) if value else UNKNOWN
 
 
+def _progress(progress: Progress) -> Markup:
+    """A bar if the total is known, the numbers, and the text."""
+    done, total = progress.done, progress.total
+    form = '<progress value="{:g}" max="{:g}" aria-label="Progress"></progress>'
+    bar = Markup(form).format(max(0, done), total) if total is not None and total > 0 else Markup("")
+    numbers = f"{done:g}" if total is None else f"{done:g} of {total:g}"
+    text = shown(progress.text, 60) if progress.text else Markup("")
+    parts = (bar, Markup('<span class="of">{}</span>').format(numbers), text)
+    return Markup(" ").join(part for part in parts if part)
+
+
 def _share(column: Column[Any], part: int, whole: int) -> Markup:
     bar = Markup("")
     if whole > 0:
@@ -149,5 +161,6 @@ _SHOWN: Mapping[Kind, Callable[[Any], str | Markup]] = {
     Kind.SECONDS: _seconds,
     Kind.TOOK: lambda seconds: milliseconds(seconds * 1000),
     Kind.MILLISECONDS: milliseconds,
+    Kind.PROGRESS: _progress,
     Kind.MEMORY: lambda kb: size(kb * 1024),
 }

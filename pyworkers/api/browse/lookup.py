@@ -151,8 +151,6 @@ JOB_VIEW: Table[JobView] = Table(
     Column("run_at", Kind.MOMENT, "Runs since", value=_held("run_at"), only_shown=True),
     Column("due", Kind.MOMENT, "Due", value=_due, only_shown=True),
     Column("died", Kind.MOMENT, "Died", value=_died, only_shown=True),
-    Column("progress", title="Progress", value=lambda view, _now: view.tracked.status.progress,
-           only_shown=True),
 )  # fmt: skip
 JOB_RUN: Table[JobRun] = Table(
     "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,6 @@ from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import CANCELLED, DELAYS, LABELS, said, title_of
-from pyworkers.web.pages.running import bar
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import number, shown, size
@@ -35,7 +33,7 @@ from pyworkers.web.tables import Listing
 
 _MOST_CHARACTERS = 20_000
 _MOST_RUNS = 100
-_VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died", "progress")
+_VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
 _OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
 
 
@@ -154,17 +152,14 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
 
 def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) -> list[Listing[Any]]:
     """What is known of the job: where it is, what is stored, and what its status adds to that."""
-    of_view: Mapping[str, Callable[[JobView], Markup]] = {
-        "state": partial(_state, request),
-        "progress": lambda view: bar(view.tracked.status.progress, view.jid),
-    }
-    found: list[Listing[Any]] = [Listing(request, _VIEW, [view], now, html=of_view)]
+    state = partial(_state, request)
+    found: list[Listing[Any]] = [Listing(request, _VIEW, [view], now, html={"state": state})]
     job, known = view.job, view.job or kept
     if known:
         stored = JOB.shown(*_OF_JOB) if job else JOB.shown("queue")
         found.append(Listing(request, stored, [known], now, html={"length": _size, "tags": _tags}))
-    names = ("started_at", "finished_at") if job and job.error else ("started_at", "finished_at", "error")
-    columns = STATUS.shown(*names) if known and known.queue else STATUS.shown("queue", *names)
+    names = [*([] if known and known.queue else ["queue"]), "progress", "started_at", "finished_at"]
+    columns = STATUS.shown(*names, *([] if job and job.error else ["error"]))
     return [*found, Listing(request, columns, [view.tracked.status], now, html={"error": _error})]
 
 

@@ -14,7 +14,6 @@ from starlette.routing import Route
 from pyworkers.api import Cancelled, Work, WorkPage, WorkSet
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.running import WORK, read_works
-from pyworkers.protocol.status import Progress
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.lists.showing import args_text
@@ -22,7 +21,7 @@ from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import own_address, render
 from pyworkers.web.security import form_of
-from pyworkers.web.showing import number, shown, visible
+from pyworkers.web.showing import number, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link
 
@@ -94,7 +93,6 @@ def listing(
         chosen.remove("limit_at")
     html: Mapping[str, Callable[[Work], Markup]] = {
         "class": partial(_job, request, mask),
-        "progress": lambda work: bar(work.progress, work.job_class),
     }
     return Listing(
         request, WORK.shown(*chosen), page.works, page.at,
@@ -115,23 +113,6 @@ def _job(request: Request, mask: Collection[str], work: Work) -> Markup:
 def key_of(work: Work) -> str:
     """The name of a run in the live parts."""
     return "/".join(map(names.encode, (work.identity, work.thread, work.jid)))
-
-
-def bar(progress: Progress | None, label: str) -> Markup:
-    """The progress of a job: a bar if its total is known, the numbers, and its text."""
-    if progress is None:
-        return Markup("")
-    parts = [Markup("")]
-    if progress.total is not None and progress.total > 0:
-        parts.append(
-            Markup('<progress value="{:g}" max="{:g}" aria-label="Progress of {}"></progress>').format(
-                max(0, progress.done), progress.total, visible(label)
-            )
-        )
-    of = "" if progress.total is None else f" of {progress.total:g}"
-    numbers = Markup('<span class="of">{}</span>').format(f"{progress.done:g}{of}")
-    parts += [numbers, shown(progress.text, 60) if progress.text else Markup("")]
-    return Markup(" ").join(part for part in parts if part)
 
 
 def total(count: int) -> Markup:
