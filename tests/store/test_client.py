@@ -510,5 +510,18 @@ def test_a_server_that_a_sentinel_knows(sentinel_url: str) -> None:
         asyncio.run(AsyncClient(sentinel_url).enqueue("q", "Add", [2]))
         with connect(client.config) as server:
             assert [job["args"] for job in waiting(server, "")] == [[1], [2]]
-    with pytest.raises(RedisUnavailableError, match="No master found"):
-        Client(sentinel_url.replace("main", "other")).enqueue("q", "Add")
+
+
+def test_a_primary_that_no_sentinel_knows(sentinel_url: str) -> None:
+    wrong = sentinel_url.replace("main", "other")
+    absent, present = sentinel_url.removeprefix("redis+sentinel://").partition("/")[0].split(",")
+    expected = (
+        f"the sentinels name no primary: {absent}: Connection refused; "
+        f"{present}: no primary has the name 'other', only 'main': correct the name in redis.url"
+    )
+    with pytest.raises(RedisUnavailableError) as blocking:
+        Client(wrong).enqueue("q", "Add")
+    with pytest.raises(RedisUnavailableError) as in_loop:
+        asyncio.run(AsyncClient(wrong).enqueue("q", "Add"))
+    assert (blocking.value.message, in_loop.value.message) == (expected, expected)
+    assert (blocking.value.code, in_loop.value.code) == ("NOMASTER", "NOMASTER")

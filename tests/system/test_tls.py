@@ -125,3 +125,26 @@ def an_outage(server: ServerProcess, secure: Secure) -> Iterator[None]:
     began = time.monotonic()
     wait_for(lambda: parts("redis.up", before[1]) >= parts("redis.down", before[0]), message="all are up")
     assert time.monotonic() - began < stretched(SOON_S)
+
+
+def test_sentinels_that_cannot_be_used_are_named_with_the_fix(
+    secure: Secure, one_redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, file in secure.certificates.environment.items():
+        monkeypatch.setenv(name, file)
+    sentinel = f"127.0.0.1:{secure.sentinel.port}"
+    plain = one_redis_url.removeprefix("redis://").partition("/")[0]
+    cases = {
+        f"redis+sentinel://{sentinel}/mymaster": "Redis cannot be reached, because of TLS: "
+        f"{sentinel} speaks TLS: use rediss+sentinel:// instead of redis+sentinel://",
+        f"rediss+sentinel://{plain}/mymaster": "Redis cannot be reached, because of TLS: "
+        f"{plain} does not speak TLS: use redis+sentinel:// instead of rediss+sentinel://, "
+        "or the port of Redis' tls-port",
+        f"rediss+sentinel://{sentinel}/other": f"the sentinels name no primary: {sentinel}: "
+        "no primary has the name 'other', only 'mymaster': correct the name in redis.url",
+        f"redis+sentinel://{plain}/mymaster": f"the sentinels name no primary: {plain}: "
+        "this is not a sentinel: name sentinels in redis.url, or use redis:// and rediss://",
+    }
+    for url, expected in cases.items():
+        result = CliRunner().invoke(main, ["stats", "--url", url])
+        assert (result.exit_code, result.stderr) == (4, f"Error: {expected}\n")

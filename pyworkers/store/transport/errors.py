@@ -8,12 +8,14 @@ failed connect is only in its chain of exceptions; ``code_of`` finds both.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from errno import errorcode
 
 import redis
 import redis.asyncio.sentinel
@@ -115,12 +117,15 @@ def rule_for(code: str) -> Rule:
     return TABLE.get(code, OTHER)
 
 
-# redis-py before 7.4 does not keep the code (``status_code``).
-_CLASSES: tuple[tuple[type[Exception], str], ...] = (
+# Without a reply, or with a text that may quote one of another error.
+_OWN_CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (UnexpectedReplyError, "UNEXPECTED"),
     (TlsError, "TLS"),
     (redis.sentinel.MasterNotFoundError, "NOMASTER"),
     (redis.asyncio.sentinel.MasterNotFoundError, "NOMASTER"),
+)
+# redis-py before 7.4 does not keep the code (``status_code``).
+_CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.BusyLoadingError, "LOADING"),
     (exceptions.NoPermissionError, "NOPERM"),
     (exceptions.AuthenticationError, "WRONGPASS"),
@@ -163,11 +168,12 @@ def code_of(error: BaseException) -> str:
     """The code of an exception; ``ERR`` if it has none."""
     text = reply_text(error)
     found = (
-        _named(getattr(error, "status_code", None))
+        _by_class(error, _OWN_CLASSES)
+        or _named(getattr(error, "status_code", None))
         or _by_sentence(text)
         or _by_pattern(_CODE.match(text))
         or _by_pattern(_IN_SCRIPT.search(text))
-        or next((code for kind, code in _CLASSES if isinstance(error, kind)), "")
+        or _by_class(error, _CLASSES)
     )
     if not found and isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
         found = _by_cause(error)
@@ -179,6 +185,19 @@ def reply_text(error: BaseException) -> str:
     text = str(error).rpartition(" of pipeline caused error: ")[2]
     code = _named(getattr(error, "status_code", None))
     return text if text.startswith(code) else f"{code} {text}"
+
+
+def cause_of(error: BaseException) -> str:
+    """The words of the system for an error, without the address; else the text of the reply."""
+    for link in _chain(error):
+        if isinstance(link, OSError) and link.strerror:
+            # asyncio has its own words for the errors of a connect.
+            return os.strerror(link.errno or 0) if link.errno in errorcode else link.strerror
+    return reply_text(error)
+
+
+def _by_class(error: BaseException, classes: Iterable[tuple[type[Exception], str]]) -> str:
+    return next((code for kind, code in classes if isinstance(error, kind)), "")
 
 
 def _named(code: str | None) -> str:

@@ -24,13 +24,15 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
+from pyworkers.store.transport.errors import cause_of, code_of
 from pyworkers.store.transport.replies import reading
+from pyworkers.store.transport.tls import TlsError, spell
 
 Address = tuple[str, int]
 _Leave = Callable[[Any], object]
 T = TypeVar("T")
 
-_STATE, _ADDRESS = "SENTINEL MASTER", "SENTINEL GET-MASTER-ADDR-BY-NAME"
+_STATE, _ALL, _ADDRESS = "SENTINEL MASTER", "SENTINEL MASTERS", "SENTINEL GET-MASTER-ADDR-BY-NAME"
 
 # A sentinel itself needs about a second to notice that the replica that it has promoted is a primary.
 _LOOK_S = 0.25
@@ -38,7 +40,16 @@ _LOOK_S = 0.25
 _SKIPPED_S = 5.0
 # Of a sentinel that watches no primary of this name.
 _UNKNOWN = "No such master"
-_NO_ANSWER = (redis.ConnectionError, redis.TimeoutError)
+_NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, redis.ResponseError)
+_LOGIN = "it refuses the login: set sentinel_username and sentinel_password in the query of redis.url"
+_MEANINGS = {
+    "NOAUTH": _LOGIN,
+    "WRONGPASS": _LOGIN,
+    "NOPERM": "its user may not ask for the primary: grant +sentinel there",
+    "UNKNOWN": "this is not a sentinel: name sentinels in redis.url, or use redis:// and rediss://",
+    "TIMEOUT": "no answer in time",
+}
+"""What the code of an error means if a sentinel is asked."""
 
 
 class Named(NamedTuple):
@@ -58,18 +69,19 @@ class Sentinels(redis.sentinel.Sentinel):
         """The watch of the process that calls it."""
 
     def discover_master(self, service_name: str) -> Address:
-        """The address of the primary. Raises MasterNotFoundError."""
-        reasons = []
+        """The address of the primary. Raises MasterNotFoundError, and TlsError if TLS fails with all."""
+        refusals = []
         for node in [*self.sentinels]:
             try:
                 found = _ask(node, service_name)
             except _NO_ANSWER as error:
-                reasons.append(f"{node} - {error!r}")
+                refusals.append(_Refusal.of(node, error))
                 continue
-            if found is not None:
+            if isinstance(found, Named):
                 self.sentinels = _first(node, self.sentinels)
                 return self.watch().agreed(found)
-        raise redis.sentinel.MasterNotFoundError(_not_found(service_name, reasons))
+            refusals.append(_Refusal(_place_of(node), found))
+        raise _not_found(refusals, redis.sentinel.MasterNotFoundError)
 
 
 class AsyncSentinels(redis.asyncio.sentinel.Sentinel):
@@ -81,18 +93,19 @@ class AsyncSentinels(redis.asyncio.sentinel.Sentinel):
         self.watch = watch
 
     async def discover_master(self, service_name: str) -> Address:
-        """The address of the primary. Raises MasterNotFoundError."""
-        reasons = []
+        """The address of the primary. Raises MasterNotFoundError, and TlsError if TLS fails with all."""
+        refusals = []
         for node in [*self.sentinels]:
             try:
                 found = await _ask_async(node, service_name)
             except _NO_ANSWER as error:
-                reasons.append(f"{node} - {error!r}")
+                refusals.append(_Refusal.of(node, error))
                 continue
-            if found is not None:
+            if isinstance(found, Named):
                 self.sentinels = _first(node, self.sentinels)
                 return self.watch().agreed(found)
-        raise redis.asyncio.sentinel.MasterNotFoundError(_not_found(service_name, reasons))
+            refusals.append(_Refusal(_place_of(node), found))
+        raise _not_found(refusals, redis.asyncio.sentinel.MasterNotFoundError)
 
 
 class Followed(redis.Connection):
@@ -243,7 +256,8 @@ class _Asked:
 
     def named(self, name: str) -> Named | None:
         """The living primary that it names, if it answers."""
-        return self._answer(_ask, name)
+        found = self._answer(_ask, name)
+        return found if isinstance(found, Named) else None
 
     def _answer(self, question: Callable[[redis.Redis, str], T | None], name: str) -> T | None:
         try:
@@ -253,26 +267,26 @@ class _Asked:
             return None
 
 
-def _ask(node: redis.Redis, name: str) -> Named | None:
-    """The living primary that a sentinel names. Raises redis-py's errors."""
+def _ask(node: redis.Redis, name: str) -> Named | str:
+    """The living primary that a sentinel names, or why it names none. Raises redis-py's errors."""
     with reading(_STATE):
         try:
             state = node.execute_command(_STATE, name)
         except redis.ResponseError as error:
-            if _UNKNOWN in str(error):
-                return None
-            raise
+            if _UNKNOWN not in str(error):
+                raise
+            return _unknown(name, node.execute_command(_ALL))
         return _named(state, _address(node, name))
 
 
-async def _ask_async(node: redis.asyncio.Redis, name: str) -> Named | None:
+async def _ask_async(node: redis.asyncio.Redis, name: str) -> Named | str:
     with reading(_STATE):
         try:
             state = await node.execute_command(_STATE, name)
         except redis.ResponseError as error:
-            if _UNKNOWN in str(error):
-                return None
-            raise
+            if _UNKNOWN not in str(error):
+                raise
+            return _unknown(name, await node.execute_command(_ALL))
         return _named(state, _read_address(await node.execute_command(_ADDRESS, name)))
 
 
@@ -288,7 +302,7 @@ def _read_address(reply: Any) -> Address | None:
     return host.decode() if isinstance(host, bytes) else host, int(port)
 
 
-def _named(state: Mapping[str, Any], address: Address | None) -> Named | None:
+def _named(state: Mapping[str, Any], address: Address | None) -> Named | str:
     """``state`` was read before ``address``.
 
     The two differ while this sentinel leads a failover: its state is of the former primary until all other
@@ -296,12 +310,44 @@ def _named(state: Mapping[str, Any], address: Address | None) -> Named | None:
     """
     is_down = state["is_sdown"] or state["is_odown"]
     if address is None or (is_down and address == (state["ip"], state["port"])):
-        return None
+        return f"the primary {spell(state['ip'], state['port'])} is down, and no replica has its place yet"
     return Named(state["config-epoch"], address)
 
 
-def _not_found(name: str, reasons: Sequence[str]) -> str:
-    return f"No master found for {name!r}" + (f" : {', '.join(reasons)}" if reasons else "")
+def _unknown(name: str, known: Mapping[str, Any]) -> str:
+    others = " and ".join(map(repr, sorted(known)))
+    found = f"only {others}: correct the name in redis.url" if others else "nor any other one"
+    return f"no primary has the name {name!r}, {found}"
+
+
+class _Refusal(NamedTuple):
+    """Why a sentinel gives no address. ``place`` is empty if the text names it."""
+
+    place: str
+    text: str
+    tls: bool = False
+
+    @classmethod
+    def of(cls, node: redis.Redis | redis.asyncio.Redis, error: redis.RedisError) -> _Refusal:
+        """The one that an error means."""
+        code = code_of(error)
+        if code == "TLS":
+            return cls("", str(error), tls=True)
+        return cls(_place_of(node), _MEANINGS.get(code) or cause_of(error))
+
+
+def _place_of(node: redis.Redis | redis.asyncio.Redis) -> str:
+    options = node.connection_pool.connection_kwargs
+    return spell(options["host"], options["port"])
+
+
+def _not_found(refusals: Sequence[_Refusal], kind: type[redis.ConnectionError]) -> redis.ConnectionError:
+    """The error, in one line; sentinels that refuse alike are named together."""
+    places: dict[str, list[str]] = {}
+    for refusal in refusals:
+        places.setdefault(refusal.text, []).append(refusal.place)
+    texts = (f"{', '.join(found)}: {text}" if any(found) else text for text, found in places.items())
+    return (TlsError if all(refusal.tls for refusal in refusals) else kind)("; ".join(texts))
 
 
 def _first(node: T, nodes: list[T]) -> list[T]:
