@@ -25,7 +25,7 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
 from pyworkers.server import proc
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.generations.launch import Launched
-from pyworkers.server.generations.reaper import Reaper
+from pyworkers.server.generations.reaper import Died, Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool.cpus import ReservedCpu, Scheduling
 from pyworkers.server.pool.delivery import Delivery
@@ -856,7 +856,8 @@ async def test_a_job_runs_although_the_pid_of_its_worker_was_not_reported(tmp_pa
         [pid] = await crew.met("job")
         assert crew.pool.pids() == {pid: "busy"}
         # As the reaper would say it of an orphan.
-        crew.reaper._workers[pid].exited(signal.SIGKILL)
+        process = crew.reaper._workers[pid]
+        process.put(Died(process.member, signal.SIGKILL))
         [(_, report)] = await crew.outcomes(1)
         assert report.outcome.crashed
         assert pid not in crew.reaper._workers

@@ -9,45 +9,79 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from pyworkers.server.generations.launch import ChildProcess
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Handle(Protocol):
-    """The master's object for one worker process; it gets every message about that process."""
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The process of this worker runs."""
 
-    def forked(self, pid: int) -> None:
-        """The process runs."""
+    member: int
+    pid: int
 
-    def refused(self, error: str) -> None:
-        """The system refused the fork."""
 
-    def exited(self, status: int | None, rss_kb: int = 0) -> None:
-        """The process has ended; ``status`` as from waitpid, ``rss_kb`` its peak memory if known."""
+@dataclass(frozen=True, slots=True)
+class ForkRefused:
+    """The system refused the fork of this worker."""
+
+    member: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process of this worker has ended; ``status`` as from waitpid, ``rss_kb`` its peak memory."""
+
+    member: int
+    status: int | None
+    rss_kb: int = 0
+
+
+ProcessEvent: TypeAlias = Forked | ForkRefused | Died
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerSpec:
+    """The place of a worker in its group: its number, how many jobs it runs at once, and its descriptors."""
+
+    group: str
+    member: int
+    slots: int
+    mode: str
+    """How it runs them (worker/process.py)."""
+    jobs: int
+    """The descriptor of the workers' end of the job socket."""
+    outcomes: int
+    """The descriptor of the write end of the outcome pipe."""
+    put: Callable[[ProcessEvent], None]
+    """Puts an event into the queue of the group."""
 
 
 class Reaper:
-    """Waits for every child; reports its end to the object of the fork server or of the worker."""
+    """Waits for every child; reports the end of a fork server to its object, of a worker as an event."""
 
     def __init__(self) -> None:
         self._processes: dict[int, ChildProcess] = {}
-        self._workers: dict[int, Handle] = {}
+        self._workers: dict[int, WorkerSpec] = {}
 
     def inherit_orphans(self) -> None:
         """Become the parent of every worker whose fork server ends before it."""
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def expect(self, pid: int, worker: Handle) -> None:
-        """Report the end of the process to this object, if it ends as an orphan."""
+    def expect(self, pid: int, worker: WorkerSpec) -> None:
+        """Report the end of this process, if it ends as an orphan."""
         self._workers[pid] = worker
 
-    def forget(self, pid: int, worker: Handle) -> None:
-        """Report nothing more: the worker's end is known. The pid may belong to another worker by now."""
-        if self._workers.get(pid) is worker:
+    def forget(self, worker: WorkerSpec) -> None:
+        """Report nothing more: the worker's end is known. Its pid may belong to another worker by now."""
+        for pid in [pid for pid, other in self._workers.items() if other is worker]:
             del self._workers[pid]
 
     def adopt(self, process: ChildProcess) -> None:
@@ -72,4 +106,4 @@ class Reaper:
             if process is not None:
                 process.collected(status)
             elif worker := self._workers.pop(pid, None):
-                worker.exited(status)
+                worker.put(Died(worker.member, status))

@@ -1,7 +1,7 @@
 """Spawner: the master's handle on one fork server.
 
-Runs in the master's event loop. It sends messages and descriptors to the fork server, and passes each message
-about a worker to the object of that worker, by its number. A fork server is one *generation* of the
+Runs in the master's event loop. It sends messages and descriptors to the fork server, and makes each message
+about a worker an event of its group. A fork server is one *generation* of the
 application's code; a reload makes a second Spawner.
 """
 
@@ -30,7 +30,7 @@ from pyworkers.ipc.control import (
 )
 from pyworkers.protocol.outcome import Reports
 from pyworkers.server.generations.launch import Launched
-from pyworkers.server.generations.reaper import Handle, Reaper
+from pyworkers.server.generations.reaper import Died, Forked, ForkRefused, Reaper, WorkerSpec
 
 Fds = tuple[int, ...]
 # The kernel limits the descriptors in flight (ETOOMANYREFS); the fork server receives some in this time.
@@ -48,7 +48,7 @@ class Spawner:
         self._reader = control.LineReader()
         self._outbox: deque[tuple[bytes, Fds | None]] = deque()
         self._numbers = itertools.count(1)
-        self._workers: dict[int, Handle] = {}
+        self._workers: dict[int, WorkerSpec] = {}
         self._released = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Loaded | LoadFailed] = self._loop.create_future()
@@ -67,23 +67,23 @@ class Spawner:
         """Wait for the result of the import."""
         return await asyncio.shield(self._answer)
 
-    def spawn(self, worker: Handle, group: str, member: int, slots: int, mode: str, descriptors: Fds) -> int:
+    def spawn(self, worker: WorkerSpec, descriptors: Fds) -> int:
         """Request a worker; returns its number, which is unique in this fork server.
 
         The descriptors are closed here once they are sent.
         """
         number = next(self._numbers)
         self._workers[number] = worker
-        self._post(Spawn(number, group, member, slots, mode), descriptors)
+        self._post(Spawn(number, worker.group, worker.member, worker.slots, worker.mode), descriptors)
         return number
 
-    def expect(self, pid: int, worker: Handle) -> None:
-        """Have the reaper report the end of a worker to its object if this fork server ends before it."""
+    def expect(self, pid: int, worker: WorkerSpec) -> None:
+        """Have the reaper report the end of a worker if this fork server ends before it."""
         self._reaper.expect(pid, worker)
 
-    def forget(self, number: int, pid: int) -> None:
+    def forget(self, number: int) -> None:
         """Ignore all messages about a worker from now on: its end is known."""
-        self._reaper.forget(pid, self._workers.pop(number))
+        self._reaper.forget(self._workers.pop(number))
         self._released.set()
 
     async def unused(self) -> None:
@@ -190,16 +190,17 @@ class Spawner:
             self._answer.set_result(message)
 
     def _pass_on(self, message: AboutWorker) -> None:
-        """Pass a message to the object of its worker, unless the worker's end is already known."""
+        """Make a message an event of its worker, unless the worker's end is already known."""
         worker = self._workers.get(message.worker)
         if worker is None:
             return
         if isinstance(message, Spawned):
-            worker.forked(message.pid)
+            self.expect(message.pid, worker)
+            worker.put(Forked(worker.member, message.pid))
         elif isinstance(message, Exited):
-            worker.exited(message.status, message.rss_kb)
+            worker.put(Died(worker.member, message.status, message.rss_kb))
         else:
-            worker.refused(message.error)
+            worker.put(ForkRefused(worker.member, message.error))
 
 
 def _close_all(descriptors: Fds | None) -> None:

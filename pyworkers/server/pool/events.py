@@ -1,4 +1,4 @@
-"""Events: what the workers, the table of jobs and the gates of one group report to its pool.
+"""Events: what workers, fork servers, the table of jobs and the gates of a group report to its pool.
 
 Made in the master's event loop; the pool applies them one at a time (``Pool.run``). The report of a
 job is not an event: it goes straight to the outbox.
@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pyworkers.server.generations.reaper import ProcessEvent
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.settling import Cause
 
@@ -19,15 +20,6 @@ class Closed:
     """The presence pipe of this worker is closed: it has exited, or a job has closed every descriptor."""
 
     member: int
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """The process of this worker has ended; ``status`` as from waitpid, if known."""
-
-    member: int
-    status: int | None
-    rss_kb: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +69,5 @@ class Decided:
     decision: Decision
 
 
-Event: TypeAlias = Closed | Died | Waiting | LookDue | StartDue | Decided
+Event: TypeAlias = ProcessEvent | Closed | Waiting | LookDue | StartDue | Decided
 Events: TypeAlias = "asyncio.Queue[Event]"

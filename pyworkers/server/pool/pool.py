@@ -20,13 +20,14 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Frame, FrameKind, FrameReader, unpack_note
 from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
+from pyworkers.server.generations.reaper import Died, Forked, ForkRefused, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import Closed, Decided, Died, Event, Events, LookDue, StartDue, Waiting
+from pyworkers.server.pool.events import Closed, Decided, Event, Events, LookDue, StartDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.worker import State, Worker, WorkerFacts, WorkerSpec
+from pyworkers.server.pool.worker import State, Worker, WorkerFacts
 from pyworkers.server.running import Running, names
 
 log = logs.get_logger()
@@ -86,6 +87,11 @@ class Pool:
                 self._reconcile()
             case Decided(job, decision):
                 self._jobs.decide(job, decision)
+            case Forked(member, pid) if worker := self._workers.get(member):
+                worker.forked(pid)
+            case ForkRefused(member, error) if worker := self._workers.get(member):
+                worker.refused(error)
+                self._died(worker, None, 0)
             case Closed(member) if worker := self._workers.get(member):
                 self._closed(worker)
             case Died(member, status, rss_kb) if worker := self._workers.get(member):
@@ -328,6 +334,7 @@ class Pool:
 
     def _died(self, worker: Worker, status: int | None, rss_kb: int) -> None:
         """Replace a worker that has ended, and settle its jobs. Outcomes in its pipe count."""
+        worker.exited()
         self._outcomes.drain()
         end = worker.end(status, rss_kb)
         self._workers.remove(worker)
@@ -374,7 +381,8 @@ class Pool:
             self._not_started(error)
 
     def _start(self, slots: int, jobs: int) -> Worker:
-        spec = WorkerSpec(self._group, next(self._numbers), slots, self._mode, jobs, self._outcomes.write_end)
+        number, put = next(self._numbers), self._workers.events.put_nowait
+        spec = WorkerSpec(self._group, number, slots, self._mode, jobs, self._outcomes.write_end, put)
         worker = Worker(spec, self._spawner, self._workers, self._jobs.offered)
         worker.set_clock(self._clock_offset_s)
         worker.set_lease(*self._deadlines)

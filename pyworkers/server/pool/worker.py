@@ -19,10 +19,11 @@ from pyworkers.ipc.control import BOOT_FAILED
 from pyworkers.ipc.page import ATTENTION, NO_JOB, UNSURE, Page, open_page
 from pyworkers.server import proc
 from pyworkers.server.generations.launch import Lifeline
+from pyworkers.server.generations.reaper import Died, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import Closed, Died, Event, Events
+from pyworkers.server.pool.events import Closed, Events
 from pyworkers.server.pool.settling import KILL_GRACE_S
 
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
@@ -80,6 +81,7 @@ class Worker:
         self.member, self.slots, self.mode = spec.member, spec.slots, spec.mode
         self.state = State.BOOTING
         self.pid = 0
+        self._spec = spec
         self._started = False
         """True once its start-up hooks have run."""
         self.ended = False
@@ -105,7 +107,7 @@ class Worker:
         self._page, descriptors, lifeline, self._presence = open_all(spec)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
-        self._number = spawner.spawn(self, spec.group, spec.member, spec.slots, spec.mode, descriptors)
+        self._number = spawner.spawn(spec, descriptors)
         self._expect(self._overdue, self._limits.overdue_s)
 
     # For the pool
@@ -230,26 +232,21 @@ class Worker:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, number)
 
-    # Reports of the fork server and of the reaper
+    # Reports of the fork server and of the reaper, which its pool passes on
 
     def forked(self, pid: int) -> None:
         """The process runs. Its fork server reports it, and so does its READY frame."""
         if self.pid == 0 and self.state is not State.GONE:
             self.pid = pid
-            self.spawner.expect(pid, self)
+            self.spawner.expect(pid, self._spec)
 
     def refused(self, error: str) -> None:
         """The system refused the fork."""
         self._fault = f"could not be forked: {error}"
-        self.exited(None)
 
-    def exited(self, status: int | None, rss_kb: int = 0) -> None:
-        """The process has ended; ``status`` as from waitpid, if known."""
+    def exited(self) -> None:
+        """The process has ended: it takes no more jobs."""
         self.ended = True
-        self._report(Died(self.member, status, rss_kb))
-
-    def _report(self, event: Event) -> None:
-        self._events.put_nowait(event)
 
     def end(self, status: int | None, rss_kb: int) -> Exit:
         """Release all that it has, and tell how it ended. Call this when its last outcomes are read."""
@@ -325,7 +322,7 @@ class Worker:
             return  # a job has written into it
         self._loop.remove_reader(self._presence)
         self.ended = True
-        self._report(Closed(self.member))
+        self._events.put_nowait(Closed(self.member))
 
     def expect_report(self) -> None:
         """Wait for the report of its end, for a while. Call this once its pipe is closed, and its last
@@ -372,11 +369,12 @@ class Worker:
     def _unreported(self) -> None:
         if self.state is not State.GONE:
             self.kill()
-            self.exited(None)
+            self.exited()
+            self._events.put_nowait(Died(self.member, None))
 
     def _release(self) -> None:
         """Close every descriptor, cancel all timers, and ignore later messages about this worker."""
-        self.spawner.forget(self._number, self.pid)
+        self.spawner.forget(self._number)
         self._loop.remove_reader(self._presence)
         os.close(self._presence)
         self._lifeline.close()
@@ -510,21 +508,6 @@ class Workers:
     def claims(self) -> dict[int, Worker]:
         """The worker of each delivery that is claimed; also of deliveries that have ended."""
         return {number: worker for worker in self._members.values() for number in worker.claims()}
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """The place of a worker in its group: its number, how many jobs it runs at once, and its descriptors."""
-
-    group: str
-    member: int
-    slots: int
-    mode: str
-    """How it runs them (worker/process.py)."""
-    jobs: int
-    """The descriptor of the workers' end of the job socket."""
-    outcomes: int
-    """The descriptor of the write end of the outcome pipe."""
 
 
 def open_all(spec: WorkerSpec) -> tuple[Page, tuple[int, ...], int, int]:
