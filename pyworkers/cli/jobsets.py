@@ -13,7 +13,7 @@ from itertools import chain, islice
 
 import click
 
-from pyworkers.api import JobRecord, Queue, Stats
+from pyworkers.api import JobRecord, Queue, Stats, browse
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import (
     DEAD,
@@ -37,6 +37,8 @@ from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
 
 _SHOWN = 25
+# A search among more jobs says so also if it has looked at all.
+_FEW = 1000
 _LONGEST_TEXT = 1000
 # The fields that hold a time, in any form of any program.
 _MOMENTS = ("at", "created_at", "enqueued_at", "expiry", "failed_at", "retried_at")
@@ -94,28 +96,64 @@ def _list(place: ListedPlace) -> click.Command:
     def list_jobs(source: Source, selection: Selection, limit: int, as_json: bool, times: Times) -> None:
         jobs = _opened(place, source)
         now = time.time()
-        walk = place.walk(jobs)
-        if not limit and not sys.stdout.isatty():
-            walk = progressing(walk, jobs.size, "List")
-        found = (job for job in walk if selection.matches(job, place.age_s(job, now)))
+        search = None if selection.empty else _Search(place, jobs, selection, source)
+        found = iter(_walk(place, jobs, limit) if search is None else search)
         shown = islice(found, limit or None)
         if as_json:
             print_list(job.as_dict() for job in shown)
-            return
-        first = next(shown, None)
-        if first is None:
-            unknown = _unknown(jobs, source)
-            click.echo(
-                f"no {'' if selection.empty else 'matching '}jobs in {_title(place)}{unknown}", err=True
-            )
-            return
-        Form(now, times, longest=_LONGEST_TEXT).show(place.columns, chain([first], shown))
-        if limit and next(found, None) is not None:
-            click.echo(f"… more of {jobs.size:,} jobs: --limit 0 shows all", err=True)
+        elif (first := next(shown, None)) is not None:
+            Form(now, times, longest=_LONGEST_TEXT).show(place.columns, chain([first], shown))
+            if search is None and limit and next(found, None) is not None:
+                click.echo(f"… more of {jobs.size:,} jobs: --limit 0 shows all", err=True)
+        elif search is None:
+            click.echo(f"no jobs in {_title(place)}{_unknown(jobs, source)}", err=True)
+        else:
+            click.echo(f"no matching jobs in {_title(place)}{_unknown(jobs, source)}", err=True)
+        if search is not None:
+            search.tell()
 
     sentence = f"List the jobs, {place.order}."
     age = f"The age of a job is {place.age_is}."
     return _command("list", list_jobs, f"{sentence}\n\n{age}\n\n{_example(place, 'list --class SendMail')}")
+
+
+def _walk(place: ListedPlace, jobs: Jobs, limit: int) -> Iterator[JobRecord]:
+    """The jobs in their order, with a progress bar if all are listed into a pipe."""
+    walk = place.walk(jobs)
+    return walk if limit or sys.stdout.isatty() else progressing(walk, jobs.size, "List")
+
+
+class _Search:
+    """The selected jobs of a place in its order, which Redis finds; how far it has looked."""
+
+    def __init__(self, place: ListedPlace, jobs: Jobs, selection: Selection, source: Source) -> None:
+        self._place = place
+        self._jobs = jobs
+        self._selection = selection
+        self._browse = browse.Jobs(source.redis())
+        self._looked_at = 0
+        self._total = 0
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        where = self._place.searched(self._jobs)
+        now = time.time()
+        for stretch in self._browse.stretches(where, self._selection.filter()):
+            self._total = stretch.total
+            for row in stretch.rows:
+                self._looked_at = row.index + 1
+                if (whole := self._browse.whole(where, row)) is not None:
+                    job = self._place.record(self._jobs, whole)
+                    if self._selection.matches(job, self._place.age_s(job, now)):
+                        yield job
+            self._looked_at = stretch.looked_at
+
+    def tell(self) -> None:
+        """Say how far it has looked, unless that is all of a few jobs."""
+        if self._looked_at < self._total:
+            looked = f"{self._looked_at:,} of {count(self._total)}"
+            click.echo(f"looked at {looked}: --limit 0 looks at all", err=True)
+        elif self._total > _FEW:
+            click.echo(f"looked at all {count(self._total)}", err=True)
 
 
 def _show(place: ListedPlace) -> click.Command:

@@ -12,10 +12,12 @@ from typing import Any
 
 from pyworkers.api import JobRecord, JobSet, Queue
 from pyworkers.api.browse.actions import Action
+from pyworkers.api.browse.pages import Row
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.columns import Column
+from pyworkers.api.queue import QueuedJob
 from pyworkers.api.record import JOB
-from pyworkers.api.sets import ENTRY
+from pyworkers.api.sets import ENTRY, SortedEntry
 from pyworkers.config.fields import RedisConfig
 
 Jobs = Queue | JobSet
@@ -67,6 +69,18 @@ class ListedPlace:
         if isinstance(jobs, JobSet) and not Place(self.name).descending:
             return reversed(jobs)
         return iter(jobs)
+
+    def record(self, jobs: Jobs, row: Row) -> JobRecord:
+        """The job of a row that is whole, as ``walk`` has it."""
+        if isinstance(jobs, Queue):
+            return QueuedJob(row.job.raw, jobs)
+        return SortedEntry(row.job.raw, row.score or 0.0, jobs)
+
+    def searched(self, jobs: Jobs) -> Place:
+        """The place in the order of ``walk``."""
+        if isinstance(jobs, Queue):
+            return Place.of_queue(jobs.name, newest_first=True)
+        return Place(self.name)
 
     def age_s(self, job: JobRecord, now: float) -> float | None:
         """The age of a job in seconds; None if unknown."""

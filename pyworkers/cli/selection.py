@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from pyworkers.api import JobRecord
+from pyworkers.api.browse.filter import Filter
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.text import exact_duration
 
@@ -51,6 +52,20 @@ class Selection:
             ("ids", ", ".join(sorted(self.jids)) or None),
         ]
         return ", ".join(f"{words} {value}" for words, value in parts if value is not None) or "all jobs"
+
+    def filter(self) -> Filter:
+        """A filter that each selected job meets, and perhaps others: Redis finds the jobs by it.
+
+        Not by the queue: the one in a queue is that of its key. Nor by a class with ``?`` or ``[``, which
+        match more here than there.
+        """
+        job_class = self.job_class or ""
+        return Filter(
+            job_class="" if set(job_class) & set("?[") else job_class,
+            error=self.error or "",
+            older_s=self.older_s,
+            younger_s=self.newer_s,
+        )
 
     def matches(self, job: JobRecord, age_s: float | None) -> bool:
         """True if a job meets all conditions. A job of unknown age (None) is neither older nor newer."""

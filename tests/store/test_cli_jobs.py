@@ -238,6 +238,36 @@ def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys: Keys, db: red
     assert "No such command 'run': the commands are list, show, retry, delete, clear\n" in result.stderr
 
 
+@pytest.mark.parametrize("place", ["jobs", "scheduled", "retries", "dead"])
+def test_a_filter_finds_whole_jobs_in_the_order_of_the_list(
+    cli: Cli, keys: Keys, db: redis.Redis, place: str
+) -> None:
+    sets = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}
+    for number in range(60):
+        # A large one is not read whole by the search; one is of another class; "Add" stands elsewhere, too.
+        args = ["x" * 70_000] if number % 10 == 0 else ["Add", number]
+        raw = raw_job(f"j{number}", args=args, **({"class": "Other"} if number % 3 else {}))
+        if place == "jobs":
+            db.lpush(keys.queue("q"), raw)
+        else:
+            db.zadd(sets[place], {raw: 1e9 + number})
+    words = ("jobs", "q", "list") if place == "jobs" else (place, "list")
+    listed = json.loads(cli(*words, "--json", "--limit", "0").stdout)
+    found = json.loads(cli(*words, "--json", "--limit", "0", "--class", "Add").stdout)
+    assert found == [one for one in listed if one["class"] == "Add"] and len(found) == 20
+    assert json.loads(cli(*words, "--json", "--class", "A?d", "--limit", "3").stdout) == found[:3]
+
+
+def test_a_filter_says_how_far_it_has_looked(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.dead, {raw_job(f"j{number}", error_class="Slow"): number for number in range(2000)})
+    first = cli("dead", "list", "--error", "slow", "--limit", "10", "--json")
+    assert len(json.loads(first.stdout)) == 10
+    assert first.stderr == "looked at 10 of 2,000 jobs: --limit 0 looks at all\n"
+    none = cli("dead", "--class", "none")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert none.stderr == "no matching jobs in dead\nlooked at all 2,000 jobs\n"
+
+
 def test_a_mistyped_queue_is_not_taken_for_an_empty_one(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     db.sadd(keys.queues, "mail")
     assert cli("jobs", "mail").stderr == "no jobs in queue mail\n"

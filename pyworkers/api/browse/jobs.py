@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pyworkers.api.browse.actions import Acted, Action, Order, act_on
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.lookup import JobView, read_job
-from pyworkers.api.browse.pages import PAGE, JobPage, Row, read_page
+from pyworkers.api.browse.pages import PAGE, JobPage, Row, read_page, read_rows
 from pyworkers.api.browse.places import Place
-from pyworkers.api.browse.search import Sought, read_stretch
+from pyworkers.api.browse.search import Sought, Stretch, read_stretch
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.portions import portions
@@ -39,12 +39,24 @@ class Jobs:
 
         A job that stays is found at least once, perhaps twice if the place changes fast.
         """
+        for stretch in self.stretches(place, wanted):
+            yield from stretch.rows
+
+    def stretches(self, place: Place, wanted: Filter) -> Iterator[Stretch]:
+        """``search`` part by part: each part says how far the search has come."""
         sought = Sought(place, wanted, time.time())
         begin: Position | None = Position()
         while begin is not None:
             stretch = self._admin.run(read_stretch(self._admin.keys, sought, begin))
-            yield from stretch.rows
+            yield stretch
             begin = stretch.after
+
+    def whole(self, place: Place, row: Row) -> Row | None:
+        """A row of this place with all bytes of its job, which a large one lacks; None if the job is gone."""
+        if not row.job.cut:
+            return row
+        [found] = self._admin.run(read_rows(self._admin.keys, place, [row.at]))
+        return found
 
     def find(self, jid: str) -> JobView:
         """The job with this id, in any place; its ``job`` is None if no place has it."""

@@ -28,11 +28,13 @@ class Place:
     """``word`` is ``scheduled``, ``retries``, ``dead``, or ``queue:NAME``."""
 
     word: str
+    newest_first: bool = False
+    """A queue from the newest job on, instead of the one that is popped next."""
 
     @classmethod
-    def of_queue(cls, name: str) -> Self:
+    def of_queue(cls, name: str, *, newest_first: bool = False) -> Self:
         """The place of a queue."""
-        return cls(f"{_QUEUE}{name}")
+        return cls(f"{_QUEUE}{name}", newest_first)
 
     @classmethod
     def read(cls, word: str) -> Self | None:
@@ -46,8 +48,10 @@ class Place:
 
     @property
     def descending(self) -> bool:
-        """True for the dead jobs, of which the latest comes first; elsewhere the next one does."""
-        return self.word == "dead"
+        """True for the dead jobs, of which the latest comes first; elsewhere the next one does, unless
+        ``newest_first``.
+        """
+        return self.newest_first or self.word == "dead"
 
     @property
     def columns(self) -> tuple[str, ...]:
