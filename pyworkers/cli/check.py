@@ -67,8 +67,8 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
     Example: pyworkers check --config conf/workers.toml
 
     Exit codes: 0 no findings, or advice alone: that the append-only file of a healthy new Redis is off, that
-    a password goes over a network in plain text; 1 findings, 2 configuration, 3 application import, 4 Redis
-    unreachable.
+    a password goes over a network in plain text, that a primary of sentinels takes writes without a replica;
+    1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
     """
     config = source.load({"app": app})
     if config.app is None and source.path is not None:
@@ -136,11 +136,12 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
     from pyworkers.store.foreign import left
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
-    from pyworkers.store.transport.connections import connect_async
+    from pyworkers.store.transport.connections import connect_async, has_sentinels
 
     store = Store(connect_async(config), Keys(config.namespace))
     try:
-        findings = await store.arun(inspect(await store.redis_cli(), time.time))
+        redis_cli, sentinels = await store.redis_cli(), has_sentinels(config)
+        findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
         findings += judge_password(await store.readable_on_the_way())
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         findings += judge_left(await store.arun(left(store.keys)))

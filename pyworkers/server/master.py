@@ -38,6 +38,7 @@ from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.preflight import inspect, judge_password
 from pyworkers.store.processes.signals import Signal
+from pyworkers.store.transport.connections import has_sentinels
 from pyworkers.version import __version__
 
 _GOODBYE_S = 3.0
@@ -223,7 +224,8 @@ class Master:
         store = self._workload.store
         try:
             with shortages_translated():
-                findings = await store.arun(inspect(await store.redis_cli(), time.time))
+                redis_cli, sentinels = await store.redis_cli(), has_sentinels(self._config.redis)
+                findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
                 findings += judge_password(await store.readable_on_the_way())
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)

@@ -44,25 +44,34 @@ class Finding:
     """True for a setting that a healthy new Redis has."""
 
 
-def inspect(redis_cli: str, clock: Callable[[], float]) -> Steps[list[Finding]]:
+def inspect(redis_cli: str, clock: Callable[[], float], *, sentinels: bool = False) -> Steps[list[Finding]]:
     """Find the unsafe settings of a Redis.
 
-    ``redis_cli`` is the command line that reaches it, and ``clock`` gives epoch seconds on this host.
+    ``redis_cli`` is the command line that reaches it, ``clock`` gives epoch seconds on this host, and
+    ``sentinels`` is true if they name it as the primary.
     """
     info = yield from one("INFO", "everything", read=_texts)
     before = clock()
     theirs = yield from redis_clock()
     offset_s = (before + clock()) / 2 - theirs
     save = yield from _save()
-    return judge(info, save, offset_s, redis_cli, scripts=(yield from _may_run_scripts()))
+    scripts = yield from _may_run_scripts()
+    return judge(info, save, offset_s, redis_cli, scripts=scripts, sentinels=sentinels)
 
 
 def judge(
-    info: Mapping[str, str], save: str | None, offset_s: float, redis_cli: str, *, scripts: bool = True
+    info: Mapping[str, str],
+    save: str | None,
+    offset_s: float,
+    redis_cli: str,
+    *,
+    scripts: bool = True,
+    sentinels: bool = False,
 ) -> list[Finding]:
     """All findings about a Redis. ``info`` is its INFO, ``save`` its setting of that name if it may be read.
 
-    ``offset_s``: the seconds that this host's clock is ahead of Redis'; ``scripts``: the user may run them.
+    ``offset_s``: the seconds that this host's clock is ahead of Redis'; ``scripts``: the user may run them;
+    ``sentinels``: they name this server as the primary.
     ``redis_cli`` is the command line that reaches this server, so that a fix changes no other server.
     """
     found = [
@@ -71,6 +80,7 @@ def judge(
         _eviction(info, redis_cli),
         _persistence(info, save, redis_cli),
         _clock(offset_s),
+        _replication(info, redis_cli) if sentinels else None,
     ]
     if not scripts:
         message = "this user may not run scripts, and pyworkers changes nothing without them"
@@ -316,6 +326,18 @@ def _persistence(info: Mapping[str, str], save: str | None, redis_cli: str) -> F
     message = f"the append-only file is off: a crash of Redis loses {lost}"
     fix = f"{redis_cli} CONFIG SET appendonly yes"
     return Finding("persistence", message, fix, advice=save != "")
+
+
+def _replication(info: Mapping[str, str], redis_cli: str) -> Finding | None:
+    # The INFO of Redis and Valkey has this field if both settings are above 0.
+    if "min_slaves_good_slaves" in info:
+        return None
+    message = (
+        "min-replicas-to-write is 0: in a failover, this primary accepts jobs that no replica gets, "
+        "and they are lost"
+    )
+    fix = f"{redis_cli} CONFIG SET min-replicas-to-write 1, and in redis.conf of each server; have two replicas"
+    return Finding("replication", message, fix, advice=True)
 
 
 def _clock(offset_s: float) -> Finding | None:

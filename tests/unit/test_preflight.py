@@ -31,6 +31,13 @@ def test_a_redis(info: dict[str, str], offset_s: float, scripts: bool, codes: li
     assert all("redis-cli -p 7 " in finding.fix for finding in found if "redis-cli" in finding.fix)
 
 
+def test_a_primary_of_sentinels() -> None:
+    [found] = judge(SAFE, None, 0.0, "redis-cli -p 7", sentinels=True)
+    assert (found.code, found.advice) == ("replication", True)
+    assert "redis-cli -p 7 CONFIG SET min-replicas-to-write 1" in found.fix
+    assert judge(SAFE | {"min_slaves_good_slaves": "1"}, None, 0.0, "redis-cli -p 7", sentinels=True) == []
+
+
 @pytest.mark.parametrize(
     ("import_ms", "threads", "codes"),
     [(200, [], []), (200, ["metrics"], ["threads"]), (10_001, [], ["import"])],
