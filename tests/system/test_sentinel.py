@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,69 +15,12 @@ from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.cli import main
-from tests.conftest import missing
-from tests.helpers.redises import OwnRedis, Sentinel
+from tests.helpers.redises import Group, OwnRedis
 from tests.helpers.server_process import WAITING_APP, serving
 from tests.helpers.support import stretched, wait_for
 
 # From the promotion to the first job (contrib/docs/reliability.md, R5).
 SOON_S = 2
-PERSISTENT = ("--appendonly", "yes", "--save", "", "--repl-diskless-sync-delay", "0")
-
-
-class Group:
-    """Primary and replica with their sentinels; who is who changes."""
-
-    def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server") or missing("redis-server is not installed")
-        self.servers = [OwnRedis(binary, folder / name, *PERSISTENT) for name in ("one", "two")]
-        self.sentinels = [Sentinel(binary, folder / f"sentinel{n}", self.servers[0]) for n in range(3)]
-        for sentinel in self.sentinels:
-            text = sentinel._config.read_text()
-            monitor = f"mymaster 127.0.0.1 {self.servers[0].port}"
-            sentinel._config.write_text(text.replace(f"{monitor} 1", f"{monitor} 2"))
-        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        self.url = f"redis+sentinel://{hosts}/mymaster/0"
-
-    def start(self) -> None:
-        primary, replica = self.servers
-        primary.start()
-        replica.start()
-        with replica.client() as client:
-            client.replicaof("127.0.0.1", primary.port)
-            wait_for(lambda: client.info("replication")["master_link_status"] == "up", message="replicating")
-        for sentinel in self.sentinels:
-            sentinel.start()
-        for sentinel in self.sentinels:
-            wait_for(lambda sentinel=sentinel: self._complete(sentinel), message="they know each other")  # type: ignore[misc]
-
-    def _complete(self, sentinel: Sentinel) -> bool:
-        with sentinel.client() as client:
-            known = client.sentinel_master("mymaster")
-        return (known["num-other-sentinels"], known["num-slaves"]) == (2, 1)
-
-    @property
-    def primary(self) -> OwnRedis:
-        """As the first sentinel sees it."""
-        port = self.sentinels[0].primary()
-        return next(server for server in self.servers if server.port == port)
-
-    def promoted(self, former: OwnRedis, way: str) -> OwnRedis:
-        """The new primary, once it takes writes, and the former one none: it is dead, or a replica."""
-        successor = next(server for server in self.servers if server is not former)
-        wait_for(lambda: self.primary is successor and role(successor) == "master", message="promoted")
-        if way == "demotion":
-            wait_for(lambda: role(former) == "slave", message="demoted")
-        return successor
-
-    def close(self) -> None:
-        for server in (*self.sentinels, *self.servers):
-            server.kill()
-
-
-def role(server: OwnRedis) -> str:
-    with server.client() as client:
-        return str(client.info("replication")["role"])
 
 
 @pytest.fixture
