@@ -336,7 +336,7 @@ def _replication(info: Mapping[str, str], redis_cli: str) -> Finding | None:
         "min-replicas-to-write is 0: in a failover, this primary accepts jobs that no replica gets, "
         "and they are lost"
     )
-    fix = f"{redis_cli} CONFIG SET min-replicas-to-write 1, and in redis.conf of each server; have two replicas"
+    fix = f"{redis_cli} CONFIG SET min-replicas-to-write 1, and the same in redis.conf of all its servers"
     return Finding("replication", message, fix, advice=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,6 @@ from typing import Any, Self
 import redis
 
 from pyworkers.embedded import spawn_bound
-from tests.conftest import missing
 from tests.helpers.certificates import Certificates
 from tests.helpers.support import free_port, wait_for
 
@@ -75,6 +73,11 @@ class OwnRedis:
             }
         return redis.Redis(port=self.port, socket_timeout=5, protocol=2, **files)
 
+    def configure(self, name: str, value: object) -> None:
+        """Change a setting."""
+        with self.client() as client:
+            client.config_set(name, str(value))
+
     def kill(self) -> None:
         """SIGKILL, as a crash of the machine is to clients that see their connections reset."""
         if self._process is not None:
@@ -94,17 +97,17 @@ class OwnRedis:
 
 
 class Sentinel(OwnRedis):
-    """Watches one primary with a quorum of one, and fails over within about a second."""
+    """Watches one primary, and fails over within about a second."""
 
-    def __init__(self, binary: str, folder: Path, primary: OwnRedis) -> None:
+    def __init__(self, binary: str, folder: Path, primary: OwnRedis, quorum: int = 1) -> None:
         super().__init__(binary, folder, certificates=primary.certificates)
         self._config = folder / "sentinel.conf"
         port = "".join(f"{name} {value}\n" for name, value in self._port().items())
         self._config.write_text(
             f"{port}bind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
+            f"sentinel monitor mymaster 127.0.0.1 {primary.port} {quorum}\n"
             "sentinel down-after-milliseconds mymaster 500\n"
-            "sentinel failover-timeout mymaster 5000\n"
+            "sentinel failover-timeout mymaster 2000\n"
         )
 
     def _arguments(self) -> list[str]:
@@ -117,35 +120,61 @@ class Sentinel(OwnRedis):
 
 
 class Group:
-    """Primary and replica with their sentinels; who is who changes."""
+    """A primary and replicas with three sentinels that must agree; who is who changes."""
 
-    def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server") or missing("redis-server is not installed")
-        self.servers = [OwnRedis(binary, folder / name, *PERSISTENT) for name in ("one", "two")]
-        self.sentinels = [Sentinel(binary, folder / f"sentinel{n}", self.servers[0]) for n in range(3)]
-        for sentinel in self.sentinels:
-            text = sentinel._config.read_text()
-            monitor = f"mymaster 127.0.0.1 {self.servers[0].port}"
-            sentinel._config.write_text(text.replace(f"{monitor} 1", f"{monitor} 2"))
+    def __init__(self, binary: str, folder: Path, *options: str, replicas: int = 1) -> None:
+        words = [*PERSISTENT, *options]
+        self.servers = [OwnRedis(binary, folder / f"redis{n}", *words) for n in range(replicas + 1)]
+        self.sentinels = [Sentinel(binary, folder / f"sentinel{n}", self.servers[0], 2) for n in range(3)]
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/mymaster/0"
 
-    def start(self) -> None:
-        primary, replica = self.servers
-        primary.start()
-        replica.start()
-        with replica.client() as client:
-            client.replicaof("127.0.0.1", primary.port)
-            wait_for(lambda: client.info("replication")["master_link_status"] == "up", message="replicating")
+    def start(self) -> Self:
+        """Return when the replicas have what the primary has, and the sentinels know all."""
+        for server in self.servers:
+            server.start()
+        self._replicate(self.servers[0])
         for sentinel in self.sentinels:
             sentinel.start()
-        for sentinel in self.sentinels:
-            wait_for(lambda sentinel=sentinel: self._complete(sentinel), message="they know each other")  # type: ignore[misc]
+        self._agree(self.servers[0])
+        return self
 
-    def _complete(self, sentinel: Sentinel) -> bool:
+    def mend(self) -> None:
+        """After a failover: start who was killed, make replicas of all but the primary, and empty them."""
+        for server in (*self.servers, *self.sentinels):
+            if server._process is None:
+                server.start()
+        wait_for(lambda: len({sentinel.primary() for sentinel in self.sentinels}) == 1, message="they agree")
+        primary = self.primary
+        self._replicate(primary)
+        self._agree(primary)
+        for server in self.servers:
+            server.configure("min-replicas-to-write", 0)
+        with primary.client() as client:
+            client.flushall()
+
+    def _replicate(self, primary: OwnRedis) -> None:
+        """Not left to the sentinels, which take ten seconds for it."""
+        for server in self.servers:
+            if server is not primary:
+                with server.client() as client:
+                    client.replicaof("127.0.0.1", primary.port)
+                    wait_for(lambda client=client: _is_replica(client, primary.port), message="replicating")  # type: ignore[misc]
+
+    def _agree(self, primary: OwnRedis) -> None:
+        for sentinel in self.sentinels:
+            wait_for(lambda sentinel=sentinel: self._knows(sentinel, primary), message="they know each other")  # type: ignore[misc]
+
+    def _knows(self, sentinel: Sentinel, primary: OwnRedis) -> bool:
         with sentinel.client() as client:
-            known = client.sentinel_master("mymaster")
-        return (known["num-other-sentinels"], known["num-slaves"]) == (2, 1)
+            state = client.sentinel_master("mymaster")
+            replicas = client.sentinel_slaves("mymaster")
+        up = [one for one in replicas if not one["is_sdown"] and not one["is_disconnected"]]
+        return (
+            sentinel.primary() == primary.port
+            and (state["num-other-sentinels"], len(up)) == (2, len(self.servers) - 1)
+            and "failover" not in str(state["flags"])
+        )
 
     @property
     def primary(self) -> OwnRedis:
@@ -153,22 +182,30 @@ class Group:
         port = self.sentinels[0].primary()
         return next(server for server in self.servers if server.port == port)
 
-    def promoted(self, former: OwnRedis, way: str) -> OwnRedis:
-        """The new primary, once it takes writes, and the former one none: it is dead, or a replica."""
-        successor = next(server for server in self.servers if server is not former)
-        wait_for(lambda: self.primary is successor and role(successor) == "master", message="promoted")
-        if way == "demotion":
-            wait_for(lambda: role(former) == "slave", message="demoted")
-        return successor
+    def fail_over(self) -> None:
+        """Begin a planned failover: the former primary takes writes for about ten seconds more."""
+        with self.sentinels[0].client() as client:
+            client.execute_command("SENTINEL FAILOVER", "mymaster")
+
+    def promoted(self, former: OwnRedis) -> OwnRedis:
+        """The new primary, once it takes writes."""
+        others = [server for server in self.servers if server is not former]
+        return wait_for(lambda: next(filter(_is_primary, others), None), message="promoted")
 
     def close(self) -> None:
+        """End all of them."""
         for server in (*self.sentinels, *self.servers):
             server.kill()
 
 
-def role(server: OwnRedis) -> str:
+def _is_primary(server: OwnRedis) -> bool:
     with server.client() as client:
-        return str(client.info("replication")["role"])
+        return bool(client.info("replication")["role"] == "master")
+
+
+def _is_replica(client: redis.Redis, port: int) -> bool:
+    found = client.info("replication")
+    return (found.get("master_port"), found.get("master_link_status")) == (port, "up")
 
 
 def blocked(client: redis.Redis) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,24 +14,34 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from pyworkers import Client
 from pyworkers.cli import main
+from tests.conftest import missing
+from tests.helpers.enqueuing import Producer, kept, lost
 from tests.helpers.redises import Group, OwnRedis
 from tests.helpers.server_process import WAITING_APP, serving
-from tests.helpers.support import stretched, wait_for
+from tests.helpers.support import by_load, stretched, wait_for
 
 # From the promotion to the first job (contrib/docs/reliability.md, R5).
 SOON_S = 2
+# From the promotion to the first job that is kept. A sentinel notices its promotion within a second.
+LOST_S, GAP_S = 1.5, 2.0
+UNDER_WAY_S = 0.2
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    binary = shutil.which("redis-server") or missing("redis-server is not installed")
+    group = Group(binary, tmp_path_factory.mktemp("group"))
+    try:
+        yield group.start()
+    finally:
+        group.close()
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[Group]:
-    group = Group(tmp_path / "group")
-    try:
-        group.start()
-        yield group
-    finally:
-        group.close()
+def group(servers: Group) -> Group:
+    servers.mend()
+    return servers
 
 
 def push(server: OwnRedis, *words: Any) -> None:
@@ -55,8 +66,7 @@ def fail_over_by(way: str, group: Group) -> contextlib.AbstractContextManager[No
     elif way == "hang":
         return former.stopped()
     else:
-        with group.sentinels[0].client() as client:
-            client.execute_command("SENTINEL FAILOVER", "mymaster")
+        group.fail_over()
     return contextlib.nullcontext()
 
 
@@ -71,7 +81,9 @@ def test_a_failover_while_jobs_run(tmp_path: Path, group: Group, way: str) -> No
         with former.client() as client:
             client.wait(1, 5000)
         with fail_over_by(way, group):
-            successor = group.promoted(former, way)
+            successor = group.promoted(former)
+            # A job that ends before is settled by a former primary that still takes writes, and runs again.
+            server.wait_for_event("redis.failover")
             (tmp_path / "finish").touch()
             promoted = time.monotonic()
             push(successor, "after")
@@ -94,6 +106,7 @@ def test_a_fix_and_the_place_for_rights_name_the_primary(group: Group) -> None:
     assert (
         CliRunner().invoke(main, ["acl", "--url", group.url]).stderr.endswith(f"\nRun it in {command_line}\n")
     )
+    primary.configure("maxmemory-policy", "noeviction")
     for sentinel in group.sentinels:
         sentinel.kill()
     rights = CliRunner().invoke(main, ["acl", "--url", group.url])
@@ -101,14 +114,58 @@ def test_a_fix_and_the_place_for_rights_name_the_primary(group: Group) -> None:
     assert "no sentinel names it" in rights.stderr
 
 
-def test_a_client_finds_the_new_primary(group: Group) -> None:
-    with Client(group.url) as client:
-        client.enqueue("q", "Any", ["before"])
-        former = group.primary
-        with former.client() as connection:
-            assert connection.wait(1, 5000) >= 1
-        with fail_over_by("demotion", group):
-            successor = group.promoted(former, "demotion")
-        client.enqueue("q", "Any", ["after"])
-        with successor.client() as connection:
-            assert connection.llen("queue:q") == 2
+@contextlib.contextmanager
+def producing(group: Group, folder: Path) -> Iterator[list[Producer]]:
+    """A producer with each client, both at work."""
+    with contextlib.ExitStack() as stack:
+        producers = [
+            stack.enter_context(Producer(group.url, kind, folder / kind)) for kind in ("client", "async")
+        ]
+        for producer in producers:
+            wait_for(lambda producer=producer: len(producer.acknowledged()) > 100, message="it enqueues")  # type: ignore[misc]
+        yield producers
+
+
+def first_kept(producer: Producer, successor: OwnRedis, promoted: float) -> float:
+    """When the first call returned whose job the new primary has, of those since the promotion."""
+
+    def found() -> float | None:
+        since = [call for call in producer.acknowledged() if call.ended > promoted]
+        with successor.client() as client:
+            there = kept(client)
+        return min((call.ended for call in since if call.jid in there), default=None)
+
+    return wait_for(found, message="the producer follows")
+
+
+@pytest.mark.fault("R5")
+@pytest.mark.parametrize(("way", "soon_s"), [("demotion", LOST_S), ("hang", GAP_S)])
+def test_producers_follow(tmp_path: Path, group: Group, way: str, soon_s: float) -> None:
+    """A former primary takes writes until it is demoted, which are lost; one that hangs answers nothing."""
+    former = group.primary
+    with producing(group, tmp_path) as producers, fail_over_by(way, group):
+        successor = group.promoted(former)
+        promoted = time.monotonic()
+        for producer in producers:
+            assert first_kept(producer, successor, promoted) - promoted < stretched(soon_s)
+
+
+@pytest.mark.fault("R5")
+def test_min_replicas_to_write_loses_next_to_nothing(tmp_path: Path, group: Group) -> None:
+    for server in group.servers:
+        server.configure("min-replicas-to-write", 1)
+    former = group.primary
+    with producing(group, tmp_path) as producers:
+        group.fail_over()
+        successor = group.promoted(former)
+        for producer in producers:
+            wait_for(
+                lambda producer=producer: any(call.code == "NOREPLICAS" for call in producer.calls()),  # type: ignore[misc]
+                message="it refuses",
+            )
+        with successor.client() as client:
+            there = kept(client)
+        for producer in producers:
+            missing_ones = lost(producer.acknowledged(), there)
+            if missing_ones:
+                assert missing_ones[-1].ended - missing_ones[0].ended < by_load(UNDER_WAY_S)
