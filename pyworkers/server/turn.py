@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import time
 
+from pyworkers.errors import StoreError
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.store import leases
 from pyworkers.store.store import Store
 
-# A server that ends leaves its turn behind: the next one has it before the leases of both can have expired.
+# A server that dies leaves its turn behind: the next one has it before the leases of both can have expired.
 _LIVES_PER_LEASE = 2
 # The holder renews it when less than this share of its life is left, not at each look.
 _RENEWED_AT = 0.6
@@ -34,13 +35,19 @@ class Turn:
         return self._holder == self._incarnations.identity() and time.monotonic() < self._until
 
     async def take(self) -> bool:
-        """Take the turn, or keep it. False if another server has it. Raises PyworkersError."""
+        """Take the turn, or keep it. False if another server has it. Raises PyworkersError.
+
+        If Redis refuses the key, each server does the work: one whose memory is full still recovers jobs.
+        """
         now, held = time.monotonic(), self.is_held
         if held and self._until - now > _RENEWED_AT * self._life_s:
             return True
         identity = self._incarnations.identity()
         taking = leases.take_turn(self._store.keys, identity, self._life_s, held=held)
-        if not await self._store.arun(taking):
-            return False
+        try:
+            if not await self._store.arun(taking):
+                return False
+        except StoreError:
+            return True
         self._holder, self._until = identity, now + self._life_s
         return True

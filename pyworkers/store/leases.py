@@ -56,11 +56,11 @@ def renew(
 
 
 def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Request[bool]:
-    """Remove the lease and the registration of this incarnation after a stop.
+    """Remove the lease, the registration and the turn of this incarnation after a stop.
 
     False if jobs are left in its lists: then the registration stays, so that a peer recovers them.
     """
-    names = [keys.lease(identity), keys.owners, keys.suspects]
+    names = [keys.lease(identity), keys.owners, keys.suspects, keys.turn(keys.owners)]
     names += (keys.inprogress(queue, identity) for queue in queues)
     return script("deregister", names, [identity], nonzero)
 
