@@ -92,6 +92,14 @@ def paging(count: int = 50, most: int = 200) -> list[Parameter]:
     ]
 
 
+def by_cursor() -> list[Parameter]:
+    """The parameters of a page of a list without an order."""
+    return [
+        Parameter("cursor", "The cursor of the answer before.", "integer", 0, 0, 2**63),
+        Parameter("count", "About how many.", "integer", 50, 1, 200),
+    ]
+
+
 def is_storable(text: object) -> bool:
     """True for a text that can be sent to Redis: it has no lone surrogates, but perhaps bytes."""
     if not isinstance(text, str):

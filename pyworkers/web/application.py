@@ -20,6 +20,7 @@ from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError,
 from pyworkers.http.hosts import Hosts
 from pyworkers.web import json
 from pyworkers.web.acting import undone
+from pyworkers.web.json.tables import RESOURCES
 from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
@@ -120,7 +121,7 @@ def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
         exception_handlers={HTTPException: _refused, PyworkersError: _failed, Refusal: _not_admitted},
         lifespan=lifespan,
     )
-    application.state.reader = reader
+    application.state.reader, application.state.resources = reader, RESOURCES
     return application
 
 

@@ -59,7 +59,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     viewer: Viewer | None = request.state.viewer
     root = request.scope.get("root_path", "").rstrip("/")
     own = request.url.path.removeprefix(root)
-    beside = json.beside(own)
+    beside = json.beside(request, own)
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,

@@ -21,7 +21,7 @@ FOREIGN = {
     "store/transport/wire.py": {"connection._reader", "connection._writer"},
     "worker/output.py": {"text.mode"},
     "worker/trackers.py": {"process.returncode", "spec.loader", "starter.spawnv_passfds"},
-    "web/application.py": {"application.state.reader"},
+    "web/application.py": {"application.state.reader", "application.state.resources"},
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},
     "worker/importing.py": {"link.stack"},
 }  # fmt: skip

@@ -6,7 +6,7 @@ Runs in the event loop of the dashboard. Each error is ``{"error": "…"}``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -23,7 +23,6 @@ from pyworkers.web import names
 from pyworkers.web.acting import carry_out, is_sent, undone
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.resources import Ask, Change, Resource
-from pyworkers.web.json.tables import RESOURCES
 from pyworkers.web.json.values import plain
 from pyworkers.web.security import csrf_token, viewer_of
 from pyworkers.web.site import site_of
@@ -79,7 +78,7 @@ def _unavailable(request: Request, error: PyworkersError) -> Json:
 
 
 async def _answer(request: Request) -> Json:
-    resource, found = _resource_at(segments_of(request.scope))
+    resource, found = _resource_at(resources_of(request), segments_of(request.scope))
     if request.method in _READING:
         query = parse_qsl(
             request.scope["query_string"].decode("latin-1"),
@@ -136,18 +135,24 @@ def _action_of(actions: Sequence[Change | Action[Any]], name: object) -> Change 
     raise BadRequestError(f"{_ACTION} must be one of {', '.join(action.word for action in actions)}.")
 
 
-def beside(path: str) -> str:
+def resources_of(request: Request) -> Sequence[Resource]:
+    """All resources of the dashboard that answers."""
+    resources: Sequence[Resource] = request.app.state.resources
+    return resources
+
+
+def beside(request: Request, path: str) -> str:
     """The JSON of the page at ``path``, both below the dashboard; empty if there is none."""
     segments = path.strip("/").split("/") if path.strip("/") else ["stats"]
     if segments[0] == "queues" and len(segments) == 2:
         # The page has the jobs of a queue; the queue itself may be unknown.
         segments.append("jobs")
-    is_there = any(resource.names_in(segments) is not None for resource in RESOURCES)
+    is_there = any(resource.names_in(segments) is not None for resource in resources_of(request))
     return "/".join(["/api", *segments]) if is_there else ""
 
 
-def _resource_at(segments: Sequence[str]) -> tuple[Resource, dict[str, str]]:
-    for resource in RESOURCES:
+def _resource_at(resources: Iterable[Resource], segments: Sequence[str]) -> tuple[Resource, dict[str, str]]:
+    for resource in resources:
         found = resource.names_in(segments)
         if found is not None:
             return resource, found
@@ -187,12 +192,12 @@ class Everything(BaseRoute):
 
 async def _index(request: Request) -> Response:
     root = f"{_root(request.scope)}/api"
-    paths = [f"{root}{resource.path}" for resource in RESOURCES]
+    paths = [f"{root}{resource.path}" for resource in resources_of(request)]
     return Json({"openapi": f"{root}/openapi.json", "csrf": csrf_token(request), "resources": paths})
 
 
 async def _openapi(request: Request) -> Response:
-    return Json(document(RESOURCES, f"{_root(request.scope)}/api"))
+    return Json(document(resources_of(request), f"{_root(request.scope)}/api"))
 
 
 ROUTES: list[BaseRoute] = [

@@ -1,6 +1,6 @@
 """Resources: an address of the JSON with what is read there and what can be done there.
 
-Pure. The table of all of them (``tables``) is the only source of the routes, of OpenAPI and of their tests.
+Pure. All of them (``RESOURCES`` of the pages) are the only source of the routes, of OpenAPI and of tests.
 """
 
 from __future__ import annotations

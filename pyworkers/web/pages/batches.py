@@ -17,14 +17,24 @@ from pyworkers.api import (
     BatchView,
     Member,
     MemberPage,
+)
+from pyworkers.api.batches import (
+    ACTIONS,
+    BATCH,
+    BATCH_VIEW,
+    CALLBACK,
+    MEMBER,
+    MEMBERS,
     read_batch,
     read_batch_page,
     read_members,
 )
-from pyworkers.api.batches import ACTIONS, BATCH, CALLBACK, MEMBER
+from pyworkers.api.parameters import Parameter, by_cursor, paging
+from pyworkers.api.schemas import page_of
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
 from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Ask, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, render
@@ -166,9 +176,53 @@ def members_of(request: Request, batch: str, state: str, page: MemberPage) -> di
     return {"state": state, "members": members, "next": following}
 
 
+async def _batches(ask: Ask) -> dict[str, Any]:
+    first = ask.given["first"]
+    page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"]))
+    return {"first": first, "total": page.total, "batches": [about.as_dict() for about in page.batches]}
+
+
+async def _batch(ask: Ask) -> dict[str, Any]:
+    return found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch").as_dict()
+
+
+async def _members(ask: Ask) -> dict[str, Any]:
+    given = ask.given
+    found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch")
+    steps = read_members(ask.keys, ask.names["id"], given["state"], given["cursor"], given["count"])
+    page = await ask.site.read(steps)
+    return {"cursor": page.cursor, "members": [member._asdict() for member in page.members]}
+
+
 FEEDS: Mapping[str, Feed] = {"batches": parts, "batch": parts_of_one, "members": parts_of_members}
 ROUTES = [
     Route("/batches", show),
     Route("/batches/{id}", show_one),
     Route("/batches/{id}", change, methods=["POST"]),
 ]
+RESOURCES = (
+    Resource(
+        "/batches",
+        "The batches; those that changed last come first.",
+        _batches,
+        page_of("Batches", "batches", BATCH.schema),
+        paging(),
+    ),
+    Resource(
+        "/batches/{id}",
+        "One batch, with its callbacks.",
+        _batch,
+        BATCH_VIEW,
+        actions=ACTIONS,
+    ),
+    Resource(
+        "/batches/{id}/members",
+        "Members of a batch that are not done.",
+        _members,
+        MEMBERS,
+        [
+            Parameter("state", "In this state.", default="waiting", choices=STATES),
+            *by_cursor(),
+        ],
+    ),
+)

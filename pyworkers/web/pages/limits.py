@@ -5,16 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import LimitHolder, LimitView, read_limit, read_limit_page
-from pyworkers.api.limits import ACTIONS, HOLDER, LIMIT, RELEASE, RESET
+from pyworkers.api import LimitHolder, LimitView
+from pyworkers.api.limits import (
+    ACTIONS,
+    HOLDER,
+    LIMIT,
+    LIMIT_VIEW,
+    LIMITS,
+    RELEASE,
+    RESET,
+    read_limit,
+    read_limit_page,
+)
+from pyworkers.api.parameters import by_cursor
 from pyworkers.protocol.limits import LimitStats, name_of
 from pyworkers.web import names
 from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Ask, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of
 from pyworkers.web.rendering import address, render
@@ -109,9 +122,29 @@ def _part_of(limit: LimitStats, holder: LimitHolder) -> str:
     return f"{names.part(limit.key)}/{names.part(holder.member or f'{holder.identity} {holder.jid}')}"
 
 
+async def _limits(ask: Ask) -> dict[str, Any]:
+    page = await ask.site.read(read_limit_page(ask.keys, ask.given["cursor"], ask.given["count"]))
+    rows = [limit.as_dict() for limit in page.limits]
+    return {"cursor": page.cursor, "total": page.total, "limits": rows}
+
+
+async def _limit(ask: Ask) -> dict[str, Any]:
+    return found(await ask.site.read(read_limit(ask.keys, ask.names["key"])), "limit").as_dict()
+
+
 FEEDS: Mapping[str, Feed] = {"limits": parts, "limit": parts_of_one}
 ROUTES = [
     Route("/limits", show),
     Route("/limits/{key}", show_one),
     Route("/limits/{key}", change, methods=["POST"]),
 ]
+RESOURCES = (
+    Resource("/limits", "The limits in use.", _limits, LIMITS, by_cursor()),
+    Resource(
+        "/limits/{key}",
+        "One limit, and who holds it.",
+        _limit,
+        LIMIT_VIEW,
+        actions=ACTIONS,
+    ),
+)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Lock, read_lock_page
-from pyworkers.api.locks import ACTIONS, LOCK
+from pyworkers.api import Lock
+from pyworkers.api.locks import ACTIONS, LOCK, LOCKS, read_lock_page
+from pyworkers.api.parameters import Parameter, by_cursor
 from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Ask, Resource
 from pyworkers.web.paging import ROWS, cursor_of, number_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.site import site_of
@@ -47,4 +50,21 @@ async def change(request: Request) -> Response:
     return await act(request, ACTIONS, own_address(request))
 
 
+async def _locks(ask: Ask) -> dict[str, Any]:
+    given = ask.given
+    page = await ask.site.read(read_lock_page(ask.keys, given["cursor"], given["count"], given["text"] or ""))
+    rows = [Lock(stored, ask.admin).as_dict() for stored in page.locks]
+    return {"cursor": page.cursor, "scanned": page.scanned, "locks": rows}
+
+
 ROUTES = [Route("/locks", show), Route("/locks", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/locks",
+        "The locks of unique jobs, in no order.",
+        _locks,
+        LOCKS,
+        [*by_cursor(), Parameter("text", "With this text in their key, or with this jid.")],
+        ACTIONS,
+    ),
+)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import ClassMetrics, Period
-from pyworkers.api.metrics import BOUNDS_MS, CLASS_METRICS, PERCENTILES, read_class_metrics, read_metrics
+from pyworkers.api import ClassMetrics
+from pyworkers.api.metrics import (
+    BOUNDS_MS,
+    CLASS_METRICS,
+    METRICS,
+    PERCENTILES,
+    Period,
+    read_class_metrics,
+    read_metrics,
+)
+from pyworkers.api.parameters import Parameter, paging
 from pyworkers.web import drawing, names, tables
+from pyworkers.web.json.resources import Ask, Resource
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import milliseconds
@@ -19,6 +30,9 @@ from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
 _PER_PAGE = 50
+_PERIOD = Parameter(
+    "period", "The last hour or day.", default="hour", choices=tuple(period.value for period in Period)
+)
 
 
 async def show(request: Request) -> Response:
@@ -99,4 +113,28 @@ def _histogram_chart(found: ClassMetrics) -> Markup:
     )
 
 
+async def _metrics(ask: Ask) -> dict[str, Any]:
+    given = ask.given
+    period, paged = Period(given["period"]), {"first": given["first"], "count": given["count"]}
+    found = await ask.site.read(read_metrics(ask.keys, period, **paged, match=given["class"] or ""))
+    return found.as_dict()
+
+
+async def _of_class(ask: Ask) -> dict[str, Any]:
+    steps = read_class_metrics(ask.keys, ask.names["class"], Period(ask.given["period"]))
+    return (await ask.site.read(steps)).as_dict()
+
+
 ROUTES = [Route("/metrics", show), Route("/metrics/{name}", show_class)]
+RESOURCES = (
+    Resource(
+        "/metrics",
+        "The classes whose jobs ran, those with most time first.",
+        _metrics,
+        METRICS,
+        [_PERIOD, *paging(), Parameter("class", "Only classes whose name contains this text.")],
+    ),
+    Resource(
+        "/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS.schema, [_PERIOD]
+    ),
+)

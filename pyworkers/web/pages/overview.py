@@ -12,9 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import Day, Problem, Stats
+from pyworkers.api.parameters import Parameter
+from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
 from pyworkers.api.processes import SERVER
-from pyworkers.api.stats import DAY, STATS, read_history
+from pyworkers.api.schemas import array
+from pyworkers.api.stats import DAY, STATS, read_history, read_stats
 from pyworkers.web import drawing
+from pyworkers.web.json.resources import Ask, Resource
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
@@ -30,6 +34,8 @@ _TILES = ("enqueued", "busy", "oldest", "scheduled", "retries", "dead", "done", 
 # The counts that lead to a page.
 _LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
 PARTS = ("tiles", "graph", "problems", "servers")
+# Five years, which Sidekiq keeps (protocol.md, Counters).
+_MOST_DAYS = 5 * 365
 
 
 async def show(request: Request) -> Response:
@@ -123,5 +129,32 @@ def graph(rates: list[Rates]) -> Markup:
     return drawing.lines(drawn, label, KEPT)
 
 
+async def _stats(ask: Ask) -> dict[str, Any]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    return stats.as_dict()
+
+
+async def _problems(ask: Ask) -> list[dict[str, Any]]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    unsafe = await ask.site.read(read_unsafe(ask.keys))
+    return [problem.as_dict() for problem in (*problems_in(stats), *unsafe)]
+
+
+async def _history(ask: Ask) -> list[dict[str, Any]]:
+    days = await ask.site.read(read_history(ask.keys, ask.given["days"]))
+    return [day.as_dict() for day in days]
+
+
 FEEDS: Mapping[str, Feed] = {"overview": parts}
 ROUTES = [Route("/", show)]
+RESOURCES = (
+    Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
+    Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM.schema)),
+    Resource(
+        "/history",
+        "The counts of each day, the latest first.",
+        _history,
+        array(DAY.schema),
+        [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
+    ),
+)

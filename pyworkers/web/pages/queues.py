@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from starlette.requests import Request
@@ -13,8 +14,11 @@ from starlette.routing import Route
 from pyworkers.api import QueueStats, Stats
 from pyworkers.api.queue import ACTIONS
 from pyworkers.api.queuestats import QUEUE
+from pyworkers.api.schemas import array
+from pyworkers.api.stats import read_stats
 from pyworkers.web import names
 from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Ask, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.names import number_in
@@ -116,5 +120,26 @@ def listing(
     return Listing(request, QUEUE.shown(), queues, now, key=lambda queue: names.encode(queue.name), feed=feed)
 
 
+async def _queues(ask: Ask) -> list[dict[str, Any]]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    return [queue.as_dict(stats.now) for queue in stats.queues]
+
+
+async def _queue(ask: Ask) -> dict[str, Any]:
+    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    named = (queue for queue in stats.queues if queue.name == ask.names["name"])
+    return found(next(named, None), "queue").as_dict(stats.now)
+
+
 FEEDS: Mapping[str, Feed] = {"queues": parts}
 ROUTES = [Route("/queues", show), Route("/queues", change, methods=["POST"])]
+RESOURCES = (
+    Resource("/queues", "All queues.", _queues, array(QUEUE.schema)),
+    Resource(
+        "/queues/{name}",
+        "One queue.",
+        _queue,
+        QUEUE.schema,
+        actions=ACTIONS,
+    ),
+)
