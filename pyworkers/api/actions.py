@@ -11,10 +11,20 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, TypeVar
 
 from pyworkers.api.parameters import Parameter
+from pyworkers.errors import BadArgumentError
 from pyworkers.store.admin import Admin
 from pyworkers.text import counted
 
 R = TypeVar("R")
+
+
+class AbsentError(BadArgumentError):
+    """What an action names is not there; ``noun`` is what it is, as ``server``."""
+
+    def __init__(self, noun: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.noun = noun
+
 
 Given = Mapping[str, Any]
 """The values of the fields of an action, by name."""
@@ -131,7 +141,7 @@ class Outcome:
 
     def __str__(self) -> str:
         """The result in the audit."""
-        return "nothing changed" if self.nothing else result_of(self.result)
+        return result_of(self.result)
 
 
 def result_of(result: object) -> str:

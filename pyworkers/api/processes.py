@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from pyworkers.api.actions import AbsentError, Action, Question
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.groups import GROUP, GroupStats, by_state
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import PyworkersError, StoreError
@@ -23,7 +26,7 @@ from pyworkers.store.processes.signals import Signal
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.views import servers
 from pyworkers.store.views.servers import ServerView, WorkerView
-from pyworkers.text import duration, valid
+from pyworkers.text import counted, duration, valid
 
 # The pause between two checks whether the servers have answered.
 _ANSWER_S = 0.02
@@ -339,3 +342,102 @@ def request_numbers(keys: Keys) -> Steps[bool]:
     except StoreError:
         return False
     return True
+
+
+def _send(word: Signal, admin: Admin, identity: str) -> None:
+    process = ProcessSet(admin).find(identity)
+    if process is None:
+        raise AbsentError("server", f"{identity} is gone: nothing was sent")
+    process.send(word)
+
+
+def _ask_all(word: Signal, then: str, admin: Admin) -> Question:
+    accepting, refusing = ProcessSet(admin).accepting(word)
+    others = "is" if len(refusing) == 1 else "are"
+    why = "embedded in another program"
+    if word is Signal.RELOAD:
+        why += ", of another program, or of an earlier version"
+    name = word.name.lower()
+    title = f"{name.capitalize()} all servers?"
+    if not accepting:
+        rest = f": {len(refusing):,} {others} {why}" if refusing else ""
+        return Question(title, f"No server can get this signal{rest}.")
+    text = f"{counted(len(accepting), 'server')} will get the signal: each {then} within 10 seconds."
+    if refusing:
+        text += f" {len(refusing):,} {others} left out: {why}."
+    return Question(title, text, f"{name.capitalize()} {counted(len(accepting), 'server')}")
+
+
+def _signal(word: Signal, about: str, then: str, command: str) -> tuple[Action[ServerView], Action[Any]]:
+    """The signal as an action on one server, and on all; ``then``: what a server does after it."""
+    name, dangerous = word.name.lower(), word is Signal.STOP
+    one: Action[ServerView] = Action(
+        f"server.{name}",
+        f"The server: {about}",
+        [Parameter("identity", "The identity of the server.", required=True)],
+        partial(_send, word),
+        done=f"Sent {name} to {{identity}}: it {then} within 10 seconds",
+        dangerous=dangerous,
+        offered=lambda view: not refusal(view.about, word),
+        several="identities",
+        command=command,
+    )
+    every: Action[Any] = Action(
+        f"server.{name}",
+        f"All servers: {about}",
+        [],
+        lambda admin: ProcessSet(admin).send(word),
+        done=(sent := f"Sent {name} to {{count}}: each {then} within 10 seconds"),
+        unchanged=sent,
+        counts="server",
+        target="all servers",
+        dangerous=dangerous,
+        asks=partial(_ask_all, word, then),
+    )
+    return one, every
+
+
+_BOTH = [
+    _signal(
+        Signal.QUIET,
+        "take no more jobs.",
+        "takes no more jobs",
+        """Make servers take no more jobs.
+
+    Running jobs continue; to take jobs again, a server must be restarted. IDENTITY is one of `pyworkers
+    processes`, a host, or host:pid. --all asks for confirmation.
+
+    \b
+    Example: pyworkers quiet web-1:4711
+    """,
+    ),
+    _signal(
+        Signal.STOP,
+        "stop.",
+        "stops after its jobs",
+        """Stop servers: finish running jobs, then exit.
+
+    Jobs that still run after the shutdown timeout go back to their queues. IDENTITY is one of `pyworkers
+    processes`, a host, or host:pid. --all asks for confirmation.
+
+    \b
+    Example: pyworkers stop web-1:4711
+    """,
+    ),
+    _signal(
+        Signal.RELOAD,
+        "load code and configuration again.",
+        "loads its code and configuration again",
+        """Have servers load their code and configuration again.
+
+    As HUP does: running jobs finish in the old code; after an error, the old code and configuration continue.
+    Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of `pyworkers
+    processes`, a host, or host:pid. --all asks for confirmation.
+
+    \b
+    Example: pyworkers reload web-1:4711
+    """,
+    ),
+]
+ACTIONS = tuple(one for one, _ in _BOTH)
+ACTIONS_ON_ALL = tuple(every for _, every in _BOTH)

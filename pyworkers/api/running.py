@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
 from pyworkers.api.schemas import FLAG, more, page_of
 from pyworkers.api.target import Where, admin_of
@@ -179,3 +181,26 @@ class WorkSet:
         Raises BadArgumentError for an empty id.
         """
         return self._admin.run(cancel_running(self._admin.keys, jid, identity, queue))
+
+
+CANCEL: Action[Work] = Action(
+    "job.cancel",
+    "Cancel a running job.",
+    [
+        Parameter("jid", "The id of the job.", required=True),
+        Parameter("server", "The identity of its server.", required=True),
+        Parameter("queue", "Its queue.", required=True),
+    ],
+    lambda admin, jid, server, queue: WorkSet(admin).cancel(jid, server, queue),
+    done={
+        Cancelled.RUNNING: "{jid} is cancelled: JobCancelled is raised in it, its worker is killed 2 s later",
+        Cancelled.ELSEWHERE: "{jid} runs in Sidekiq, which ends it if it is iterable; otherwise it continues",
+        Cancelled.REMOVED: "{jid} is removed",
+    },
+    unchanged="{jid} does not run there any more: nothing was changed",
+    nothing=(Cancelled.UNKNOWN,),
+    missing="job",
+    dangerous=True,
+    offered=lambda work: bool(work.jid),
+)
+ACTIONS = (CANCEL,)

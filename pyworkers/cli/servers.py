@@ -6,18 +6,21 @@ from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import Process, ProcessSet, Signal
+from pyworkers.api import Process, ProcessSet, ServerView, Signal
+from pyworkers.api.actions import Action
+from pyworkers.api.processes import ACTIONS
+from pyworkers.cli.actions import perform, show
 from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.output.auditing import note
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
 
 
-def steering_command(word: Signal, text: str) -> click.Command:
-    """A command that sends ``word`` to the chosen servers; to all of them, but those that refuse it."""
-    name = word.name.lower()
+def steering_command(action: Action[ServerView]) -> click.Command:
+    """A command that signals the chosen servers; all of them, but those that refuse it."""
+    name = action.word
+    word = Signal[name.upper()]
 
     @click.argument("identities", metavar="[IDENTITY]...", nargs=-1)
     @click.option("--all", "every", is_flag=True, help="All servers.")
@@ -39,16 +42,14 @@ def steering_command(word: Signal, text: str) -> click.Command:
             check_terminal()
             servers = "1 server" if len(chosen) == 1 else f"{len(chosen)} servers"
             ask(f"{name.capitalize()} {servers}?")
-        for process in () if dry_run else chosen:
-            process.send(word)
-            note(source.redis(), f"server.{name}", process.identity, "done")
         names = [process.identity for process in chosen]
-        if as_json:
-            print_action(name, 0 if dry_run else len(names), identities=names, dry_run=dry_run)
-        else:
-            _tell(name, names, dry_run)
+        if dry_run or not names:
+            _tell(name, names, as_json, dry_run)
+            return
+        outcomes = [perform(source.redis(), action, {"identity": identity}) for identity in names]
+        show(outcomes, as_json, dry_run=False)
 
-    return click.command(name, help=text)(steer)
+    return click.command(name, help=action.command)(steer)
 
 
 def _named(word: str, found: Sequence[Process]) -> Process:
@@ -62,47 +63,15 @@ def _named(word: str, found: Sequence[Process]) -> Process:
     raise PyworkersError(f"{printable(word)} is ambiguous, name one of {len(begun)} servers:\n{names}")
 
 
-def _tell(name: str, names: Sequence[str], dry_run: bool) -> None:
+def _tell(name: str, names: Sequence[str], as_json: bool, dry_run: bool) -> None:
+    """Print to which servers the signal would be sent."""
+    if as_json:
+        print_action(name, 0, identities=names, dry_run=dry_run)
+        return
+    for identity in names:
+        click.echo(f"would send {name} to {printable(identity)}")
     if not names:
         click.echo("no servers")
-    for identity in names:
-        sent = f"sent {name} to {printable(identity)}; it takes effect within 10 seconds"
-        click.echo(f"would send {name} to {printable(identity)}" if dry_run else sent)
 
 
-quiet = steering_command(
-    Signal.QUIET,
-    """Make servers take no more jobs.
-
-    Running jobs continue; to take jobs again, a server must be restarted. IDENTITY is one of `pyworkers
-    processes`, a host, or host:pid. --all asks for confirmation.
-
-    \b
-    Example: pyworkers quiet web-1:4711
-    """,
-)
-
-stop = steering_command(
-    Signal.STOP,
-    """Stop servers: finish running jobs, then exit.
-
-    Jobs that still run after the shutdown timeout go back to their queues. IDENTITY is one of `pyworkers
-    processes`, a host, or host:pid. --all asks for confirmation.
-
-    \b
-    Example: pyworkers stop web-1:4711
-    """,
-)
-
-reload = steering_command(
-    Signal.RELOAD,
-    """Have servers load their code and configuration again.
-
-    As HUP does: running jobs finish in the old code; after an error, the old code and configuration continue.
-    Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of `pyworkers
-    processes`, a host, or host:pid. --all asks for confirmation.
-
-    \b
-    Example: pyworkers reload web-1:4711
-    """,
-)
+quiet, stop, reload = map(steering_command, ACTIONS)

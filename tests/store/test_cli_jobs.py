@@ -304,7 +304,10 @@ def test_servers_and_running_jobs_are_shown(cli: Cli, keys: Keys, db: redis.Redi
 def test_a_server_is_named_by_its_host_and_pid(cli: Cli, keys: Keys, db: redis.Redis) -> None:
     for identity in ("web-1:10:a", "web-1:100:b", "web-10:1:c"):
         register_busy(db, keys, identity)
-    assert cli("quiet", "web-1:10").stdout == "sent quiet to web-1:10:a; it takes effect within 10 seconds\n"
+    assert (
+        cli("quiet", "web-1:10").stdout
+        == "Sent quiet to web-1:10:a: it takes no more jobs within 10 seconds\n"
+    )
     assert db.lrange(keys.signals("web-1:10:a"), 0, -1) == [b"TSTP"]
     ambiguous = cli("stop", "web-1")
     assert ambiguous.exit_code == 1
@@ -321,7 +324,10 @@ def test_all_servers_are_stopped_after_a_yes_but_for_embedded_ones(
     assert cli("stop", "--all").exit_code == 2
     assert cli("stop", "--all", "--dry-run").stdout == "would send stop to web:1:a\n"
     assert not db.exists(keys.signals("web:1:a"))
-    assert cli("stop", "--all", "--yes").stdout == "sent stop to web:1:a; it takes effect within 10 seconds\n"
+    assert (
+        cli("stop", "--all", "--yes").stdout
+        == "Sent stop to web:1:a: it stops after its jobs within 10 seconds\n"
+    )
     assert db.lrange(keys.signals("web:1:a"), 0, -1) == [b"TERM"]
     assert not db.exists(keys.signals("puma:2:b"))
     assert cli("stop", "puma").exit_code == 1
@@ -333,7 +339,8 @@ def test_reload_leaves_other_programs_servers_out_and_refuses_to_name_one(
     register(db, keys, "our:1:a", {"hostname": "our", "reloads": True}, beat=time.time(), look=0)
     register_busy(db, keys, "ruby:2:b")
     assert (
-        cli("reload", "--all", "-y").stdout == "sent reload to our:1:a; it takes effect within 10 seconds\n"
+        cli("reload", "--all", "-y").stdout
+        == "Sent reload to our:1:a: it loads its code and configuration again within 10 seconds\n"
     )
     refused = cli("reload", "our", "ruby")
     assert (refused.exit_code, refused.stdout) == (1, "")

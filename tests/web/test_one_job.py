@@ -184,12 +184,12 @@ def test_a_running_job_is_cancelled(dashboard: Visitor, keys: Keys, db: redis.Re
     page = found(dashboard, "jobs/1")
     assert "running" in page.text
     assert OWNER in page.text
-    assert "The job is cancelled" in act(dashboard, "jobs/1", "cancel")
+    assert "1 is cancelled" in act(dashboard, "jobs/1", "cancel")
     assert db.zscore(keys.cancelled, "1") is not None
     hidden = form(found(dashboard, "jobs/1")).hidden
     db.delete(keys.inprogress("q", OWNER))
     text = dashboard.ask("jobs/1", {**hidden, "action": "cancel"}).text
-    assert "The job does not run there any more." in text
+    assert "1 does not run there any more" in text
 
 
 def test_progress_and_result_of_a_tracked_job(

@@ -125,7 +125,7 @@ def test_a_signal_to_a_server_that_is_gone_or_refuses_is_not_sent(
     refused = dashboard.press(forms["stop"], action="reload")
     assert "ruby:9:b is a server of another program, which does not reload" in refused.text
     db.srem(keys.processes, "ruby:9:b")
-    assert "ruby:9:b is gone: nothing was sent." in dashboard.press(forms["stop"]).text
+    assert "ruby:9:b is gone: nothing was sent" in dashboard.press(forms["stop"]).text
     assert not db.exists(keys.signals("ruby:9:b"))
     fields = {**forms["stop"].hidden, "action": "dance"}
     assert dashboard.ask("servers", fields).status == 400

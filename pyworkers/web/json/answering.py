@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from pyworkers.api.actions import Action, Given
+from pyworkers.api.actions import AbsentError, Action, Given
 from pyworkers.api.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
@@ -55,6 +55,8 @@ async def api(scope: Scope, receive: Receive, send: Send) -> None:
         answer = refusal(400, str(error))
     except (RedisUnavailableError, StoreError) as error:
         answer = _unavailable(request, error)
+    except AbsentError as error:
+        answer = refusal(404, f"There is no such {error.noun}.")
     except BadArgumentError as error:
         answer = refusal(400, str(error))
     except PyworkersError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pyworkers.api import Cancelled
 from pyworkers.api.browse.actions import Acted, Action
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
@@ -38,13 +37,6 @@ DONE = {
     Action.KILL: "moved to the dead jobs",
     Action.DELETE: "deleted",
 }
-CANCELLED = {
-    Cancelled.REMOVED: ("The job is removed.", False),
-    Cancelled.RUNNING: ("The job is cancelled: its server ends it within seconds.", False),
-    Cancelled.ELSEWHERE: ("Another program runs the job: only an iterable job of Sidekiq ends.", False),
-    Cancelled.UNKNOWN: ("The job does not run there any more.", True),
-}
-"""What a page says after a cancellation, and True if nothing was cancelled."""
 HAPPENED = {"retries": "failed", "dead": "died", "scheduled": "created"}
 """The event from which the age of a job counts, by the word of its place; in a queue ``enqueued``."""
 _TITLES = {"scheduled": "Scheduled", "retries": "Retries", "dead": "Dead"}

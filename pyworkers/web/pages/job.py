@@ -13,18 +13,19 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api import WorkSet
 from pyworkers.api.browse.actions import act_on, actions_of
 from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.record import JOB, STATUS, JobRecord
+from pyworkers.api.running import CANCEL
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
-from pyworkers.web.lists.words import CANCELLED, DELAYS, LABELS, said, title_of
+from pyworkers.web.lists.words import DELAYS, LABELS, said, title_of
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import number, shown, size
@@ -85,6 +86,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         searched="" if view.further is None else title_of(view.further.place),
         labels=LABELS,
         delays=DELAYS,
+        cancel=[CANCEL],
         refused=refusal,
         typed=form_of(request) if refusal else {},
     )
@@ -95,12 +97,8 @@ async def change(request: Request) -> Response:
     form = form_of(request)
     jid, _ = _asked(request)
     site = site_of(request)
-    if form.get("action") == "cancel":
-        identity, queue = (names.decode(form.get(name, "")) for name in ("identity", "queue"))
-        works = WorkSet(site.admin)
-        outcome = await perform(request, "job.cancel", jid, lambda: works.cancel(jid, identity, queue))
-        text, failed = CANCELLED[outcome]
-        return done(request, address(request, "jobs", _segment(request)), text, failed=failed)
+    if form.get("action") == CANCEL.word:
+        return await act(request, [CANCEL], address(request, "jobs", _segment(request)))
     place = decoded(form.get("in", ""))
     if place is None:
         raise HTTPException(400, "This action lacks its place.")

@@ -11,25 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Cancelled, Work, WorkPage, WorkSet
+from pyworkers.api import Work, WorkPage
 from pyworkers.api.processes import request_numbers
-from pyworkers.api.running import WORK, read_works
+from pyworkers.api.running import ACTIONS, WORK, read_works
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import own_address, render
-from pyworkers.web.security import form_of
 from pyworkers.web.showing import number, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link
 
-_SENTENCES = {
-    Cancelled.RUNNING: "{} is cancelled: JobCancelled is raised in it, and its worker is killed 2 s later.",
-    Cancelled.ELSEWHERE: "{} runs in Sidekiq, which ends it if it is iterable; otherwise it continues.",
-    Cancelled.UNKNOWN: "{} does not run there any more: nothing was changed.",
-}
 _MOST_BYTES = 20_000
 
 
@@ -46,27 +40,13 @@ async def show(request: Request) -> Response:
     return await render(
         request, "running.html", title="Running", works=works, total=total(works.total),
         rows=listing(request, works, site.settings.mask), identity=identity, place=place,
+        work_actions=ACTIONS,
     )  # fmt: skip
 
 
 async def change(request: Request) -> Response:
-    """Cancel a running job."""
-    if form_of(request).get("action") != "cancel":
-        raise HTTPException(400, "This action is unknown.")
-    return await cancel(request)
-
-
-async def cancel(request: Request) -> Response:
-    """Cancel the running job that a form names, and return to the page with the form."""
-    site, form = site_of(request), form_of(request)
-    jid, identity, queue = (names.decode(form.get(name, "")) for name in ("jid", "server", "queue"))
-    if not all(map(names.is_key, (jid, identity, queue))):
-        raise HTTPException(400, "This job has no valid id, queue or server.")
-    works = WorkSet(site.admin)
-    result = await perform(request, "job.cancel", jid, lambda: works.cancel(jid, identity, queue))
-    return done(
-        request, own_address(request), _SENTENCES[result].format(jid), failed=result is not Cancelled.RUNNING
-    )
+    """Cancel a running job, and return to the page with its button."""
+    return await act(request, ACTIONS, own_address(request))
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:

@@ -13,38 +13,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import ProcessSet, ProcessView, ServerView, Signal
+from pyworkers.api import ProcessView, ServerView
 from pyworkers.api.groups import by_state
 from pyworkers.api.processes import (
+    ACTIONS,
+    ACTIONS_ON_ALL,
     PROCESS,
     STATE_WORDS,
     WORKER,
     read_process,
     read_processes,
-    refusal,
     request_numbers,
     state_of,
 )
-from pyworkers.api.running import read_works
+from pyworkers.api.running import CANCEL, read_works
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.buttons import act, ask
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.pages import running
-from pyworkers.web.pages.running import cancel
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
 from pyworkers.web.rendering import address, macro, own_address, render
 from pyworkers.web.security import form_of, viewer_of
-from pyworkers.web.showing import counted, number, shown, visible
+from pyworkers.web.showing import number, shown, visible
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link, words
 
 _WORKER_COLUMNS = WORKER.shown("pid", "group", "state", "rss_kb", "jobs_done", "started_at")
-SIGNALS = {
-    "quiet": (Signal.QUIET, "takes no more jobs"),
-    "stop": (Signal.STOP, "stops after its jobs"),
-    "reload": (Signal.RELOAD, "loads its code and configuration again"),
-}
-"""The actions: their signals, and what a server does after them."""
 _COLUMNS = PROCESS.shown(
     "identity", "condition", "takes", "busy", "by_state", "rss_kb", "restarted", "started_at", "version"
 )
@@ -59,20 +53,17 @@ _NOTICES = {
 async def show(request: Request) -> Response:
     """The table of all servers; or the question before an action on all of them."""
     site = site_of(request)
-    word = request.query_params.get("confirm", "")
-    if word in SIGNALS and viewer_of(request).role == "operate":
-        accepting, refusing = await site.act(lambda: ProcessSet(site.admin).accepting(SIGNALS[word][0]))
-        return await render(
-            request, "servers_confirm.html", title=f"{word.capitalize()} all servers?",
-            word=word, chosen=len(accepting), others=len(refusing), then=SIGNALS[word][1],
-        )  # fmt: skip
+    word = request.query_params.get("confirm")
+    action = next((action for action in ACTIONS_ON_ALL if action.word == word), None)
+    if action is not None and viewer_of(request).role == "operate":
+        return await ask(request, action, {}, address(request, "servers"))
     await site.read(request_numbers(site.keys))
     first = first_of(request)
     page = await site.read(read_processes(site.keys, first, ROWS))
     servers = listing(request, page.servers, page.at, f"servers?first={first}")
     return await render(
-        request, "servers.html", title="Servers", servers=servers, refusal=refusal, Signal=Signal,
-        place=pager(request, "servers", total=page.total),
+        request, "servers.html", title="Servers", servers=servers,
+        actions=ACTIONS, all_actions=ACTIONS_ON_ALL, place=pager(request, "servers", total=page.total),
     )  # fmt: skip
 
 
@@ -92,7 +83,7 @@ async def show_one(request: Request) -> Response:
     return await render(
         request, "server.html", title=identity, view=view, about=view.about, works=page,
         rows=running.listing(request, page, site.settings.mask, with_server=False),
-        workers=_workers(request, view, page.at), place=place, refusal=refusal, Signal=Signal,
+        workers=_workers(request, view, page.at), place=place, actions=ACTIONS, work_actions=[CANCEL],
         state=state, notice=notice(state, cells["beat"]), cells=cells, by_state=by_state, at=page.at,
     )  # fmt: skip
 
@@ -106,43 +97,15 @@ def _workers(request: Request, view: ServerView, now: float) -> Listing[Any]:
 
 async def change(request: Request) -> Response:
     """Signal one server, or all of them."""
-    site, form = site_of(request), form_of(request)
-    word = form.get("action", "")
-    if word not in SIGNALS:
-        raise HTTPException(400, "This action is unknown.")
-    signal, then = SIGNALS[word]
-    if "server" in form:
-        here = address(request, "servers", first=first_of(request) or None)
-        return await _signal_one(request, names.decode(form["server"]), word, here)
-    sent = await perform(
-        request, f"server.{word}", "all servers", partial(ProcessSet(site.admin).send, signal)
-    )
-    text = f"Sent {word} to {counted(sent, 'server')}: each {then} within 10 seconds."
-    return done(request, address(request, "servers"), text)
+    if "identity" in form_of(request):
+        return await act(request, ACTIONS, address(request, "servers", first=first_of(request) or None))
+    return await act(request, ACTIONS_ON_ALL, address(request, "servers"))
 
 
 async def change_one(request: Request) -> Response:
     """Signal this server, or cancel a job that it runs."""
-    word, identity = form_of(request).get("action", ""), _identity(request)
-    if word == "cancel":
-        return await cancel(request)
-    if word not in SIGNALS:
-        raise HTTPException(400, "This action is unknown.")
-    return await _signal_one(request, identity, word, own_address(request))
-
-
-async def _signal_one(request: Request, identity: str, word: str, back: str) -> Response:
-    site = site_of(request)
-    signal, then = SIGNALS[word]
-    process = (
-        await site.act(lambda: ProcessSet(site.admin).find(identity)) if names.is_key(identity) else None
-    )
-    if process is None:
-        return done(request, back, f"{identity} is gone: nothing was sent.", failed=True)
-    if reason := process.refusal(signal):
-        return done(request, back, f"{reason}. Nothing was sent.", failed=True)
-    await perform(request, f"server.{word}", identity, lambda: process.send(signal))
-    return done(request, back, f"Sent {word} to {identity}: it {then} within 10 seconds.")
+    _identity(request)
+    return await act(request, (*ACTIONS, CANCEL), own_address(request))
 
 
 def _identity(request: Request) -> str:

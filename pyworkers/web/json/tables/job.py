@@ -7,14 +7,15 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from pyworkers.api import Cancelled, WorkSet
 from pyworkers.api.browse.actions import Action, Order
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, read_job
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.tasks import TASK, Task, confirm_task, read_task, stop_task
 from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter
+from pyworkers.api.running import CANCEL
 from pyworkers.protocol.status import JobState
+from pyworkers.web.acting import carry_out
 from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
 from pyworkers.web.json.tables.jobs import NEW_TIME, act
 from pyworkers.web.lists.words import selected_in
@@ -54,8 +55,9 @@ async def _cancel(ask: Ask) -> int:
     held = (await ask.site.read(read_job(ask.keys, jid))).held
     if held is None:
         raise HTTPException(409, "The job does not run: nothing was changed.")
-    cancel = partial(WorkSet(ask.admin).cancel, jid, held.identity, held.queue)
-    return still_there(await ask.perform("job.cancel", jid, cancel) is not Cancelled.UNKNOWN)
+    given = {"jid": jid, "server": held.identity, "queue": held.queue}
+    outcome = await carry_out(ask.request, CANCEL, given)
+    return still_there(not outcome.nothing)
 
 
 async def _task(ask: Ask) -> dict[str, Any]:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from pyworkers.api import ProcessSet, Signal
+from pyworkers.api import processes, running
 from pyworkers.api.audit import AUDIT_ACTION, read_audit
 from pyworkers.api.parameters import Parameter, paging
-from pyworkers.api.processes import PROCESS, Process, read_process, read_processes, request_numbers
-from pyworkers.api.running import WORKS, WorkSet, read_works
+from pyworkers.api.processes import PROCESS, read_process, read_processes, request_numbers
+from pyworkers.api.running import WORKS, read_works
 from pyworkers.api.schemas import page_of
-from pyworkers.web.json.resources import Ask, Change, Resource, found, still_there
-
-_ABOUT = {
-    Signal.QUIET: "take no more jobs.",
-    Signal.STOP: "stop.",
-    Signal.RELOAD: "load code and configuration again.",
-}
+from pyworkers.web.json.resources import Ask, Resource, found
 
 
 async def _servers(ask: Ask) -> dict[str, Any]:
@@ -30,30 +23,11 @@ async def _server(ask: Ask) -> dict[str, Any]:
     return PROCESS.as_dict(found(view, "server"))
 
 
-async def _signal(word: Signal, ask: Ask) -> int:
-    identity = ask.names["identity"]
-    server: Process = found(await ask.site.act(lambda: ProcessSet(ask.admin).find(identity)), "server")
-    await ask.perform(f"server.{word.name.lower()}", identity, lambda: server.send(word))
-    return 1
-
-
-async def _signal_all(word: Signal, ask: Ask) -> int:
-    send = partial(ProcessSet(ask.admin).send, word)
-    return await ask.perform(f"server.{word.name.lower()}", "all servers", send)
-
-
 async def _running(ask: Ask) -> dict[str, Any]:
     await ask.site.read(request_numbers(ask.keys))
     given = ask.given
     page = await ask.site.read(read_works(ask.keys, given["first"], given["count"], given["server"] or ""))
     return page.as_dict()
-
-
-async def _cancel(ask: Ask) -> int:
-    jid, given = ask.given["jid"], ask.given
-    cancel = partial(WorkSet(ask.admin).cancel, jid, given["server"], given["queue"])
-    cancelled = await ask.perform("job.cancel", jid, cancel)
-    return still_there(cancelled != "unknown")
 
 
 async def _audit(ask: Ask) -> dict[str, Any]:
@@ -67,18 +41,7 @@ RESOURCES = (
         _running,
         WORKS,
         [*paging(), Parameter("server", "Only the jobs of the server with this identity.")],
-        [
-            Change(
-                "cancel",
-                "Cancel a running job.",
-                _cancel,
-                [
-                    Parameter("jid", "The id of the job.", required=True),
-                    Parameter("server", "The identity of its server.", required=True),
-                    Parameter("queue", "Its queue.", required=True),
-                ],
-            )
-        ],
+        running.ACTIONS,
     ),
     Resource(
         "/servers",
@@ -86,20 +49,14 @@ RESOURCES = (
         _servers,
         page_of("Servers", "servers", PROCESS.schema),
         paging(),
-        [
-            Change(word.name.lower(), f"All servers: {about}", partial(_signal_all, word))
-            for word, about in _ABOUT.items()
-        ],
+        processes.ACTIONS_ON_ALL,
     ),
     Resource(
         "/servers/{identity}",
         "One server.",
         _server,
         PROCESS.schema,
-        actions=[
-            Change(word.name.lower(), f"The server: {about}", partial(_signal, word))
-            for word, about in _ABOUT.items()
-        ],
+        actions=processes.ACTIONS,
     ),
     Resource(
         "/audit",
