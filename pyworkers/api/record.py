@@ -9,6 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import simplejson
@@ -30,12 +31,24 @@ class JobRecord:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self.unreadable = ""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The fields of the envelope; {} if it is ``unreadable``."""
+        return self._decoded[0]
+
+    @property
+    def unreadable(self) -> str:
         """Why the bytes are not a valid job; empty for a valid one."""
+        return self._decoded[1]
+
+    @cached_property
+    def _decoded(self) -> tuple[dict[str, Any], str]:
+        # At the first look: an action on many jobs passes over most of them by their bytes.
         try:
-            self.data: dict[str, Any] = envelope.decode(raw)
+            return envelope.decode(self.raw), ""
         except BadMessageError as error:
-            self.data, self.unreadable = {}, error.message
+            return {}, error.message
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(jid={self.jid!r}, job_class={self.job_class!r})"

@@ -101,8 +101,10 @@ class Deed:
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
-        now = time.time()
+        now, may_meet = time.time(), self.selection.filter().sieve()
         for job in self._candidates(label):
+            if not may_meet(job.raw):
+                continue
             if self.selection.matches(job, self.place.age_s(job, now)) and not self._again(job, now):
                 tally.select(job.jid if self.selection.jids else "")
                 if reason := actions.refusal(self.jobs, self.action.action, job):

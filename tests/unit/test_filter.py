@@ -62,8 +62,16 @@ def test_a_filter(conditions: dict[str, Any], expected: bool) -> None:
     assert wanted.as_dict() == conditions
     assert wanted.matches(record(), 120.0, ("password",)) is expected
     if expected:
+        assert wanted.sieve()(record().raw)
         texts = [text.partition(":")[2] for text in wanted.literals()]
         assert all(text.lower().encode() in record().raw.lower() for text in texts)
+
+
+@pytest.mark.parametrize(
+    "conditions", [{"job_class": "Mail::Other*"}, {"error": "TIMEOUTS"}, {"jid": "4712"}]
+)
+def test_most_jobs_that_do_not_meet_a_filter_need_no_decoding(conditions: dict[str, Any]) -> None:
+    assert not Filter(**conditions).sieve()(record().raw)
 
 
 def test_a_job_of_unknown_age_is_neither_older_nor_younger() -> None:

@@ -6,7 +6,7 @@ A condition is compared with what a page shows: hidden arguments match no text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import translate
 from functools import lru_cache
@@ -93,6 +93,23 @@ class Filter:
             folded.append(("", self.text))
         texts = [f"={names}:{_longest(text)}" for names, text in exact if _longest(text)]
         return texts + [f"~{names}:{_longest(text).lower()}" for names, text in folded if _longest(text)]
+
+    def sieve(self) -> Callable[[bytes], bool]:
+        """A check of stored bytes, which it does not decode.
+
+        False for a job that cannot meet the filter, because it lacks one of the ``literals``.
+        """
+        texts = [(text[0], text.partition(":")[2].encode()) for text in self.literals()]
+        exact = [text for sign, text in texts if sign == "="]
+        folded = [text for sign, text in texts if sign == "~"]
+
+        def may_meet(raw: bytes) -> bool:
+            if not all(text in raw for text in exact):
+                return False
+            lower = raw.lower() if folded else b""
+            return all(text in lower for text in folded)
+
+        return may_meet
 
     def but(self, **changes: Any) -> Self:
         """The same filter with other conditions."""
