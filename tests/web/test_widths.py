@@ -19,7 +19,7 @@ from tests.web.visitor import Visitor
 # The least that WCAG asks for, a small telephone, one with a scroll bar, tablets, a small laptop.
 WIDTHS = (320, 345, 360, 768, 961, 1024, 1200, WIDE)
 # Of pages that differ in names, places and filters alone.
-_MOST_ALIKE = 4
+_MOST_ALIKE = 2
 
 
 def pages(dashboard: Visitor) -> list[str]:
@@ -61,4 +61,5 @@ def test_lengthy_names_and_numbers(
 
 def test_hostile_texts(chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     hostile.fill(db, keys)
-    assert too_wide(chromium, dashboard, (320, WIDE)) == []
+    # On a wide screen, test_browser.py looks at them.
+    assert too_wide(chromium, dashboard, (320,)) == []
