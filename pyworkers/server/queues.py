@@ -190,9 +190,8 @@ class Queues:
         for manager in self.everyone():
             manager.pool.set_lease(deadlines)
 
-    def leave_primary(self) -> None:
+    def drop_connections(self) -> None:
         """Drop the connections: another server is the primary."""
-        log.warning("redis.failover")
         for manager in self.everyone():
             manager.drop_connection()
 

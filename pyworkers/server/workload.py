@@ -27,6 +27,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnation, Incarnations
 from pyworkers.server.manager import Manager, Shared
+from pyworkers.server.moves import Moves, name_in
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus import ReservedCpu
@@ -123,7 +124,11 @@ class Workload:
         self.services.start(tasks)
         tasks.start(self.generations.run(), "reaper")
         if has_sentinels(self._config.redis):
-            tasks.start(self.store.watch_primary(self._leave_primary), "primary")
+            tasks.start(self.store.watch_primary(_log_failover), "primary")
+        elif host := name_in(self._config.redis.url):
+            health = self.health.of(Moves.name)
+            moves = Moves(self.store, self._config.redis, host, health, self._leave_primary)
+            tasks.start(moves.run(), Moves.name)
         if self.is_quiet:
             await self._quiet_all()
         self.generations.ready()
@@ -189,8 +194,10 @@ class Workload:
         )
 
     def _leave_primary(self) -> None:
+        _log_failover()
         self.services.changes.drop_connection()
-        self.queues.leave_primary()
+        self.queues.drop_connections()
+        self._control.tasks.start(self.store.drop_connections(), "connections")
 
     def _lease_lost(self, earlier: Incarnation) -> None:
         """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
@@ -243,3 +250,7 @@ class Workload:
     async def _quiet_all(self) -> None:
         await self.queues.quiet()
         self.services.heartbeat.nudge()
+
+
+def _log_failover() -> None:
+    log.warning("redis.failover")

@@ -49,6 +49,10 @@ class Store:
         """Call ``on_change`` after each failover by sentinels, until cancelled."""
         await watch_primary(self._redis.connection_pool, on_change)
 
+    async def drop_connections(self) -> None:
+        """Drop the connections: another server is the primary. Those in use fail."""
+        await self._redis.connection_pool.disconnect()
+
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
