@@ -120,12 +120,17 @@ class Group:
         kept = {
             key: value
             for key, value in options.items()
-            if key.startswith("socket_") or key in ("retry", "protocol", "tls")
+            if key.startswith("socket_") or key in ("retry", "tls")
         }
         # A sentinel that hangs, perhaps with the primary on its machine, must not delay the next query.
+        # The replies of sentinels in RESP3 differ between versions of redis-py.
         return (
             kept
-            | {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
+            | {
+                "protocol": 2,
+                "socket_timeout": SENTINEL_TIMEOUT_S,
+                "socket_connect_timeout": SENTINEL_TIMEOUT_S,
+            }
             | self.login
         )
 
