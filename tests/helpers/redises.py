@@ -70,6 +70,7 @@ class OwnRedis:
                 "ssl": True,
                 "ssl_certfile": str(found.admin),
                 "ssl_cert_reqs": "none",
+                "ssl_check_hostname": False,
             }
         return redis.Redis(port=self.port, socket_timeout=5, protocol=2, **files)
 

@@ -71,7 +71,7 @@ def test_the_files_of_a_client(folder: Path, server: OwnRedis, blocking: bool) -
             "cert_file": str(other.client),
             "key_file": str(other.client_key),
         },
-        f"{folder}/nope: No such file or directory": {"ca_file": f"{folder}/nope"},
+        f"ca_file {folder}/nope: No such file or directory": {"ca_file": f"{folder}/nope"},
         f"cert_file {good.client} and key_file {other.client_key} do not belong together": {
             "key_file": str(other.client_key)
         },

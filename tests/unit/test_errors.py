@@ -90,6 +90,7 @@ EXCEPTIONS = [
     (socket.gaierror(-3, "Temporary failure"), "DNS", RECONNECT, AWAY),
     (caused(redis.ConnectionError("Error 1"), ssl.SSLCertVerificationError("expired")), "TLS", STOP, AWAY),
     (ssl.SSLError("wrong version"), "TLS", STOP, AWAY),
+    (caused(redis.ConnectionError("Error 8"), ssl.SSLEOFError(8, "EOF")), "UNREACHABLE", RECONNECT, AWAY),
     (redis.sentinel.MasterNotFoundError("No master found"), "NOMASTER", RECONNECT, AWAY),
     (redis.asyncio.sentinel.MasterNotFoundError("No master found"), "NOMASTER", RECONNECT, AWAY),
     (redis.exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1'"), "PROTOCOL", RECONNECT, AWAY),

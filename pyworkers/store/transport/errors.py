@@ -157,6 +157,9 @@ _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.ReadOnlyError, "READONLY"),
     (socket.gaierror, "DNS"),
     (TlsError, "TLS"),
+    # A peer that ends in a handshake, and one that ends a connection in order.
+    (ssl.SSLEOFError, "UNREACHABLE"),
+    (ssl.SSLZeroReturnError, "UNREACHABLE"),
     (ssl.SSLError, "TLS"),
 )
 # Redis 6.2 wraps an error inside a script: "Error running script (call to f_…): @user_script:9: -OOM …".

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import redis
 import redis.asyncio
@@ -47,7 +47,7 @@ class TlsConnection(redis.Connection):
             self._shake_hands(opened)
         except BaseException as error:
             opened.close()
-            if isinstance(error, ssl.SSLError):
+            if _is_of_tls(error):
                 raise TlsError(self._tls.explain(error, _peer(self))) from error
             raise
         return opened
@@ -93,7 +93,9 @@ class AsyncTlsConnection(redis.asyncio.Connection):
         try:
             await self._connect_in_time()
         except ssl.SSLError as error:
-            raise TlsError(self._tls.explain(error, _peer(self))) from error
+            if _is_of_tls(error):
+                raise TlsError(self._tls.explain(error, _peer(self))) from error
+            raise
 
     async def _connect_in_time(self) -> None:
         try:
@@ -150,6 +152,11 @@ class AsyncPlainConnection(redis.asyncio.Connection):
 
 def _peer(connection: TlsConnection | AsyncTlsConnection | PlainConnection | AsyncPlainConnection) -> Peer:
     return Peer(connection.host, int(connection.port), connection.kind, connection.announced)
+
+
+def _is_of_tls(error: BaseException) -> TypeGuard[ssl.SSLError]:
+    """True for an error of TLS itself, false for a connection that ends in the handshake."""
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
 
 
 def _first_s(usual_s: float | None) -> float:

@@ -58,6 +58,8 @@ class Tls:
         """
         files = {"ca_certs": config.ca_file, "certfile": config.cert_file, "keyfile": config.key_file}
         options = {name.removeprefix(_PREFIX): value for name, value in given.items()}
+        # As a text by redis-py before 6.3.
+        options["min_version"] = int(options.get("min_version", 0))
         for name in options.keys() & {"include_verify_flags", "exclude_verify_flags"}:
             options[name] = _flags(name, options[name])
         found = cls(**{**files, **options})
@@ -74,8 +76,9 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """A new context, from what the files hold now. Raises ValueError, which names the file at fault."""
-        for file in filter(None, (self.ca_certs, self.certfile, self.keyfile)):
-            _check_readable(file)
+        files = {"ca_file": self.ca_certs, "cert_file": self.certfile, "key_file": self.keyfile}
+        for name, file in files.items():
+            _check_readable(name, file)
         context = self._trusting()
         context.check_hostname = self.check_hostname and self.cert_reqs != "none"
         context.verify_mode = _VERIFY[self.cert_reqs]
@@ -131,13 +134,13 @@ def _flags(name: str, value: object) -> tuple[ssl.VerifyFlags, ...]:
     return tuple(value)
 
 
-def _check_readable(file: str) -> None:
+def _check_readable(name: str, file: str) -> None:
     # ``ssl`` leaves the name out of its own errors.
     try:
-        with Path(file).open("rb"):
-            pass
+        if file:
+            Path(file).open("rb").close()
     except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}") from None
+        raise ValueError(f"{name} {file}: {error.strerror}") from None
 
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
