@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.audit import AUDIT_ACTION, read_audit
+from pyworkers.api.parameters import paging
+from pyworkers.api.schemas import page_of
+from pyworkers.web.json.resources import Ask, Resource
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import render
 from pyworkers.web.site import site_of
@@ -26,4 +30,17 @@ async def show(request: Request) -> Response:
     return await render(request, "audit.html", title="Audit", actions=actions, place=place)
 
 
+async def _audit(ask: Ask) -> dict[str, Any]:
+    return (await ask.site.read(read_audit(ask.keys, ask.given["first"], ask.given["count"]))).as_dict()
+
+
 ROUTES = [Route("/audit", show)]
+RESOURCES = (
+    Resource(
+        "/audit",
+        "The last thousand actions, the latest first.",
+        _audit,
+        page_of("Audit", "actions", AUDIT_ACTION.schema),
+        paging(),
+    ),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -12,10 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import Work, WorkPage
+from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.processes import request_numbers
-from pyworkers.api.running import ACTIONS, WORK, read_works
+from pyworkers.api.running import ACTIONS, WORK, WORKS, read_works
 from pyworkers.web import names
 from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Ask, Resource
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager
@@ -100,5 +103,22 @@ def total(count: int) -> Markup:
     return Markup("{} {} now.").format(number(count), "job runs" if count == 1 else "jobs run")
 
 
+async def _running(ask: Ask) -> dict[str, Any]:
+    await ask.site.read(request_numbers(ask.keys))
+    given = ask.given
+    page = await ask.site.read(read_works(ask.keys, given["first"], given["count"], given["server"] or ""))
+    return page.as_dict()
+
+
 FEEDS: Mapping[str, Feed] = {"running": parts}
 ROUTES = [Route("/running", show), Route("/running", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/running",
+        "The running jobs, the longest first.",
+        _running,
+        WORKS,
+        [*paging(), Parameter("server", "Only the jobs of the server with this identity.")],
+        ACTIONS,
+    ),
+)

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from pyworkers.api import ProcessView, ServerView
 from pyworkers.api.groups import by_state
+from pyworkers.api.parameters import paging
 from pyworkers.api.processes import (
     ACTIONS,
     ACTIONS_ON_ALL,
@@ -27,8 +28,10 @@ from pyworkers.api.processes import (
     state_of,
 )
 from pyworkers.api.running import CANCEL, read_works
+from pyworkers.api.schemas import page_of
 from pyworkers.web import names
 from pyworkers.web.buttons import act, ask
+from pyworkers.web.json.resources import Ask, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.pages import running
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
@@ -189,6 +192,16 @@ def _view(about: ProcessView, lost: Sequence[str]) -> ServerView:
     return ServerView(about, registered=True, leased=False if about.identity in lost else None)
 
 
+async def _servers(ask: Ask) -> dict[str, Any]:
+    await ask.site.read(request_numbers(ask.keys))
+    return (await ask.site.read(read_processes(ask.keys, ask.given["first"], ask.given["count"]))).as_dict()
+
+
+async def _server(ask: Ask) -> dict[str, Any]:
+    view = await ask.site.read(read_process(ask.keys, ask.names["identity"]))
+    return PROCESS.as_dict(found(view, "server"))
+
+
 FEEDS: Mapping[str, Feed] = {"servers": parts, "server": parts_of_one}
 ROUTES = [
     Route("/servers", show),
@@ -196,3 +209,20 @@ ROUTES = [
     Route("/servers/{identity}", show_one),
     Route("/servers/{identity}", change_one, methods=["POST"]),
 ]
+RESOURCES = (
+    Resource(
+        "/servers",
+        "The servers, by identity.",
+        _servers,
+        page_of("Servers", "servers", PROCESS.schema),
+        paging(),
+        ACTIONS_ON_ALL,
+    ),
+    Resource(
+        "/servers/{identity}",
+        "One server.",
+        _server,
+        PROCESS.schema,
+        actions=ACTIONS,
+    ),
+)

@@ -1,14 +1,16 @@
 """The resources of all subjects, in the order of the documents."""
 
-from pyworkers.web.json.tables import cron, job, jobs, servers
-from pyworkers.web.pages import batches, limits, locks, metrics, overview, queues
+from pyworkers.web.json.tables import cron, job, jobs
+from pyworkers.web.pages import audit, batches, limits, locks, metrics, overview, queues, running, servers
 
 RESOURCES = (
     *overview.RESOURCES,
     *queues.RESOURCES,
     *jobs.RESOURCES,
     *job.RESOURCES,
+    *running.RESOURCES,
     *servers.RESOURCES,
+    *audit.RESOURCES,
     *batches.RESOURCES,
     *limits.RESOURCES,
     *locks.RESOURCES,
