@@ -112,7 +112,7 @@ class Manager:
         self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
         self._fetching: asyncio.Task[None] | None = None
         self._pooling: asyncio.Task[None] | None = None
-        self._hurried = False
+        self._stops_at_once = False
         self.given_back = 0
         """The number of jobs that a stop has given back."""
 
@@ -237,9 +237,9 @@ class Manager:
         self.pool.stop()
         with suppress(RedisUnavailableError):
             await _in_time(self.quiet())
-        await until(lambda: self.idle or self._hurried, deadline - self._interrupt_s)
+        await until(lambda: self.idle or self._stops_at_once, deadline - self._interrupt_s)
         self.jobs.interrupt()
-        await until(lambda: self.idle or self._hurried, deadline)
+        await until(lambda: self.idle or self._stops_at_once, deadline)
         await self._cancel_fetcher()
         try:
             await self._settle_up()
@@ -248,9 +248,9 @@ class Manager:
             await self._fetcher.close()
             self._enter(ManagerState.STOPPED)
 
-    def hurry(self) -> None:
+    def stop_at_once(self) -> None:
         """Have a stop wait for no job: running ones are killed and given back."""
-        self._hurried = True
+        self._stops_at_once = True
 
     async def _cancel_fetcher(self) -> None:
         if self._fetching is not None:

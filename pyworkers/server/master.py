@@ -86,7 +86,7 @@ class Master:
         self._tasks = Tasks(self._fail)
         self._stop = asyncio.Event()
         self._interrupted = False
-        self._hurried = asyncio.Event()
+        self._stop_at_once = asyncio.Event()
         self._failure: BaseException | None = None
         words: dict[str, Callable[[], None]] = {
             Signal.QUIET: self.quiet,
@@ -253,11 +253,11 @@ class Master:
 
     def interrupt(self) -> None:
         """SIGINT: stop; a second one gives the running jobs back at once."""
-        if self._interrupted and not self._hurried.is_set():
-            self._hurried.set()
+        if self._interrupted and not self._stop_at_once.is_set():
+            self._stop_at_once.set()
             _log_hurried(len(self._queues.running()))
             for manager in self._queues.everyone():
-                manager.hurry()
+                manager.stop_at_once()
         self._interrupted = True
         self.stop()
 
@@ -296,7 +296,7 @@ class Master:
         stops = [manager.stop(deadline) for manager in self._queues.serving.values()]
         others = (self._run_drain_hooks(deadline), self._upgrade.abandon(deadline))
         results = await asyncio.gather(*others, *stops, return_exceptions=True)
-        await self._queues.parted(timeout_s=deadline - now())
+        await self._queues.stopped(timeout_s=deadline - now())
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")
@@ -313,9 +313,9 @@ class Master:
         if not self._workload.plan.manifest["hooks"]["during_drain"]:
             return
         hooks = asyncio.create_task(self._generations.current.run_hooks("during_drain"))
-        hurry = asyncio.create_task(self._hurried.wait())
-        await asyncio.wait([hooks, hurry], timeout=deadline - now(), return_when=asyncio.FIRST_COMPLETED)
-        await cancel([hooks, hurry])
+        at_once = asyncio.create_task(self._stop_at_once.wait())
+        await asyncio.wait([hooks, at_once], timeout=deadline - now(), return_when=asyncio.FIRST_COMPLETED)
+        await cancel([hooks, at_once])
 
     async def _tear_down(self) -> None:
         await self._tasks.cancel()

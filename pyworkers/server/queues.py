@@ -1,7 +1,7 @@
 """Queues: the managers of all groups, and the operations on all of them at once.
 
 Runs in the master's event loop. A manager whose group a reload has dropped, or has given other queues, is
-*parting*: it takes no more jobs, but its workers still finish their jobs.
+*stopping*: it takes no more jobs, but its workers still finish their jobs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = logs.get_logger()
 
 
 class Queues:
-    """The managers by the name of their group, in ``serving``; the ones that stop, in ``parting``.
+    """The managers by the name of their group, in ``serving``; those that stop, in ``stopping``.
 
-    ``make`` makes the manager of a group. A parting one has ``stop_s`` to stop; then ``on_parted`` is called.
+    ``make`` makes the manager of a group. A stopping one has ``stop_s``; then ``on_stopped`` is called.
     """
 
     def __init__(
@@ -42,31 +42,31 @@ class Queues:
         make: Callable[[Group, Spawner], Manager],
         tasks: Tasks,
         stop_s: float,
-        on_parted: Callable[[Manager], None],
+        on_stopped: Callable[[Manager], None],
     ) -> None:
         self._make = make
         self._tasks = tasks
         self._stop_s = stop_s
-        self._on_parted = on_parted
+        self._on_stopped = on_stopped
         self.cancellations = Cancellations()
         self.serving: dict[str, Manager] = {}
-        self.parting: dict[Manager, asyncio.Task[None]] = {}
+        self.stopping: dict[Manager, asyncio.Task[None]] = {}
         self._clock_offset_s = 0.0
         self._deadlines: Deadlines | None = None
         self._clearances: set[asyncio.Task[None]] = set()
 
-    def part(self, wanted: Mapping[str, Group]) -> None:
+    def stop_dropped(self, wanted: Mapping[str, Group]) -> None:
         """Stop the managers whose group is dropped or has other queues now."""
         for name, manager in list(self.serving.items()):
             group = wanted.get(name)
             if group is None or manager.queues != group.queues.keys() or manager.ordered != group.ordered:
                 del self.serving[name]
-                self.parting[manager] = self._tasks.start(self._part_with(manager), f"stop {name}")
+                self.stopping[manager] = self._tasks.start(self._stop(manager), f"stop {name}")
 
     def apply(
         self, wanted: Mapping[str, Group], spawner: Spawner, rules: Rules, paused: Container[str]
     ) -> None:
-        """Have managers for exactly these groups, all of this generation, after ``part`` and ``parted``."""
+        """Have managers for exactly these groups, all of this generation, once ``stopped``."""
         for name, group in wanted.items():
             if name in self.serving:
                 self.serving[name].use(group, spawner, rules)
@@ -78,30 +78,30 @@ class Queues:
                 for task in manager.start(paused):
                     self._tasks.watch(task)
 
-    async def _part_with(self, manager: Manager) -> None:
+    async def _stop(self, manager: Manager) -> None:
         try:
             await manager.stop(now() + self._stop_s)
         except PyworkersError as error:
             log.error("stop.failed", group=manager.name, error=error.message)
         finally:
-            del self.parting[manager]
-            self._on_parted(manager)
+            del self.stopping[manager]
+            self._on_stopped(manager)
 
-    async def parted(self, queues: Iterable[str] | None = None, timeout_s: float | None = None) -> None:
-        """Wait until no manager of one of these queues is parting (None: of any), at most ``timeout_s``.
+    async def stopped(self, queues: Iterable[str] | None = None, timeout_s: float | None = None) -> None:
+        """Wait until no manager of one of these queues is stopping (None: of any), at most ``timeout_s``.
 
         A queue has one manager at a time, because its managers would share one in-progress list: each would
         count the jobs of the other as strays, and give them back when it stops.
         """
         wanted = None if queues is None else frozenset(queues)
         await ended(
-            [task for manager, task in self.parting.items() if wanted is None or manager.queues & wanted],
+            [task for manager, task in self.stopping.items() if wanted is None or manager.queues & wanted],
             timeout_s,
         )
 
     def everyone(self) -> list[Manager]:
         """All managers that may have workers."""
-        return [*self.serving.values(), *self.parting]
+        return [*self.serving.values(), *self.stopping]
 
     async def all_started(self) -> None:
         """Wait until all workers have started. Raises PyworkersError if the workers of a group fail to."""

@@ -92,7 +92,9 @@ class Workload:
         self.health = ServerHealth(time.monotonic, self._rng)
         self.store = Store(connect_async(config.redis), Keys(config.redis.namespace))
         self._incarnations = Incarnations(origin.identity, config.log, self._lease_lost)
-        self.queues = Queues(self._make_manager, control.tasks, config.server.shutdown_timeout, self._parted)
+        self.queues = Queues(
+            self._make_manager, control.tasks, config.server.shutdown_timeout, self._manager_stopped
+        )
         self.generations = Generations(
             origin.first,
             lambda: origin.launch(configurations.load(), self._incarnations.identity()),
@@ -172,7 +174,7 @@ class Workload:
         inprogress = InProgress(self.store.keys, list(group.queues), self._incarnations.identity())
         return Manager(group, inprogress, spawner, self._rules(), shared)
 
-    def _parted(self, manager: Manager) -> None:
+    def _manager_stopped(self, manager: Manager) -> None:
         self.services.counters.interrupted(manager.given_back)
         for queue in manager.queues:
             self.health.forget_queue(queue)
@@ -222,9 +224,9 @@ class Workload:
     async def _install(self, spawner: Spawner, loaded: Loaded) -> None:
         """Move all queues to a generation, and to the configuration that it has. Raises ConfigError."""
         work = self.planned(loaded)
-        self.queues.part(work.groups)
+        self.queues.stop_dropped(work.groups)
         # A queue that was dropped and is back, or is in another group now, may have its earlier manager yet.
-        await self.queues.parted(work.queues)
+        await self.queues.stopped(work.queues)
         self._configurations.use(self._configurations.loading)
         self._incarnations.log_as(self._config.log)
         self._apply(spawner, loaded, work)

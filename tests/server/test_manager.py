@@ -125,7 +125,7 @@ async def test_a_hurried_stop_counts_the_outcomes_of_the_exchange_under_way(
         await manager.quiet()
         (tmp_path / "go").touch()
         await async_wait_for(executed.is_set, message="Redis has the outcome")
-        manager.hurry()
+        manager.stop_at_once()
         stop = asyncio.create_task(manager.stop(now() + PATIENCE_S))
         # Cut off, the exchange would end at once.
         await asyncio.wait([fetching], timeout=0.5)

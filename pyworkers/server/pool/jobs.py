@@ -343,19 +343,19 @@ class JobTable:
             job.renumber(next(self._numbers))
             self._admit(job, self.gates)
 
-    def lost(self, jobs: list[Delivery], failure: Failure, *, beside: bool = False) -> None:
+    def lost(self, jobs: list[Delivery], failure: Failure, *, unrelated: bool = False) -> None:
         """Settle the jobs of a dead process. If it was killed because of one, the others are given back.
 
-        If it was killed for another reason (``beside``), all are given back.
+        If it was killed for a reason that is none of them (``unrelated``), all are given back.
         """
         at_fault = [job for job in jobs if job.at_fault]
         for job in jobs:
             self._drop(job)
-            if job.at_fault or (len(jobs) == 1 and not beside):
+            if job.at_fault or (len(jobs) == 1 and not unrelated):
                 self._settle(job, Lost(failure))
             elif job.is_task:
                 self._vanished(job, failure.error_message)
-            elif at_fault or beside:
+            elif at_fault or unrelated:
                 self._settling.settle(job, Bystander())
             else:
                 self._settling.suspected(job)

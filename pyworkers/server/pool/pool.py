@@ -346,7 +346,7 @@ class Pool:
             self.restarts += 1
         suspect = self._alone.pop(worker, None)
         if end.unfinished:
-            self._jobs.lost(end.unfinished, settling.died(end.reason, end.rss_kb), beside=end.beside)
+            self._jobs.lost(end.unfinished, settling.died(end.reason, end.rss_kb), unrelated=end.unrelated)
         elif suspect is not None:
             for job in self._jobs.unfinished([suspect]):
                 self._jobs.begin_again(job, end.reason)

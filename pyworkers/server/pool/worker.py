@@ -63,7 +63,7 @@ class Exit:
     unfinished: list[Delivery]
     failed_start: bool
     """True if the worker ended before its first job, without a request to leave."""
-    beside: bool
+    unrelated: bool
     """True if it was killed for a reason other than these jobs."""
 
 
@@ -102,7 +102,7 @@ class Worker:
         self._again: asyncio.TimerHandle | None = None
         self._fault = ""
         """The reason for its end, if the exit status does not show it."""
-        self._beside = False
+        self._unrelated = False
         """True if that reason is none of its jobs."""
         self._page, descriptors, lifeline, self._presence = open_all(spec)
         self._lifeline = Lifeline(lifeline)
@@ -198,9 +198,9 @@ class Worker:
             self._fault = fault
             self._kill([delivery])
 
-    def end_beside(self, fault: str) -> None:
+    def end_unrelated(self, fault: str) -> None:
         """Kill the process for a reason that is none of its jobs."""
-        self._fault, self._beside = fault, True
+        self._fault, self._unrelated = fault, True
         self.kill()
 
     def end_stalled(self) -> None:
@@ -252,7 +252,7 @@ class Worker:
         """Release all that it has, and tell how it ended. Call this when its last outcomes are read."""
         unfinished, leaving = self.unfinished(), self.state is State.LEAVING
         if self._page.fenced:
-            self._fault, self._beside = _FENCED, True
+            self._fault, self._unrelated = _FENCED, True
         unexpected = bool(unfinished) or not leaving
         reason = settling.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
         if unexpected:
@@ -262,7 +262,7 @@ class Worker:
         failed_start = not unfinished and not leaving and self.jobs_done == 0
         self.state = self.state.to(State.GONE)
         self._release()
-        return Exit(reason, rss_kb, unfinished, failed_start, self._beside)
+        return Exit(reason, rss_kb, unfinished, failed_start, self._unrelated)
 
     # Reports of the process
 
@@ -468,7 +468,7 @@ class Overruns:
             self._ask_again_later(delivery, seconds, before)
             return
         if number == NO_JOB:
-            self._process.end_beside(
+            self._process.end_unrelated(
                 f"was killed: code of no running job blocked its loop, a job ran longer than {seconds:g} s"
             )
             return
