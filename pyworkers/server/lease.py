@@ -6,7 +6,7 @@ Runs in the master's event loop.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from pyworkers import logs
@@ -40,9 +40,8 @@ class Deadlines(NamedTuple):
 class Lease(Part):
     """Renews the lease; ends the incarnation when a peer has recovered its lists.
 
-    ``queues`` returns the queues whose jobs this server may hold. ``on_renewed`` is awaited after each
-    renewal, with True if it has registered something, and the deadlines until the next one. A new incarnation
-    is registered at once by a nudge: it may fetch nothing before.
+    ``on_renewed`` is awaited after each renewal, with True if it has registered something, and the deadlines
+    until the next one. A new incarnation is registered at once by a nudge: it may fetch nothing before.
     """
 
     name = "lease"
@@ -53,15 +52,19 @@ class Lease(Part):
         incarnations: Incarnations,
         health: Health,
         lease_s: float,
-        queues: Callable[[], Sequence[str]],
         on_renewed: Callable[[bool, Deadlines], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._store = store
         self._incarnations = incarnations
         self._lease_s = lease_s
-        self._queues = queues
+        self.queues: list[str] = []
+        """The queues whose jobs this server may hold; only ``serve`` changes them."""
         self._on_renewed = on_renewed
+
+    def serve(self, queues: Iterable[str]) -> None:
+        """Register these queues, too, from the next renewal on."""
+        self.queues += [name for name in queues if name not in self.queues]
 
     @property
     def is_held(self) -> bool:
@@ -79,7 +82,7 @@ class Lease(Part):
 
     async def renew(self) -> None:
         """Renew the lease once. Raises PyworkersError."""
-        mine, queues = self._incarnations.current, tuple(self._queues())
+        mine, queues = self._incarnations.current, tuple(self.queues)
         began = time.monotonic()
         known = mine.is_registered(queues)
         renewal = leases.renew(self._store.keys, mine.identity, self._lease_s, queues, registered=known)

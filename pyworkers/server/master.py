@@ -145,7 +145,7 @@ class Master:
         if loaded is None:
             return
         work = self._workload.planned(loaded)
-        self._services.serve(work.queues)
+        self._services.lease.serve(work.queues)
         if not await self._services.register(self._stop, fail_fast):
             return
         await self._workload.start(loaded, work)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.envelope import PLAIN_ID
 from pyworkers.protocol.keys import Keys
-from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
+from pyworkers.server.queues import Queues
 from pyworkers.server.running import Running
 from pyworkers.store import notes
 from pyworkers.store.notes import texts
@@ -35,29 +35,17 @@ _EDGE = 2048
 
 
 class Remote(Part):
-    """Calls ``on_paused`` with the paused queues at each look, and ``on_cancelled`` for new notes.
-
-    ``running`` returns the jobs that workers run.
-    """
+    """Pauses and resumes the ``queues`` at each look, and has them end the jobs that new notes cancel."""
 
     name = "remote"
     eager = True
 
-    def __init__(
-        self,
-        store: Store,
-        health: Health,
-        cancellations: Cancellations,
-        on_paused: Callable[[frozenset[str]], Awaitable[None]],
-        on_cancelled: Callable[[], None],
-        running: Callable[[], Iterable[Running]],
-    ) -> None:
+    def __init__(self, store: Store, health: Health, queues: Queues) -> None:
         super().__init__(health)
         self._store = store
-        self._cancellations = cancellations
-        self._iterations = Iterations(store, running)
-        self._on_paused = on_paused
-        self._on_cancelled = on_cancelled
+        self._queues = queues
+        self._cancellations = queues.cancellations
+        self._iterations = Iterations(store, queues.running)
         self._errors: dict[str, PyworkersError] = {}
         self._noticed: Any = [0, []]
         """The number of the notes and the latest one, as ``look.lua`` reads them."""
@@ -109,11 +97,11 @@ class Remote(Part):
         try:
             cancelled = await self._notes()
         finally:
-            await self._on_paused(self.paused)
+            await self._queues.set_paused(self.paused)
         if cancelled is not None:
             self._cancellations.use(cancelled)
             if self._cancellations.noted:
-                self._on_cancelled()
+                self._queues.cancel_noted()
         for error in self._errors.values():
             raise error
         await self.forget()

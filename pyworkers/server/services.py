@@ -20,7 +20,7 @@ from pyworkers.server.certificates import Certificates
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.counters import Counters, CounterWriter
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.heartbeat.beats import Heartbeat
+from pyworkers.server.heartbeat.beats import Heartbeat, Reactions, Shown
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Deadlines, Lease
@@ -68,7 +68,6 @@ class Services:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._served: list[str] = []
         self.memory = Memory(time.monotonic, server.health.of("memory"))
         self.counters = Counters()
         self._writer = CounterWriter(server.store, self.counters)
@@ -99,7 +98,7 @@ class Services:
     def _make_lease(self) -> Lease:
         server, lease_s = self._server, self._server.config.server.lease
         health = server.health.of(Lease.name)
-        return Lease(server.store, server.incarnations, health, lease_s, lambda: self._served, self._renewed)
+        return Lease(server.store, server.incarnations, health, lease_s, self._renewed)
 
     async def _renewed(self, is_new: bool, deadlines: Deadlines) -> None:
         self._server.queues.set_lease(deadlines)
@@ -118,24 +117,13 @@ class Services:
         return Heartbeat(
             server.store,
             server.health.of(Heartbeat.name),
-            server.facts,
-            server.words,
-            self.memory,
-            self._writer.write_counts,
-            server.queues.set_clock,
-            sidekiq6=server.config.server.sidekiq6,
+            Shown(server.facts, self.memory, server.config.server.sidekiq6),
+            Reactions(server.words, self._writer.write_counts, server.queues.set_clock),
         )
 
     def _make_remote(self) -> Remote:
-        server, queues = self._server, self._server.queues
-        return Remote(
-            server.store,
-            server.health.of(Remote.name),
-            queues.cancellations,
-            queues.set_paused,
-            queues.cancel_noted,
-            queues.running,
-        )
+        server = self._server
+        return Remote(server.store, server.health.of(Remote.name), server.queues)
 
     def _make_scheduler(self) -> Scheduler:
         server, config = self._server, self._server.config
@@ -198,10 +186,6 @@ class Services:
     def _make_certificates(self) -> Iterator[Certificates]:
         if contexts := self._server.store.tls:
             yield Certificates(contexts, self._server.health.of(Certificates.name))
-
-    def serve(self, queues: list[str]) -> None:
-        """Register these queues, too, from the next renewal on."""
-        self._served += [name for name in queues if name not in self._served]
 
     async def register(self, stop: asyncio.Event, fail_fast: bool) -> bool:
         """Wait until Redis has registered this server: peers must know a server before it fetches.
@@ -266,7 +250,7 @@ class Services:
 
     async def _deregister(self) -> None:
         store, identity = self._server.store, self._server.incarnations.identity()
-        if not await store.arun(leases.deregister(store.keys, identity, self._served)):
+        if not await store.arun(leases.deregister(store.keys, identity, self.lease.queues)):
             log.error("jobs.left", hint="a peer takes over at once")
 
     async def close(self) -> None:

@@ -145,7 +145,7 @@ class Workload:
             log.warning("app.left_open", opened=loaded.opened, hint=LEFT_OPEN)
         for finding in judge_jobs(loaded.elsewhere, asdict(self._config.redis), self._config.path):
             log.warning("app.other_redis", message=finding.message, fix=finding.fix)
-        self.services.serve(work.queues)
+        self.services.lease.serve(work.queues)
         ordered = self.queues.ordered
         self.queues.apply(work.groups, spawner, self._rules(), self.services.remote.paused)
         if self.queues.ordered != ordered:

@@ -74,15 +74,15 @@ class Bench(RedisBench):
         self.store = Sleepy(self.redis, self.keys)
         self.health = Health(time.monotonic, random.Random())
 
-    def cron(self, *entries: CronEntry, **options: float) -> Cron:
-        cron = self.master("host:1:x", **options)
+    def cron(self, *entries: CronEntry) -> Cron:
+        cron = self.master("host:1:x")
         cron.use(entries)
         self.crons.append(cron)
         return cron
 
-    def master(self, identity: str, **options: float) -> Cron:
+    def master(self, identity: str) -> Cron:
         """A cron without entries."""
-        return Cron(self.store, lambda: identity, self.health, random.Random(), self.make_slots, **options)
+        return Cron(self.store, lambda: identity, self.health, random.Random(), self.make_slots)
 
     def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes]:
         """Note a request for jobs of slots; the test is the worker."""
@@ -94,8 +94,8 @@ class Bench(RedisBench):
         """Answer the last request."""
         self.requests[-1][2].set_result(SlotAnswer(made).pack())
 
-    def running(self, *entries: CronEntry, **options: float) -> Cron:
-        cron = self.cron(*entries, **options)
+    def running(self, *entries: CronEntry) -> Cron:
+        cron = self.cron(*entries)
         self.start(cron.run())
         return cron
 
@@ -135,8 +135,11 @@ async def test_two_masters_fire_every_slot_once_and_on_time(bench: Bench) -> Non
     assert slots == list(range(slots[0], slots[0] + len(slots)))
 
 
-async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(bench: Bench) -> None:
-    cron = bench.running(entry("every 9000d"), look_s=60.0)
+async def test_an_entry_that_is_added_while_nothing_is_near_is_fired_in_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyworkers.server.slots.cron._LOOK_S", 60.0)
+    cron = bench.running(entry("every 9000d"))
     await async_wait_for(bench.last_slots, message="the first look")
     cron.use([entry("every 9000d"), entry("every 1s", name="second", queue="other")])
     await async_wait_for(lambda: bench.slots("other"), timeout=stretched(5))

@@ -54,7 +54,9 @@ class Bench(RedisBench):
             self.deadlines = deadlines
 
         health = Health(time.monotonic, random.Random())
-        return Lease(self.store, self.incarnations, health, lease_s, lambda: ["q"], renewed)
+        lease = Lease(self.store, self.incarnations, health, lease_s, renewed)
+        lease.serve(["q"])
+        return lease
 
 
 bench = bench_fixture(Bench)

@@ -140,7 +140,7 @@ async def running(url: str, namespace: str) -> AsyncIterator[Parts]:
     config = replace(Config(), redis=RedisConfig(url=named, namespace=namespace))
     redis = connect_async(config.redis)
     parts = Parts(redis, config)
-    parts.services.serve([])
+    parts.services.lease.serve([])
     await parts.services.register(asyncio.Event(), fail_fast=True)
     parts.services.start(parts.tasks)
     try:

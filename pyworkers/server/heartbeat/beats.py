@@ -47,35 +47,40 @@ class Watch:
     until: float = -math.inf
 
 
-class Heartbeat(Part):
-    """Sends the beats. ``words`` are the signals that may come through Redis, each with its function.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the beats show of this server; ``sidekiq6``: to the tools of Sidekiq 6, too."""
 
-    ``flush`` writes the counters, before a beat that a viewer waits for.
-    """
+    facts: Callable[[], Facts]
+    memory: Memory
+    sidekiq6: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reactions:
+    """What the beats have the server do."""
+
+    words: Mapping[str, Callable[[], None]]
+    """The signals that may come through Redis, each with its function."""
+    flush: Callable[[], Awaitable[None]]
+    """Writes the counters, before a beat that a viewer waits for."""
+    on_clock: Callable[[float], None]
+    """Called with the seconds by which Redis' clock is ahead."""
+
+
+class Heartbeat(Part):
+    """Sends the beats."""
 
     name = "heartbeat"
     eager = True
 
-    def __init__(
-        self,
-        store: Store,
-        health: Health,
-        facts: Callable[[], Facts],
-        words: Mapping[str, Callable[[], None]],
-        memory: Memory,
-        flush: Callable[[], Awaitable[None]],
-        on_clock: Callable[[float], None],
-        *,
-        sidekiq6: bool,
-    ) -> None:
+    def __init__(self, store: Store, health: Health, shown: Shown, reactions: Reactions) -> None:
         super().__init__(health)
         self._store = store
-        self._facts = facts
-        self._words = words
-        self._memory = memory
-        self._flush = flush
-        self._on_clock = on_clock
-        self._sidekiq6 = sidekiq6
+        self._facts = shown.facts
+        self._memory = shown.memory
+        self._sidekiq6 = shown.sidekiq6
+        self._reactions = reactions
         self._payloads = Payloads()
         self._started_at = time.time()
         self._pruned = -float(CLEANUP_S)
@@ -102,7 +107,7 @@ class Heartbeat(Part):
         # Read before the counters are written: a later request is answered by the next beat.
         watch = self._watch
         if self._watched:
-            await self._flush()
+            await self._reactions.flush()
         elif not self._nudged and self._is_known():
             return
         await self.beat(watch)
@@ -193,7 +198,7 @@ class Heartbeat(Part):
         if before - self._clock_read >= _CLOCK_S:
             self._clock_offset_s = await self._store.arun(heartbeat.clock()) - time.time()
             self._clock_read = time.monotonic()
-            self._on_clock(self._clock_offset_s)
+            self._reactions.on_clock(self._clock_offset_s)
             self._rtt_us = round((self._clock_read - before) * 1e6)
 
     async def deregister(self) -> None:
@@ -206,7 +211,7 @@ class Heartbeat(Part):
             await self._store.arun(deregistration)
 
     def _execute(self, word: str) -> None:
-        react = self._words.get(word)
+        react = self._reactions.words.get(word)
         if react is None:
             log.warning("signal.unknown", signal=word[:100])
             return

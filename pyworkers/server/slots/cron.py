@@ -57,12 +57,10 @@ class Cron(Part):
         health: Health,
         rng: random.Random,
         make_slots: MakeSlots,
-        look_s: float = _LOOK_S,
     ) -> None:
         """``make_slots`` has a worker make the jobs that the master cannot make (slots/questions.py)."""
         super().__init__(health)
         self._client_middleware = False
-        self._look_s = look_s
         self._store = store
         self._keys = store.keys
         self._identity = identity
@@ -134,7 +132,7 @@ class Cron(Part):
         await self._keep_up(time.monotonic())
         await self.fire_due(time.time())
         slot = min((one.next for one in self._watched), default=math.inf)
-        return min(slot + _SLACK_S - time.time(), self._look_s)
+        return min(slot + _SLACK_S - time.time(), _LOOK_S)
 
     def failed(self, backoff_s: float) -> float:
         """Read Redis again at the next call, even if nothing is due by then."""
