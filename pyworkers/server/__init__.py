@@ -33,7 +33,7 @@ from pyworkers.server.generations.watching import check_installed
 from pyworkers.server.incarnation import SIGNALS, make_identity, set_up_logs
 from pyworkers.server.owner import Owner
 from pyworkers.server.upgrade.predecessor import Predecessor
-from pyworkers.server.upgrade.successor import Command
+from pyworkers.server.upgrade.successor import CommandLine
 
 
 def serve(
@@ -68,7 +68,7 @@ def serve(
         stack.callback(first.kill)
         filelimit.lift()
         # Imported while the fork server imports the application.
-        from pyworkers.server.master import Master, Start
+        from pyworkers.server.master import Master, ServerStart
 
         _import_the_rest()
 
@@ -76,7 +76,7 @@ def serve(
             configurations = Configurations(config, started, lambda: origin.read(read or (lambda: config)))
             watched = origin.watched(started) if reload else ()
             command = origin.command(config)
-            start = Start(
+            start = ServerStart(
                 only or Only(), command, predecessor, fail_fast, owner, watched, drain_s=drain_s, once=once
             )
             await Master(configurations, identity, first, origin.launch_again, start).run()
@@ -92,9 +92,9 @@ class _Origin:
         self._folder = Folder(interpreter.folder)
         self._execute = partial(execute, interpreter)
 
-    def command(self, config: Config) -> Command:
+    def command(self, config: Config) -> CommandLine:
         """The command line that starts this server again."""
-        return Command((self._interpreter.executable, *sys.orig_argv[1:]), self._folder, config.http.bind)
+        return CommandLine((self._interpreter.executable, *sys.orig_argv[1:]), self._folder, config.http.bind)
 
     def launch_first(self, config: Config, identity: str) -> Launched:
         """Launch the first fork server, with the signals of the master blocked until its loop runs."""

@@ -24,16 +24,16 @@ from pyworkers.server.draining import Draining
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.watching import watch
 from pyworkers.server.health import shortages_translated
-from pyworkers.server.http.opening import Site
+from pyworkers.server.http.opening import HttpEndpoint
 from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS
 from pyworkers.server.owner import Owner
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import Group, Plan
 from pyworkers.server.upgrade.predecessor import Predecessor
-from pyworkers.server.upgrade.successor import Command
+from pyworkers.server.upgrade.successor import CommandLine
 from pyworkers.server.upgrade.systemd import keep_alive, notify
-from pyworkers.server.upgrade.upgrade import Callbacks, Upgrade, forbidden
+from pyworkers.server.upgrade.upgrade import Upgrade, UpgradeCallbacks, forbidden
 from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.preflight import inspect, judge_password
@@ -48,11 +48,11 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ServerStart:
     """The way in which a server was started; ``only`` are the queues and groups of the command line."""
 
     only: Only
-    command: Command
+    command: CommandLine
     predecessor: Predecessor | None = None
     """The server that this one replaces."""
     fail_fast: bool = False
@@ -78,7 +78,7 @@ class Master:
         identity: str,
         first: Launched,
         launch: Callable[[Config, str], Launched],
-        start: Start,
+        start: ServerStart,
     ) -> None:
         self._configurations = configurations
         self._start = start
@@ -105,11 +105,11 @@ class Master:
         self._generations = self._workload.generations
         self._services = self._workload.services
         self._draining = self._make_draining()
-        self._site = Site(configurations.current.http, self._tasks.start)
+        self._site = HttpEndpoint(configurations.current.http, self._tasks.start)
         self._upgrade = Upgrade(
             start.command,
             self._generations.reaper,
-            Callbacks(self._site.listener, self._tasks.start, self._replaced),
+            UpgradeCallbacks(self._site.listener, self._tasks.start, self._replaced),
             forbidden(
                 configurations.embedded, owned=start.owner is not None, ends=self._draining is not None
             ),

@@ -48,7 +48,7 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerParts:
     """The objects that the parts of one server share.
 
     ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function.
@@ -66,7 +66,7 @@ class Server:
 class Services:
     """Makes the parts, starts them, and ends them in order."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerParts) -> None:
         self._server = server
         self.memory = Memory(time.monotonic, server.health.of("memory"))
         self.counters = Counters()

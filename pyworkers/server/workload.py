@@ -20,7 +20,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.ipc.control import Loaded
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.fetching.fetcher import GroupCallbacks
-from pyworkers.server.generations.generations import Callbacks, Generations
+from pyworkers.server.generations.generations import GenerationCallbacks, Generations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import ServerHealth
@@ -35,7 +35,7 @@ from pyworkers.server.pool.gates import CancelledJobs, Gates, OneJob
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.proc import affinity, cores, used_s
 from pyworkers.server.queues import Queues
-from pyworkers.server.services import Server, Services
+from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import LEFT_OPEN, judge_jobs
 from pyworkers.store.store import Store
@@ -98,9 +98,9 @@ class Workload:
         self.generations = Generations(
             origin.first,
             lambda: origin.launch(configurations.load(), self._incarnations.identity()),
-            Callbacks(self._install, control.tasks.start),
+            GenerationCallbacks(self._install, control.tasks.start),
         )
-        server = Server(
+        server = ServerParts(
             config, self.store, self._incarnations, self.health, self.queues, self.facts, control.words
         )
         self.services = Services(server)

@@ -394,7 +394,7 @@ class Waiter:
         await self._link.aclose()
 
 
-class Watched(NamedTuple):
+class WatchedList(NamedTuple):
     """A list that holds exactly the jobs that this server knows: see ``watch``.
 
     A job that passes through a script is copied several times: 1.5 ms for one of 1 MB, three times as long as
@@ -412,11 +412,11 @@ class WatchedExchange(NamedTuple):
     """The result of an exchange with a watched list."""
 
     found: Exchange
-    watched: Watched | None
+    watched: WatchedList | None
     """The list as it is afterwards; None if it may hold other jobs."""
 
 
-async def watch(lists: InProgress, link: Link, queue: str, held: int) -> Watched | None:
+async def watch(lists: InProgress, link: Link, queue: str, held: int) -> WatchedList | None:
     """Watch the list of a queue; None unless it holds ``held`` jobs and this server may take others.
 
     Raises PyworkersError.
@@ -424,11 +424,11 @@ async def watch(lists: InProgress, link: Link, queue: str, held: int) -> Watched
     with errors_translated():
         # An earlier watch may have failed already, and a new one would not change that.
         wire, replies = await link.send_together([("UNWATCH",), *_watching(lists, queue)])
-    return Watched(queue, wire) if _is_watched(replies[1:], held) else None
+    return WatchedList(queue, wire) if _is_watched(replies[1:], held) else None
 
 
 async def exchange_watched(
-    lists: InProgress, link: Link, watched: Watched, places: Sequence[int], wanted: int, held: int
+    lists: InProgress, link: Link, watched: WatchedList, places: Sequence[int], wanted: int, held: int
 ) -> WatchedExchange | None:
     """Remove the jobs at these indexes of a watched list of ``held`` jobs, and take up to ``wanted``.
 
@@ -448,7 +448,7 @@ async def exchange_watched(
         found = read("EXEC", partial(_moved, queue, len(places), wanted), done)
     held += len(found.jobs[0][1]) - len(places)
     still = _is_watched(replies[len(steps) + 2 :], held)
-    return WatchedExchange(found, Watched(queue, watched.wire) if still else None)
+    return WatchedExchange(found, WatchedList(queue, watched.wire) if still else None)
 
 
 def _watching(lists: InProgress, queue: str) -> list[tuple[Any, ...]]:

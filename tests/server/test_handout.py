@@ -23,7 +23,7 @@ from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.pool import OutcomePipe
-from pyworkers.server.pool.worker import Limits, State, Worker
+from pyworkers.server.pool.worker import Limits, State, WorkerProcess
 from tests.helpers.processes import close_garbage, descriptors, process_alive, state
 from tests.helpers.support import STALL_S, async_wait_for, stretched, wait_for
 from tests.server.test_pool import Crew, a_crew
@@ -375,16 +375,16 @@ async def test_a_worker_leaves_although_its_first_signal_had_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal that comes just before the worker waits in the kernel does not end the wait."""
-    lost: list[Worker] = []
-    send = Worker.signal
+    lost: list[WorkerProcess] = []
+    send = WorkerProcess.signal
 
-    def lose_the_first(worker: Worker, number: int) -> None:
+    def lose_the_first(worker: WorkerProcess, number: int) -> None:
         if number == ATTENTION and not lost:
             lost.append(worker)
         else:
             send(worker, number)
 
-    monkeypatch.setattr(Worker, "signal", lose_the_first)
+    monkeypatch.setattr(WorkerProcess, "signal", lose_the_first)
     async with a_crew(tmp_path, RECORD) as crew:
         await crew.free(1)
         crew.pool.resize([])

@@ -26,7 +26,7 @@ from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Tasks
 from pyworkers.server.queues import Queues
-from pyworkers.server.services import Server, Services
+from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import AsyncConnection, connect_async
 from tests.helpers.support import async_wait_for
@@ -101,7 +101,7 @@ class Parts:
         queues = Queues(raising(AssertionError("no queue")), self.tasks, 1.0, lambda _: None)  # type: ignore[arg-type]
         facts = Facts("host:1:x", {}, [], False, [os.getpid()])
         self.services = Services(
-            Server(config, self.store, incarnations, self.health, queues, lambda: facts, {})
+            ServerParts(config, self.store, incarnations, self.health, queues, lambda: facts, {})
         )
         for part in self.services._parts:
             part.look = self._counting(part.name, part.look)  # type: ignore[method-assign]

@@ -18,8 +18,8 @@ from pyworkers.store.jobs import (
     Exchange,
     InProgress,
     Settlement,
-    Watched,
     WatchedExchange,
+    WatchedList,
     exchange_watched,
     watch,
 )
@@ -59,11 +59,11 @@ class Bench(RedisBench):
         self.restricted = self.connection()
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
 
-    async def watch(self, held: int) -> Watched | None:
+    async def watch(self, held: int) -> WatchedList | None:
         return await watch(self.lists, self.link, "q", held)
 
     async def exchange(
-        self, watched: Watched, places: Sequence[int], wanted: int, held: int
+        self, watched: WatchedList, places: Sequence[int], wanted: int, held: int
     ) -> WatchedExchange | None:
         return await exchange_watched(self.lists, self.link, watched, places, wanted, held)
 

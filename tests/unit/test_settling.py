@@ -11,7 +11,16 @@ from pyworkers.protocol.effects import PassSlot
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.settling import Bystander, Cancelled, Cause, Left, Lost, Rules, Settling, Untaken
+from pyworkers.server.pool.settling import (
+    Bystander,
+    CancelRequested,
+    Cause,
+    Left,
+    Lost,
+    Rules,
+    Settling,
+    Untaken,
+)
 from tests.helpers.deliveries import FakeOutbox, unmarked
 
 MANIFEST = cast(Any, {"queues": {}, "jobs": {}, "hooks": {}})
@@ -19,7 +28,7 @@ SLOT = PassSlot("limit", "member")
 ENDS: dict[Cause | None, Fate] = {
     None: Fate.DEAD,
     Lost(Failure("WorkerLost", "died", crashed=True)): Fate.DEAD,
-    Cancelled(): Fate.DEAD,
+    CancelRequested(): Fate.DEAD,
     Bystander(): Fate.REQUEUE,
     Left(): Fate.REQUEUE,
     Left(killed=True): Fate.REQUEUE,

@@ -35,7 +35,15 @@ from pyworkers.server.plan import Group
 from pyworkers.server.pool.outbox import Cuts, Portion
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
-from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Taken, Watched, exchange_watched, watch
+from pyworkers.store.jobs import (
+    Exchange,
+    InProgress,
+    LeaseLostError,
+    Taken,
+    WatchedList,
+    exchange_watched,
+    watch,
+)
 from pyworkers.store.transport.link import Link
 
 log = logs.get_logger()
@@ -453,7 +461,7 @@ class Watching:
         self._link = link
         self._large = large
         self._source = source
-        self._watched: Watched | None = None
+        self._watched: WatchedList | None = None
         self._again_at = 0.0
 
     def forget(self) -> None:

@@ -32,7 +32,7 @@ _GOODBYE_S = 2.0
 log = logs.get_logger()
 
 
-class Phase(Enum):
+class LoadPhase(Enum):
     """``STARTING → CURRENT ⇄ LOADING``, at last ``CLOSED``. OUTDATED: loading, with a reload requested."""
 
     STARTING = auto()
@@ -43,7 +43,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Callbacks:
+class GenerationCallbacks:
     """The functions of the master that the generations call."""
 
     install: Callable[[Spawner, Loaded], Awaitable[None]]
@@ -55,14 +55,16 @@ class Callbacks:
 class Generations:
     """Owns the fork servers: ``first``, and its successors, from ``launch``, which raises OSError."""
 
-    def __init__(self, first: Launched, launch: Callable[[], Launched], callbacks: Callbacks) -> None:
+    def __init__(
+        self, first: Launched, launch: Callable[[], Launched], callbacks: GenerationCallbacks
+    ) -> None:
         self.reaper = Reaper()
         self.reaper.inherit_orphans()
         self.current = self._spawner(first)
         self._next: Spawner | None = None
         self._launch = launch
         self._callbacks = callbacks
-        self._phase = Phase.STARTING
+        self._phase = LoadPhase.STARTING
         self._loading: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -87,19 +89,19 @@ class Generations:
 
     def ready(self) -> None:
         """Note that the code loaded last is in use; start a reload that was requested in the meantime."""
-        again = self._phase is Phase.OUTDATED or not self.current.alive
-        self._phase = Phase.CURRENT
+        again = self._phase is LoadPhase.OUTDATED or not self.current.alive
+        self._phase = LoadPhase.CURRENT
         if again:
             self.reload()
 
     def reload(self) -> None:
         """Load the application again; workers are replaced one by one, and running jobs finish."""
-        if self._phase is Phase.CURRENT:
-            self._phase = Phase.LOADING
+        if self._phase is LoadPhase.CURRENT:
+            self._phase = LoadPhase.LOADING
             self._loading = self._callbacks.start(self._reload(), "reload")
-        elif self._phase is not Phase.CLOSED:
+        elif self._phase is not LoadPhase.CLOSED:
             # The load under way may have read the code before this request.
-            self._phase = Phase.OUTDATED
+            self._phase = LoadPhase.OUTDATED
 
     def identify(self, identity: str) -> None:
         """Set the identity that workers log, for all workers forked from now on."""
@@ -109,7 +111,7 @@ class Generations:
 
     async def freeze(self) -> None:
         """Cancel a reload that is under way, and start no other."""
-        self._phase = Phase.CLOSED
+        self._phase = LoadPhase.CLOSED
         if self._loading is not None:
             await cancel([self._loading])
 
@@ -121,10 +123,10 @@ class Generations:
         return Spawner(launched, self.reaper, self._down)
 
     def _down(self, spawner: Spawner) -> None:
-        if spawner is not self.current or self._phase in (Phase.STARTING, Phase.CLOSED):
+        if spawner is not self.current or self._phase in (LoadPhase.STARTING, LoadPhase.CLOSED):
             return
         log.error("forkserver.lost", pid=spawner.process.pid)
-        if self._phase is Phase.CURRENT:
+        if self._phase is LoadPhase.CURRENT:
             self.reload()
 
     async def _reload(self) -> None:

@@ -27,7 +27,7 @@ class _Endpoint(Protocol):
         """Accept nothing more; requests under way are answered."""
 
 
-class Site:
+class HttpEndpoint:
     """The HTTP endpoint of ``[http]``; none if its ``bind`` is empty. ``start`` runs a task.
 
     Raises ConfigError if the extra ``http`` is missing.

@@ -50,7 +50,7 @@ from pyworkers.server.pool.events import (
     Settle,
     Waiting,
 )
-from pyworkers.server.pool.settling import Cancelled, Lost, PutOff, Untaken
+from pyworkers.server.pool.settling import CancelRequested, Lost, PutOff, Untaken
 from pyworkers.server.running import names
 from pyworkers.store import suspects
 from pyworkers.store.flow import limits
@@ -58,7 +58,7 @@ from pyworkers.store.flow.limits import AskedJob, AskReply, Verdict
 from pyworkers.store.store import Store
 
 log = logs.get_logger()
-_CANCELLED = Settle(Cancelled())
+_CANCELLED = Settle(CancelRequested())
 _PUT_OFF = Settle(PutOff())
 _UNTAKEN = Settle(Untaken())
 

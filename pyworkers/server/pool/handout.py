@@ -19,7 +19,7 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.worker import Limits, Worker
+from pyworkers.server.pool.worker import Limits, WorkerProcess
 
 # Until another attempt to send after the system refused a descriptor.
 _REFUSED_S = 0.05
@@ -205,7 +205,7 @@ class Missing:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._since: dict[int, float] = {}
-        self._idle: dict[Worker, tuple[tuple[int, int], float]] = {}
+        self._idle: dict[WorkerProcess, tuple[tuple[int, int], float]] = {}
         self.died_at = 0.0
         """The time of the last end of a worker, in seconds of the monotonic clock."""
         self.reason = ""
@@ -242,7 +242,7 @@ class Missing:
     def _patience_s(self, delivery: Delivery) -> float:
         return _MISSING_S if self.died_at >= delivery.handed_at else 2 * self._limits.stalled_s
 
-    def end_stalled(self, serving: Iterable[Worker], *, ask: bool = False) -> None:
+    def end_stalled(self, serving: Iterable[WorkerProcess], *, ask: bool = False) -> None:
         """Kill the idle workers that for long have neither taken a job nor answered, while there was one.
 
         ``ask``: request an answer. One that waits in vain gives it, because it is not suspended.

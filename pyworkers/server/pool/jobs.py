@@ -34,14 +34,14 @@ from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import (
     KILL_GRACE_S,
     Bystander,
-    Cancelled,
+    CancelRequested,
     Cause,
     Left,
     Lost,
     Settling,
     died,
 )
-from pyworkers.server.pool.worker import Worker, Workers
+from pyworkers.server.pool.worker import WorkerProcess, Workers
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.
@@ -89,7 +89,7 @@ class JobTable:
         self._held: dict[int, Delivery] = {}
         self._offered: dict[int, Delivery] = {}
         self._hand_out = HandOut()
-        self._serving: set[Worker] = set()
+        self._serving: set[WorkerProcess] = set()
         self._room = 0
         self._alone = 0
         """The number of jobs that have their own worker."""
@@ -422,7 +422,7 @@ class JobTable:
     def _cancel(self, jobs: list[Delivery]) -> None:
         # Once is enough: what a worker has taken is never in the socket again if it is cancelled.
         for job in self.take_back(jobs.__contains__):
-            self._settling.settle(job, Cancelled())
+            self._settling.settle(job, CancelRequested())
         self._ask_to_end(jobs, interrupt=False)
 
     def interrupt(self) -> None:
@@ -453,7 +453,7 @@ class JobTable:
 
     # The workers
 
-    def admit(self, worker: Worker) -> None:
+    def admit(self, worker: WorkerProcess) -> None:
         """Count the room of a worker that takes jobs from now on."""
         self._serving.add(worker)
         self._room += worker.slots
@@ -461,7 +461,7 @@ class JobTable:
         self._leaving.difference_update(worker.claims())
         self._freed()
 
-    def withdraw(self, worker: Worker) -> None:
+    def withdraw(self, worker: WorkerProcess) -> None:
         """Count on this worker no more."""
         if worker in self._serving:
             self._serving.remove(worker)
@@ -470,7 +470,7 @@ class JobTable:
             self._note_leaving(self.workers.claims())
             self._look_later(soon=True)
 
-    def _note_leaving(self, claims: Mapping[int, Worker]) -> None:
+    def _note_leaving(self, claims: Mapping[int, WorkerProcess]) -> None:
         before = len(self._leaving)
         self._leaving = {
             number

@@ -27,7 +27,7 @@ from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.events import Closed, Decided, Event, Events, LookDue, StartDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.worker import State, Worker, WorkerFacts
+from pyworkers.server.pool.worker import State, WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running, names
 
 log = logs.get_logger()
@@ -62,7 +62,7 @@ class Pool:
         self._mode = "process"
         self._clock_offset_s = 0.0
         self._deadlines = 0.0, 0.0
-        self._alone: dict[Worker, int] = {}
+        self._alone: dict[WorkerProcess, int] = {}
         """The workers that were started for one suspect each, with its number."""
         self._why = ""
         """Why the last start failed."""
@@ -145,7 +145,7 @@ class Pool:
         """For each worker, a function that names it in the log and has it write its stacks to stderr."""
         return (partial(self._dump, worker) for worker in list(self._workers))
 
-    def _dump(self, worker: Worker) -> None:
+    def _dump(self, worker: WorkerProcess) -> None:
         if worker.pid and worker.state is not State.GONE:
             # By the master: the worker cannot while it hangs in a call.
             jobs = [names(job.raw, job.queue) for job in worker.unfinished() if not job.is_task]
@@ -284,11 +284,11 @@ class Pool:
         else:
             self._limit(worker, number, payload)
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: WorkerProcess) -> None:
         self._dismiss(worker)
         self._reconcile()
 
-    def _note(self, worker: Worker, number: int, payload: bytes) -> None:
+    def _note(self, worker: WorkerProcess, number: int, payload: bytes) -> None:
         try:
             noted = effects.unpack(unpack_note(payload))
         except (ValueError, struct.error):
@@ -296,7 +296,7 @@ class Pool:
             return
         self._jobs.noted(number, noted)
 
-    def _ask(self, worker: Worker, number: int, payload: bytes) -> None:
+    def _ask(self, worker: WorkerProcess, number: int, payload: bytes) -> None:
         try:
             ask = Ask.unpack(payload)
         except ValueError:
@@ -307,7 +307,7 @@ class Pool:
         if ask.retiring or worker in self._alone:
             self._replace(worker)
 
-    def _limit(self, worker: Worker, number: int, payload: bytes) -> None:
+    def _limit(self, worker: WorkerProcess, number: int, payload: bytes) -> None:
         try:
             [seconds] = SECONDS.unpack(payload)
         except struct.error:
@@ -316,7 +316,7 @@ class Pool:
         for delivery in self._jobs.unfinished([number]):
             worker.limited(delivery, seconds)
 
-    def _ready(self, worker: Worker, booted: bool) -> None:
+    def _ready(self, worker: WorkerProcess, booted: bool) -> None:
         """Note a successful start; a worker that has booted takes jobs."""
         if self._respawn.is_failing:
             self._failing(False)
@@ -326,13 +326,13 @@ class Pool:
             self._jobs.admit(worker)
         self._reconcile()
 
-    def _closed(self, worker: Worker) -> None:
+    def _closed(self, worker: WorkerProcess) -> None:
         """Count no more on a worker whose presence pipe is closed."""
         self._outcomes.drain()
         self._jobs.withdraw(worker)
         worker.expect_report()
 
-    def _died(self, worker: Worker, status: int | None, rss_kb: int) -> None:
+    def _died(self, worker: WorkerProcess, status: int | None, rss_kb: int) -> None:
         """Replace a worker that has ended, and settle its jobs. Outcomes in its pipe count."""
         worker.exited()
         self._outcomes.drain()
@@ -371,7 +371,7 @@ class Pool:
         for worker in serving[: max(0, len(serving) - len(self._sizes))]:
             self._dismiss(worker)
 
-    def _is_current(self, worker: Worker) -> bool:
+    def _is_current(self, worker: WorkerProcess) -> bool:
         return worker.spawner is self._spawner and worker.mode == self._mode
 
     def _spawn(self, slots: int) -> None:
@@ -380,10 +380,10 @@ class Pool:
         except OSError as error:
             self._not_started(error)
 
-    def _start(self, slots: int, jobs: int) -> Worker:
+    def _start(self, slots: int, jobs: int) -> WorkerProcess:
         number, put = next(self._numbers), self._workers.events.put_nowait
         spec = WorkerSpec(self._group, number, slots, self._mode, jobs, self._outcomes.write_end, put)
-        worker = Worker(spec, self._spawner, self._workers, self._jobs.offered)
+        worker = WorkerProcess(spec, self._spawner, self._workers, self._jobs.offered)
         worker.set_clock(self._clock_offset_s)
         worker.set_lease(*self._deadlines)
         self._workers.add(worker)
@@ -421,7 +421,7 @@ class Pool:
                 self._not_started(error)
                 return
 
-    def _start_alone(self, suspect: Delivery) -> Worker:
+    def _start_alone(self, suspect: Delivery) -> WorkerProcess:
         """Start a worker with its own job socket, which holds one job and then its end."""
         ours, theirs = jobsocket.pair()
         try:
@@ -431,13 +431,13 @@ class Pool:
             ours.close()
             theirs.close()
 
-    def _dismiss(self, worker: Worker) -> None:
+    def _dismiss(self, worker: WorkerProcess) -> None:
         """Have a worker leave: at once if it is idle, else after its jobs."""
         self._jobs.withdraw(worker)
         worker.leave()
 
 
-def _state(worker: Worker) -> str:
+def _state(worker: WorkerProcess) -> str:
     if worker.state is State.SERVING:
         return "busy" if worker.unfinished() else "idle"
     return worker.state.name.lower()

@@ -43,7 +43,7 @@ Step: TypeAlias = Callable[[Delivery, Report], Report]
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancelRequested:
     """Its cancellation was requested, and it did not end by itself; ``killed``: it had begun."""
 
     killed: bool = False
@@ -87,7 +87,7 @@ class PutOff:
     instead: ClassVar[Outcome] = REQUEUE
 
 
-Cause: TypeAlias = Cancelled | Left | Untaken | Bystander | Lost | PutOff
+Cause: TypeAlias = CancelRequested | Left | Untaken | Bystander | Lost | PutOff
 """Why a job ends without a report of its worker; ``instead`` is its outcome if settling it fails."""
 
 
@@ -147,7 +147,7 @@ class Settling:
         The bytes of a job are a producer's. Whatever they contain, an error ends that job alone.
         """
         if job.cancelled and isinstance(cause, Left | Lost):
-            cause = Cancelled(killed=True)
+            cause = CancelRequested(killed=True)
         try:
             report = self._decide(job, cause)
             if report is None:
@@ -188,7 +188,7 @@ class Settling:
         match cause:
             case Lost(failure):
                 return self._add_all(job, self._lost(job, failure))
-            case Cancelled(killed):
+            case CancelRequested(killed):
                 _log_cancelled(job, **_killed(killed))
                 return self._add_all(job, Report(CANCELLED, cancelled=job.cancelled))
             case Bystander():

@@ -67,7 +67,7 @@ class Exit:
     """True if it was killed for a reason other than these jobs."""
 
 
-class Worker:
+class WorkerProcess:
     """One forked process of one generation. Only this class sets its public attributes.
 
     It reports its end by an event of its ``workers``; ``offered`` are the jobs that it may have taken.
@@ -395,7 +395,7 @@ _APART_S = 0.5
 class Overruns:
     """The limits of the jobs of one process that runs up to ``slots`` at once."""
 
-    def __init__(self, process: Worker, slots: int) -> None:
+    def __init__(self, process: WorkerProcess, slots: int) -> None:
         self._process = process
         self._slots = slots
         self._loop = asyncio.get_running_loop()
@@ -486,26 +486,26 @@ class Workers:
     def __init__(self, limits: Limits = DEFAULTS) -> None:
         self.limits = limits
         self.events: Events = asyncio.Queue()
-        self._members: dict[int, Worker] = {}
+        self._members: dict[int, WorkerProcess] = {}
         self.get = self._members.get
         """Returns the worker with a number; None if there is none."""
 
-    def __iter__(self) -> Iterator[Worker]:
+    def __iter__(self) -> Iterator[WorkerProcess]:
         """All workers, the oldest first; others may come and go meanwhile."""
         return iter(list(self._members.values()))
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: WorkerProcess) -> None:
         """Add a worker that was requested."""
         self._members[worker.member] = worker
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: WorkerProcess) -> None:
         """Remove a worker that has ended."""
         del self._members[worker.member]
 
-    def claims(self) -> dict[int, Worker]:
+    def claims(self) -> dict[int, WorkerProcess]:
         """The worker of each delivery that is claimed; also of deliveries that have ended."""
         return {number: worker for worker in self._members.values() for number in worker.claims()}
 

@@ -30,7 +30,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
-from pyworkers.server.slots.firing import Slots, Watched
+from pyworkers.server.slots.firing import Slots, WatchedEntry
 from pyworkers.server.slots.questions import MakeSlots
 from pyworkers.store import cron as slots
 from pyworkers.store.store import Store
@@ -69,7 +69,7 @@ class Cron(Part):
         self._added: dict[bytes, bytes] = {}
         self._paused: set[bytes] = set()
         self._version: bytes | None = None
-        self._watched: list[Watched] = []
+        self._watched: list[WatchedEntry] = []
         self._seen = -math.inf
         self._stale = True
         self._declare_at = -math.inf
@@ -116,7 +116,7 @@ class Cron(Part):
         for entry, definition in entries:
             if entry.name.encode() not in self._paused:
                 one = before.get((entry.name, definition))
-                watched.append(one if one and one.entry == entry else Watched(entry, definition))
+                watched.append(one if one and one.entry == entry else WatchedEntry(entry, definition))
         self._watched = watched
 
     @property
@@ -192,7 +192,7 @@ class Cron(Part):
                     one.look_again()
         self._seen = now
 
-    async def _recall(self, newcomers: Sequence[Watched], now: float) -> bool:
+    async def _recall(self, newcomers: Sequence[WatchedEntry], now: float) -> bool:
         """Read the last slots from before this master started. A new entry has missed no slots."""
         if not newcomers:
             return False

@@ -48,7 +48,7 @@ log = logs.get_logger()
 
 
 @dataclass
-class Watched:
+class WatchedEntry:
     """An entry, the moment up to which its slots are dealt with, and the next slot after it.
 
     ``definition`` is the text of a run-time entry in Redis, and empty for a declared entry.
@@ -107,7 +107,7 @@ class Slots:
         self._make_slots = make_slots
         self._answered = answered
 
-    async def go_on(self, one: Watched, now: float, client_middleware: bool) -> bool:
+    async def go_on(self, one: WatchedEntry, now: float, client_middleware: bool) -> bool:
         """Fire the due slots of an entry, or take the answer of the worker that makes their jobs.
 
         True if anything was sent to Redis. Raises PyworkersError; then the slots are still due.
@@ -131,7 +131,7 @@ class Slots:
         one.answered()
         return await self._catch_up(one, now, client_middleware)
 
-    async def _catch_up(self, one: Watched, now: float, client_middleware: bool) -> bool:
+    async def _catch_up(self, one: WatchedEntry, now: float, client_middleware: bool) -> bool:
         missed = due(one.entry, one.last, now)
         if missed and needs_worker(one.entry, client_middleware):
             await self._ask(one, missed[:_AT_ONCE], now)
@@ -142,7 +142,7 @@ class Slots:
         one.move_on(now)
         return bool(missed)
 
-    async def _ask(self, one: Watched, missed: Sequence[int], now: float) -> None:
+    async def _ask(self, one: WatchedEntry, missed: Sequence[int], now: float) -> None:
         """Have a worker make the jobs of those slots that no other server deals with."""
         ours: list[int] = []
         for slot in missed:
@@ -165,7 +165,7 @@ class Slots:
                 self._failed(one, ours[0], str(error))
                 one.not_answered(now)
 
-    async def _fire(self, one: Watched, slot: int) -> None:
+    async def _fire(self, one: WatchedEntry, slot: int) -> None:
         try:
             job = job_of(one.entry, slot, time.time(), new_jid(self._rng))
         except BadArgumentError as error:
@@ -173,7 +173,7 @@ class Slots:
         else:
             await self._push(one, slot, [job])
 
-    async def _fire_made(self, one: Watched, slot: int, made: Sequence[PushedJob], error: str) -> None:
+    async def _fire_made(self, one: WatchedEntry, slot: int, made: Sequence[PushedJob], error: str) -> None:
         """Push what a worker has made of a slot; a slot without a job is dealt with as well."""
         jobs = [with_slot(job, one.entry.name, slot) for job in made]
         if not await self._push(one, slot, jobs):
@@ -183,14 +183,14 @@ class Slots:
         elif not jobs:
             log.info("cron.dropped", name=one.entry.name, slot=slot, by="client middleware")
 
-    def _failed(self, one: Watched, slot: int, error: str) -> None:
+    def _failed(self, one: WatchedEntry, slot: int, error: str) -> None:
         log.error("cron.failed", name=one.entry.name, slot=slot, error=error)
 
-    def _firing(self, one: Watched, slot: int, jobs: Sequence[PushedJob] = ()) -> Firing:
+    def _firing(self, one: WatchedEntry, slot: int, jobs: Sequence[PushedJob] = ()) -> Firing:
         life_s = math.ceil(one.entry.grace_s) + _CLOCKS_DIFFER_S
         return Firing(one.entry.name, slot, jobs, life_s, one.definition)
 
-    async def _push(self, one: Watched, slot: int, jobs: Sequence[PushedJob]) -> bool:
+    async def _push(self, one: WatchedEntry, slot: int, jobs: Sequence[PushedJob]) -> bool:
         """Push the jobs of a slot. False if the slot was dealt with before."""
         name = one.entry.name
         try:

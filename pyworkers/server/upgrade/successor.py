@@ -22,7 +22,7 @@ _TAIL = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandLine:
     """The command line of a server, and the folder in which it was started.
 
     ``bind`` is the address of the HTTP endpoint in the configuration.
@@ -36,7 +36,7 @@ class Command:
 class Successor:
     """A new server from the installed code. It inherits stdin, stdout, stderr and the listening socket."""
 
-    def __init__(self, command: Command, listener: int) -> None:
+    def __init__(self, command: CommandLine, listener: int) -> None:
         """Start the process; ``listener`` is -1 without a socket. Raises OSError."""
         command.folder.enter()
         stderr = os.dup(2)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyworkers import logs
 from pyworkers.server.generations.reaper import Reaper
-from pyworkers.server.upgrade.successor import Command, Successor
+from pyworkers.server.upgrade.successor import CommandLine, Successor
 from pyworkers.server.waiting import cancel, now, until
 
 # The interval between two looks at the new server.
@@ -28,7 +28,7 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Callbacks:
+class UpgradeCallbacks:
     """The functions of the master that an upgrade calls."""
 
     listener: Callable[[], int]
@@ -39,7 +39,7 @@ class Callbacks:
     """Stop: the process of this pid fetches."""
 
 
-class Phase(Enum):
+class UpgradePhase(Enum):
     """``STARTING → READY ⇄ UNDER_WAY``, and from each ``→ OVER``."""
 
     STARTING = auto()
@@ -49,19 +49,21 @@ class Phase(Enum):
 
 
 _REFUSALS = {
-    Phase.STARTING: "this server has not started yet",
-    Phase.UNDER_WAY: "a new server is starting already",
-    Phase.OVER: "this server stops",
+    UpgradePhase.STARTING: "this server has not started yet",
+    UpgradePhase.UNDER_WAY: "a new server is starting already",
+    UpgradePhase.OVER: "this server stops",
 }
 
 
 class Upgrade:
     """The upgrade of one server, once it has started; one at a time. ``forbidden`` is why there is none."""
 
-    def __init__(self, command: Command, reaper: Reaper, callbacks: Callbacks, forbidden: str = "") -> None:
+    def __init__(
+        self, command: CommandLine, reaper: Reaper, callbacks: UpgradeCallbacks, forbidden: str = ""
+    ) -> None:
         self._command = command
         self._forbidden = forbidden
-        self._phase = Phase.STARTING
+        self._phase = UpgradePhase.STARTING
         self._reaper = reaper
         self._callbacks = callbacks
         self._successor: Successor | None = None
@@ -69,7 +71,7 @@ class Upgrade:
 
     def allow(self) -> None:
         """Note that this server has started."""
-        self._phase = Phase.READY
+        self._phase = UpgradePhase.READY
 
     def begin(self) -> None:
         """SIGUSR2: start a new server, or log why not."""
@@ -82,7 +84,7 @@ class Upgrade:
             log.error("upgrade.failed", error=str(error), hint="this server continues")
             return
         self._reaper.adopt(successor.process)
-        self._phase = Phase.UNDER_WAY
+        self._phase = UpgradePhase.UNDER_WAY
         self._successor = successor
         log.info("upgrade.started", successor=successor.process.pid)
         self._task = self._callbacks.start(self._follow(successor), "upgrade")
@@ -96,7 +98,7 @@ class Upgrade:
             if ended or ready:
                 break
             await asyncio.sleep(_LOOK_S)
-        self._forget(Phase.READY if ended else Phase.OVER)
+        self._forget(UpgradePhase.READY if ended else UpgradePhase.OVER)
         pid, output = successor.process.pid, successor.output
         if ended:
             hint = "this server continues"
@@ -107,7 +109,7 @@ class Upgrade:
 
     async def abandon(self, deadline: float) -> None:
         """This server stops: end a new one that does not fetch yet; wait at most until ``deadline``."""
-        successor, self._phase = self._successor, Phase.OVER
+        successor, self._phase = self._successor, UpgradePhase.OVER
         if successor is None or self._task is None:
             return
         await cancel([self._task])
@@ -116,9 +118,9 @@ class Upgrade:
             successor.signal(number)
             if await until(lambda: self._reaper.reaped(successor.process), until_s):
                 break
-        self._forget(Phase.OVER)
+        self._forget(UpgradePhase.OVER)
 
-    def _forget(self, phase: Phase) -> None:
+    def _forget(self, phase: UpgradePhase) -> None:
         self._phase = phase
         if self._successor is not None:
             self._successor.close()
