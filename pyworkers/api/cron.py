@@ -8,8 +8,10 @@ from dataclasses import replace
 from random import SystemRandom
 from typing import Any
 
+from pyworkers.api.actions import AbsentError, Action
 from pyworkers.api.cronjob import CronJob, read_cron_job, read_cron_page
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.parameters import Parameter
+from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.config.cron_entries import check_entry, dump, load
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron
@@ -81,7 +83,7 @@ class CronSet:
         """Change fields of a run-time entry, by the names of ``add``. Raises BadArgumentError."""
         definition = self._read().added.get(name.encode())
         if definition is None:
-            raise _no_such_entry(name, "no run-time entry")
+            raise self._no_run_time_entry(name)
         renamed = {{"grace": "grace_s"}.get(key, key): value for key, value in fields.items()}
         try:
             if "args" in renamed:
@@ -97,7 +99,7 @@ class CronSet:
         if not self._admin.run(cron_store.remove(self._keys, name)):
             job = self.find(name)
             if job is None:
-                raise _no_such_entry(name, "no run-time entry")
+                raise self._no_run_time_entry(name)
             hint = f"it is declared in the {job.origin}: remove it there, or pause it"
             raise BadArgumentError(f"{name!r} is not a run-time entry", hint=hint)
 
@@ -133,6 +135,13 @@ class CronSet:
             raise _no_such_entry(name, "no cron entry")
         return job
 
+    def _no_run_time_entry(self, name: str) -> BadArgumentError:
+        """The error for a name of no run-time entry, which code or configuration may declare."""
+        what = "no run-time entry"
+        if self.find(name) is None:
+            return _no_such_entry(name, what)
+        return BadArgumentError(f"there is {what} {name!r}", hint=_UNKNOWN_HINT)
+
     def _put(self, entry: CronEntry, exists: bool | None) -> None:
         """Write an entry; ``exists``: True if it must exist, False if it must not."""
         try:
@@ -146,10 +155,103 @@ class CronSet:
         put = cron_store.put(self._keys, entry.name, dump(entry), time.time(), exists=exists)
         if not self._admin.run(put):
             if exists:
-                raise _no_such_entry(entry.name, "no run-time entry")
+                raise self._no_run_time_entry(entry.name)
             hint = "replace it, or choose another name"
             raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
 
 
-def _no_such_entry(name: str, what: str) -> BadArgumentError:
-    return BadArgumentError(f"there is {what} {name!r}", hint=_UNKNOWN_HINT)
+def _no_such_entry(name: str, what: str) -> AbsentError:
+    return AbsentError("cron entry", f"there is {what} {name!r}", hint=_UNKNOWN_HINT)
+
+
+def _resume(admin: Admin, name: str) -> bool:
+    entries = CronSet(admin)
+    resumed = entries.resume(name)
+    if not resumed and entries.find(name) is None:
+        raise _no_such_entry(name, "no cron entry")
+    return resumed
+
+
+_NAME = Parameter("name", "Its name.", required=True)
+_SCHEDULE = Parameter("schedule", "The five fields of cron.")
+_CLASS = Parameter("job_class", "The class of its jobs.")
+_OTHERS = (
+    Parameter("queue", "Their queue."),
+    Parameter("timezone", "The time zone of the schedule."),
+    Parameter("misfire", "Which missed slots fire.", choices=cron.MISFIRES),
+    Parameter("grace", "The seconds for which a slot is not missed.", "number", least=0),
+)
+ADD: Action[CronJob] = Action(
+    "cron.add",
+    "Add a run-time entry.",
+    [_NAME, replace(_SCHEDULE, required=True), replace(_CLASS, required=True), *_OTHERS],
+    lambda admin, **given: CronSet(admin).add(**given),
+    done="{name} is added",
+)
+PAUSE: Action[CronJob] = Action(
+    "cron.pause",
+    "Pause the entry.",
+    [_NAME],
+    lambda admin, name: CronSet(admin).pause(name),
+    done="{name} is paused",
+    unchanged="{name} is paused already",
+    offered=lambda job: not job.paused,
+    command="""Pause an entry: it fires no more until resumed.
+
+    \b
+    Example: pyworkers cron pause nightly
+    """,
+)
+RESUME: Action[CronJob] = Action(
+    "cron.resume",
+    "Undo a pause.",
+    [_NAME],
+    _resume,
+    done="{name} fires again",
+    unchanged="{name} was not paused",
+    offered=lambda job: job.paused,
+    command="""Resume a paused entry; slots missed during the pause do not fire.
+
+    \b
+    Example: pyworkers cron resume nightly
+    """,
+)
+TRIGGER: Action[CronJob] = Action(
+    "cron.trigger",
+    "Enqueue its job now.",
+    [_NAME],
+    lambda admin, name: CronSet(admin).trigger(name),
+    done="{name} is triggered: job {result}",
+    label="Trigger now",
+    returns="jid",
+    command="""Enqueue the job of an entry now; print its id (jid).
+
+    The slots of the entry fire as usual.
+
+    \b
+    Example: pyworkers cron trigger nightly
+    """,
+)
+REMOVE: Action[CronJob] = Action(
+    "cron.remove",
+    "Remove a run-time entry.",
+    [_NAME],
+    lambda admin, name: CronSet(admin).remove(name),
+    done="{name} is removed",
+    dangerous=True,
+    offered=lambda job: job.origin == "run time",
+    command="""Remove an entry that was added at run time.
+
+    \b
+    Example: pyworkers cron remove nightly
+    """,
+)
+CHANGE: Action[CronJob] = Action(
+    "cron.change",
+    "Change fields of a run-time entry.",
+    [_NAME, _SCHEDULE, _CLASS, *_OTHERS],
+    lambda admin, name, **given: CronSet(admin).change(name, **given),
+    done="{name} is changed",
+    offered=lambda _job: False,
+)
+ACTIONS = (PAUSE, RESUME, TRIGGER, REMOVE, CHANGE)

@@ -14,9 +14,10 @@ from zoneinfo import ZoneInfo
 import click
 
 from pyworkers.api import CronJob, CronSet
+from pyworkers.api.cron import ACTIONS, ADD
 from pyworkers.api.cronjob import CRON, RUN
+from pyworkers.cli.actions import commands, perform
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import done, note
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.times import Times, distance, utc_option
@@ -113,92 +114,17 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
     Example: pyworkers cron add poll 'every 30s' Poll -q mail
     """
     as_json, times = options.pop("as_json"), options.pop("times")
-    entries = CronSet(source.redis())
     try:
-        entries.add(name, schedule, job_class, args, **options)
+        given = {"name": name, "schedule": schedule, "job_class": job_class, "args": args, **options}
+        perform(source.redis(), ADD, given)
     except BadArgumentError as error:
         raise click.UsageError(str(error)) from error
-    note(source.redis(), "cron.add", name, "done")
-    job = entries.find(name)
+    job = CronSet(source.redis()).find(name)
     if as_json:
         print_action("add", 1, name=name, entry=None if job is None else job.as_dict())
     elif job is not None:
         click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0], times)}")
     warn_of_unknown(source.redis(), options["queue"], job_class)
-
-
-@click.command()
-@_name
-@json_option
-@config_options
-def pause(source: Source, name: str, as_json: bool) -> None:
-    """Pause an entry: it fires no more until resumed.
-
-    \b
-    Example: pyworkers cron pause nightly
-    """
-    changed = CronSet(source.redis()).pause(name)
-    note(source.redis(), "cron.pause", name, done(changed))
-    if as_json:
-        print_action("pause", int(changed), name=name)
-    else:
-        click.echo(f"{printable(name)} is paused" + ("" if changed else " already"))
-
-
-@click.command()
-@_name
-@json_option
-@config_options
-def resume(source: Source, name: str, as_json: bool) -> None:
-    """Resume a paused entry; slots missed during the pause do not fire.
-
-    \b
-    Example: pyworkers cron resume nightly
-    """
-    changed = CronSet(source.redis()).resume(name)
-    note(source.redis(), "cron.resume", name, done(changed))
-    if as_json:
-        print_action("resume", int(changed), name=name)
-    else:
-        click.echo(f"{printable(name)} " + ("fires again" if changed else "was not paused"))
-
-
-@click.command()
-@_name
-@json_option
-@config_options
-def remove(source: Source, name: str, as_json: bool) -> None:
-    """Remove an entry that was added at run time.
-
-    \b
-    Example: pyworkers cron remove nightly
-    """
-    CronSet(source.redis()).remove(name)
-    note(source.redis(), "cron.remove", name, "done")
-    if as_json:
-        print_action("remove", 1, name=name)
-    else:
-        click.echo(f"{printable(name)} is removed")
-
-
-@click.command()
-@_name
-@json_option
-@config_options
-def trigger(source: Source, name: str, as_json: bool) -> None:
-    """Enqueue the job of an entry now; print its id (jid).
-
-    The slots of the entry fire as usual.
-
-    \b
-    Example: pyworkers cron trigger nightly
-    """
-    jid = CronSet(source.redis()).trigger(name)
-    note(source.redis(), "cron.trigger", name, jid)
-    if as_json:
-        print_action("trigger", int(bool(jid)), name=name, jid=jid)
-    else:
-        click.echo(printable(jid))
 
 
 @click.command("next")
@@ -275,10 +201,7 @@ cron = listing_group(
     {
         "list": list_,
         "add": add,
-        "pause": pause,
-        "resume": resume,
-        "remove": remove,
-        "trigger": trigger,
+        **commands(ACTIONS),
         "next": next_,
         "runs": runs,
     },

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyworkers.api.actions import Action, Given
+from pyworkers.api.actions import Action, Given, Outcome
 from pyworkers.api.parameters import is_storable
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
@@ -27,11 +27,11 @@ _LONGEST = 100
 """The characters of a name in the words after an action."""
 
 
-async def act(request: Request, actions: Iterable[Action[Any]], to: str) -> Response:
+async def act(request: Request, actions: Iterable[Action[Any]], to: str, refused: str = "") -> Response:
     """Do what a form asks for, and go on to the page ``to``, which says what was done.
 
     The form has the action's word as ``action``, or as ``ask`` to be asked before. Its fields are in the form
-    or in the address.
+    or in the address. ``refused``: the page after a refusal, if it is another.
     """
     form = form_of(request)
     word = form.get("ask") or form.get("action")
@@ -50,7 +50,12 @@ async def act(request: Request, actions: Iterable[Action[Any]], to: str) -> Resp
     except (RedisUnavailableError, StoreError):
         raise
     except PyworkersError as error:
-        return done(request, to, str(error), failed=True)
+        return done(request, refused or to, str(error), failed=True)
+    return said(request, outcome, to)
+
+
+def said(request: Request, outcome: Outcome, to: str) -> Response:
+    """Back to the page ``to``, which says what was done."""
     return done(request, to, f"{outcome.words(_shown)}.", failed=outcome.failed)
 
 

@@ -11,23 +11,24 @@ from zoneinfo import ZoneInfo
 
 import simplejson
 from markupsafe import Markup
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import CronJob, CronRun, CronSet, read_cron_job, read_cron_page
+from pyworkers.api import CronJob, CronRun, read_cron_job, read_cron_page
 from pyworkers.api.browse.masking import masked
+from pyworkers.api.cron import ACTIONS, ADD, CHANGE, REMOVE
 from pyworkers.api.cronjob import CRON, RUN, outcome
 from pyworkers.errors import BadArgumentError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.acting import carry_out
+from pyworkers.web.buttons import act, said
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
 from pyworkers.web.security import Form, form_of
-from pyworkers.web.showing import cut, moment, shown
+from pyworkers.web.showing import moment, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, cell, link, words
 
@@ -49,6 +50,7 @@ async def show(request: Request, refusal: str = "") -> Response:
         title="Cron",
         jobs=listing(request, page.jobs, time.time(), f"cron?{first}"),
         pager=pager(request, "cron", total=page.total),
+        actions=ACTIONS,
         misfires=MISFIRES,
         typed=form_of(request) if refusal else {},
         refused=refusal,
@@ -75,6 +77,7 @@ async def show_one(request: Request, refusal: str = "") -> Response:
         runs=runs(request, job, time.time()),
         args=args,
         slots=[(slot, _local(job, slot)) for slot in job.next_slots(_SLOTS)],
+        actions=ACTIONS,
         misfires=MISFIRES,
         typed=form_of(request) if refusal else {field: getattr(job.entry, field) for field in _TEXTS},
         refused=refusal,
@@ -84,16 +87,14 @@ async def show_one(request: Request, refusal: str = "") -> Response:
 async def add(request: Request) -> Response:
     """Add an entry, or act on one of the table."""
     form = form_of(request)
-    if form.get("action") != "add":
+    if form.get("action") != ADD.word:
         return await _act(request, names.decode(form.get("name", "")), own_address(request))
-    name = form.get("name", "").strip()
-    entries = CronSet(site_of(request).admin)
+    about = {"name": form.get("name", "").strip(), "schedule": "", "job_class": form.get("class", "").strip()}
     try:
-        fields = {"schedule": "", "job_class": form.get("class", "").strip(), **_fields(form)}
-        await perform(request, "cron.add", name, lambda: entries.add(name, **fields))
+        outcome = await carry_out(request, ADD, {**about, **_fields(form)})
     except _REFUSALS as error:
         return await show(request, str(error))
-    return done(request, address(request, "cron"), f"{cut(name, 100)} is added.")
+    return said(request, outcome, address(request, "cron"))
 
 
 async def change_one(request: Request) -> Response:
@@ -103,29 +104,17 @@ async def change_one(request: Request) -> Response:
 
 
 async def _act(request: Request, name: str, back: str) -> Response:
-    """Do what the form asks for; a refusal is shown on the page."""
-    form, entries = form_of(request), CronSet(site_of(request).admin)
-    action, short = form.get("action", ""), cut(name, 100)
-    changes: dict[str, tuple[Callable[[], Any], Callable[[Any], str]]] = {
-        "pause": (lambda: entries.pause(name), lambda new: f"{short} is paused{'' if new else ' already'}."),
-        "resume": (
-            lambda: entries.resume(name),
-            lambda new: f"{short} fires again." if new else f"{short} was not paused.",
-        ),
-        "trigger": (lambda: entries.trigger(name), lambda jid: f"{short} is triggered: job {jid}."),
-        "remove": (lambda: entries.remove(name), lambda _: f"{short} is removed."),
-        "change": (lambda: entries.change(name, **_fields(form)), lambda _: f"{short} is changed."),
-    }
-    if action not in changes:
-        raise HTTPException(400, "This action is unknown.")
-    act, said = changes[action]
+    """Do what the form asks for; the form of a change that is refused is shown again."""
+    form = form_of(request)
+    word = form.get("action")
+    if word != CHANGE.word:
+        to = address(request, "cron") if word == REMOVE.word else back
+        return await act(request, ACTIONS, to, refused=back)
     try:
-        result = await perform(request, f"cron.{action}", name, act)
+        outcome = await carry_out(request, CHANGE, {"name": name, **_fields(form)})
     except _REFUSALS as error:
-        if action == "change" and "name" in request.path_params:
-            return await show_one(request, str(error))
-        return done(request, back, str(error), failed=True)
-    return done(request, address(request, "cron") if action == "remove" else back, said(result))
+        return await show_one(request, str(error))
+    return said(request, outcome, back)
 
 
 def _said(refusal: str) -> dict[str, Any]:
