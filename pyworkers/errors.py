@@ -206,7 +206,9 @@ class JobCancelled(Exception):
 class Interrupted(BaseException):
     """Raised inside a running job when the server stops, two seconds before the server kills the worker.
 
-    In a job with a checkpoint, ``save`` raises it at once, also if new code is ready.
+    In a job with a checkpoint, ``save`` raises it at once, also if new code is ready. In a job of an ordered
+    queue, and in a ``fenced`` one, it is also raised two seconds before their process ends because the server
+    cannot renew its lease.
 
     The job is put back into its queue. Clean up and let the exception propagate: the job runs again, and this
     run does not count as an attempt. A BaseException, so that ``except Exception`` does not catch it.

@@ -52,7 +52,8 @@ def _log(message: Message, outcome: Outcome, error: ExcInfo | None, duration_ms:
     elif error and isinstance(error[1], Discard):
         log.info("job.discarded", reason=outcome.error_message[:MAX_ERROR_MESSAGE], duration_ms=duration_ms)
     elif error and isinstance(error[1], Interrupted):
-        log.warning("job.interrupted", duration_ms=duration_ms)
+        reason = str(error[1])[:MAX_ERROR_MESSAGE]
+        log.warning("job.interrupted", **({"reason": reason} if reason else {}), duration_ms=duration_ms)
     elif outcome.failed:
         _log_failure(outcome, error, {"outcome": fate, "duration_ms": duration_ms})
     elif outcome.fate is Fate.SNOOZE:

@@ -39,7 +39,6 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import BURIED, CANCELLED, Fate, Outcome
 from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.worker.execution import Execution, caused
-from pyworkers.worker.signals import STOPS
 from pyworkers.worker.steps.misfits import FitCheck
 
 _OWN_CODE = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -72,7 +71,7 @@ class RetryStep:
         if isinstance(ending, Outcome):
             if not isinstance(request, Interrupted) or ending.fate is not Fate.RETRY:
                 return ending
-            ending = Interrupted(STOPS)
+            ending = request
         return self._outcome_of_failure(execution, answer_to(request, ending))
 
     def _release(self, execution: Execution) -> BaseException | None:
@@ -100,7 +99,7 @@ def answer_to(request: BaseException | None, error: BaseException) -> BaseExcept
     An interrupted job that fails is given back to its queue, unless it raises Discard, Kill or Snooze.
     """
     if isinstance(request, Interrupted) and not isinstance(error, _CHOICES):
-        return caused(Interrupted(STOPS), error)
+        return caused(Interrupted(*request.args), error)
     if request is not None and isinstance(error, CancelledError):
         return caused(request, error)
     return error
