@@ -35,6 +35,8 @@ class Configurations:
         self._pending: Config | None = None
         self.loading = current
         """That of the latest load of the application."""
+        self.offered: RedisConfig | None = None
+        """Another Redis that was read last. It may be used if its data are the same."""
 
     @property
     def embedded(self) -> bool:
@@ -55,8 +57,22 @@ class Configurations:
         if new.app is None:
             raise ConfigError("no application", hint='set app = "module:attribute" in the configuration')
         self._pending = with_fixed_of(new, self.current)
+        self.offered = self._offered(new.redis)
         before = _fixed(self._started)
         return [key for key, value in _fixed(new).items() if value != before[key]]
+
+    def _offered(self, new: RedisConfig) -> RedisConfig | None:
+        """The new Redis, unless it is the same one, has other keys, or is an embedded one."""
+        before = self._started.redis
+        embedded = self.embedded or new.url.startswith("embedded:")
+        return None if embedded or new == before or new.namespace != before.namespace else new
+
+    def move_to(self, redis: RedisConfig) -> None:
+        """Use another Redis from now on."""
+        self._started = replace(self._started, redis=redis)
+        self.current = replace(self.current, redis=redis)
+        if self._pending is not None:
+            self._pending = replace(self._pending, redis=redis)
 
     def load(self) -> Config:
         """The configuration for a load of the application that begins now.
@@ -69,7 +85,8 @@ class Configurations:
 
     def use(self, config: Config) -> None:
         """Note that this configuration is in effect."""
-        self.current = config
+        # The load may have begun before ``move_to``.
+        self.current = replace(config, redis=self.current.redis)
 
 
 def with_fixed_of(new: Config, running: Config) -> Config:

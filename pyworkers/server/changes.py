@@ -83,9 +83,9 @@ class Changes(Part):
         self._store.follow({name: one.kind for name, one in follows.items()})
         self.nudge()
 
-    def drop_connection(self) -> None:
-        """Drop the connection: another server is the primary."""
-        self._store.drop_connection()
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Use this Redis from now on, which has the same data."""
+        await self._store.connect_to(config)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pyworkers import logs
-from pyworkers.config.fields import Config
+from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
@@ -216,9 +216,9 @@ class Manager:
         """Fetch, because Redis has registered this server."""
         self._fetcher.wake()
 
-    def drop_connection(self) -> None:
-        """Drop the connections: another Redis server is the primary."""
-        self._fetcher.drop_connection()
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Use this Redis from now on, which has the same data."""
+        await self._fetcher.connect_to(config)
 
     async def clear_out(self, identity: str) -> None:
         """Give back the jobs that arrived late in the lists of an earlier incarnation."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -27,12 +27,17 @@ log = logs.get_logger()
 
 
 class Moves(Part):
-    """Looks the name up every 30 s; ``leave`` is called if it leads to another Redis of the same data."""
+    """Looks the name up every 30 s; ``leave`` is awaited if it leads to another Redis of the same data."""
 
     name = "address"
 
     def __init__(
-        self, store: Store, config: RedisConfig, host: str, health: Health, leave: Callable[[], None]
+        self,
+        store: Store,
+        config: RedisConfig,
+        host: str,
+        health: Health,
+        leave: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._store = store
@@ -67,18 +72,23 @@ class Moves(Part):
 
     async def _is_settled(self, here: Data) -> bool:
         """Compare the Redis at the new addresses. False while it is a replica, which takes no writes."""
-        other = Store(connect_async(self._config), Keys(self._config.namespace))
-        try:
-            there = await other.arun(data())
-        finally:
-            await other.close()
+        there = await data_at(self._config)
         if not there.follows(here):
             log.error("redis.other_data", host=self._host, hint="restart the server if that is intended")
         elif not there.is_primary:
             return False
         elif there.now != here.now:
-            self._leave()
+            await self._leave()
         return True
+
+
+async def data_at(config: RedisConfig) -> Data:
+    """The data of the Redis to which a new connection leads. Raises PyworkersError."""
+    other = Store(connect_async(config), Keys(config.namespace))
+    try:
+        return await other.arun(data())
+    finally:
+        await other.close()
 
 
 def name_in(url: str) -> str | None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from pyworkers import logs
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
@@ -190,10 +191,9 @@ class Queues:
         for manager in self.everyone():
             manager.pool.set_lease(deadlines)
 
-    def drop_connections(self) -> None:
-        """Drop the connections: another server is the primary."""
-        for manager in self.everyone():
-            manager.drop_connection()
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Use this Redis from now on, which has the same data."""
+        await asyncio.gather(*(manager.connect_to(config) for manager in self.everyone()))
 
     def move_to(self, identity: str) -> None:
         """Give up all jobs, and continue under another identity."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from pyworkers import logs
-from pyworkers.config.fields import Config
+from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.groups import Only
 from pyworkers.config.reloading import Configurations
 from pyworkers.errors import PyworkersError
@@ -27,7 +27,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnation, Incarnations
 from pyworkers.server.manager import Manager, Shared
-from pyworkers.server.moves import Moves, name_in
+from pyworkers.server.moves import Moves, data_at, name_in
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan, plan
 from pyworkers.server.pool.cpus import ReservedCpu
@@ -38,6 +38,7 @@ from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import LEFT_OPEN, judge_jobs
+from pyworkers.store.replication import data
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_sentinels
 
@@ -82,6 +83,7 @@ class Workload:
         self.plan = NOTHING
         self.is_quiet = False
         self._stops_at: float | None = None
+        self._following: asyncio.Task[None] | None = None
         self._configurations = configurations
         self._only = only
         self._control = control
@@ -125,15 +127,28 @@ class Workload:
         tasks = self._control.tasks
         self.services.start(tasks)
         tasks.start(self.generations.run(), "reaper")
-        if has_sentinels(self._config.redis):
-            tasks.start(self.store.watch_primary(_log_failover), "primary")
-        elif host := name_in(self._config.redis.url):
-            health = self.health.of(Moves.name)
-            moves = Moves(self.store, self._config.redis, host, health, self._leave_primary)
-            tasks.start(moves.run(), Moves.name)
+        self._follow_primary()
         if self.is_quiet:
             await self._quiet_all()
         self.generations.ready()
+
+    def _follow_primary(self) -> None:
+        """Notice when another Redis becomes the primary, as far as the URL allows that."""
+        if self._following is not None:
+            self._following.cancel()
+        tasks, config = self._control.tasks, self._config.redis
+        if has_sentinels(config):
+            self._following = tasks.start(self.store.watch_primary(_log_failover), "primary")
+        elif host := name_in(config.url):
+            health = self.health.of(Moves.name)
+            moves = Moves(self.store, config, host, health, lambda: self._connect_to(config))
+            self._following = tasks.start(moves.run(), Moves.name)
+
+    async def _connect_to(self, config: RedisConfig) -> None:
+        _log_failover()
+        await self.services.changes.connect_to(config)
+        await self.queues.connect_to(config)
+        await self.store.connect_to(config)
 
     def _apply(self, spawner: Spawner, loaded: Loaded, work: Plan) -> None:
         """Make the managers match the plan and the code that was loaded last."""
@@ -195,12 +210,6 @@ class Workload:
             self._stops_at,
         )
 
-    def _leave_primary(self) -> None:
-        _log_failover()
-        self.services.changes.drop_connection()
-        self.queues.drop_connections()
-        self._control.tasks.start(self.store.drop_connections(), "connections")
-
     def _lease_lost(self, earlier: Incarnation) -> None:
         """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
         identity = self._incarnations.identity()
@@ -217,6 +226,26 @@ class Workload:
         except PyworkersError as error:
             log.error("reload.failed", error=str(error), hint="the old code and configuration continue")
             return
+        if (other := self._configurations.offered) is None:
+            self._load_again(ignored)
+        else:
+            self._control.tasks.start(self._move_and_load_again(other, ignored), "move")
+
+    async def _move_and_load_again(self, other: RedisConfig, ignored: list[str]) -> None:
+        """Use another Redis if it has the same data, and load the application again."""
+        try:
+            here, there = await self.store.arun(data()), await data_at(other)
+        except PyworkersError as error:
+            log.warning("redis.not_compared", error=error.message)
+        else:
+            if there.is_primary and there.follows(here):
+                self._configurations.move_to(other)
+                await self._connect_to(other)
+                self._follow_primary()
+                ignored = [key for key in ignored if not key.startswith("redis.")]
+        self._load_again(ignored)
+
+    def _load_again(self, ignored: list[str]) -> None:
         if ignored:
             log.warning("reload.incomplete", keys=ignored, hint="restart the server to change these")
         self.generations.reload()

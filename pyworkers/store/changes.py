@@ -71,9 +71,10 @@ class ChangesStore:
         """Check the connection, with the cheapest command. Raises PyworkersError."""
         await arun_one(self._link, one("CLIENT", "ID", read=integer))
 
-    def drop_connection(self) -> None:
-        """Close the connection: another server is the primary."""
-        self._link.drop_connection()
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Use this Redis from now on, which has the same data."""
+        self._config = config
+        await self._link.connect_to(config)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -386,8 +386,12 @@ class Waiter:
                 await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
 
     def drop_connection(self) -> None:
-        """End a wait with an error: another server is the primary."""
+        """End a wait with an error."""
         self._link.drop_connection()
+
+    async def connect_to(self, config: RedisConfig) -> None:
+        """End a wait with an error, and wait at this Redis from now on."""
+        await self._link.connect_to(config)
 
     async def close(self) -> None:
         """Close the connection."""

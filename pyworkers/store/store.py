@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Operation, arun
 from pyworkers.store.transport.address import readable_on_the_way, redis_cli
-from pyworkers.store.transport.connections import AsyncConnection
+from pyworkers.store.transport.connections import AsyncConnection, connect_async
 from pyworkers.store.transport.sentinel import watch_primary
 from pyworkers.store.transport.tls import Contexts
 
@@ -49,9 +50,11 @@ class Store:
         """Call ``on_change`` after each failover by sentinels, until cancelled."""
         await watch_primary(self._redis.connection_pool, on_change)
 
-    async def drop_connections(self) -> None:
-        """Drop the connections: another server is the primary. Those in use fail."""
-        await self._redis.connection_pool.disconnect()
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Use this Redis from now on, which has the same data. Commands under way fail."""
+        former, self._redis = self._redis, connect_async(config)
+        await former.connection_pool.disconnect()
+        await former.aclose()
 
     async def close(self) -> None:
         """Close the connections."""

@@ -57,7 +57,11 @@ async def test_the_name_moves(pair: tuple[OwnRedis, redis.Redis], monkeypatch: p
     store = Store(connect_async(config), Keys(""))
     health = ServerHealth(time.monotonic, random.Random()).of(Moves.name)
     left: list[str] = []
-    moves = Moves(store, config, NAME, health, lambda: left.append(names.address))
+
+    async def leave() -> None:
+        left.append(names.address)
+
+    moves = Moves(store, config, NAME, health, leave)
     try:
         await moves.look()
         await moves.look()

@@ -92,6 +92,7 @@ class Parts:
 
     def __init__(self, redis: AsyncConnection, config: Config) -> None:
         self.redis = redis
+        self.config = config
         self.looks: Counter[str] = Counter()
         self.failures: list[tuple[str, BaseException]] = []
         self.health = ServerHealth(time.monotonic, random.Random())
@@ -129,7 +130,7 @@ class Parts:
 
     async def drop_connections(self) -> None:
         """Have each part connect anew, which takes a descriptor, and for a name a thread."""
-        self.services.changes.drop_connection()
+        await self.services.changes.connect_to(self.config.redis)
         await self.redis.connection_pool.disconnect()
 
 

@@ -11,7 +11,8 @@ import pytest
 from pyworkers.api import ProcessSet
 from tests.helpers.processes import process_alive
 from tests.helpers.records import job
-from tests.helpers.server_process import Serve
+from tests.helpers.redises import OwnRedis
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
 
 APP = """
@@ -100,6 +101,49 @@ def test_a_lost_fork_server_is_replaced_while_the_file_is_invalid(serve: Serve, 
         server.push("q", job("a", "ran", 1))
         server.wait_for_notes(1, "ran", 1)
         assert server.events("reload.failed") == [lost]
+
+
+def test_the_url_may_change_to_another_redis_of_the_same_data(
+    tmp_path: Path, file: Path, one_binary: str
+) -> None:
+    def url_in_file(redis: OwnRedis) -> None:
+        file.write_text(f'[redis]\nurl = "{redis.url}"\n')
+
+    with (
+        OwnRedis(one_binary, tmp_path / "former").start() as former,
+        OwnRedis(one_binary, tmp_path / "replica").start() as replica,
+        OwnRedis(one_binary, tmp_path / "other").start() as other,
+    ):
+        with replica.client() as client:
+            client.replicaof("127.0.0.1", former.port)
+            wait_for(lambda: client.info("replication")["master_link_status"] == "up", message="replicating")
+        url_in_file(former)
+        server = ServerProcess(tmp_path, former.url, "", "--config", str(file), direct_url=replica.url)
+        # The URL of the command line would override the file.
+        place = server._arguments.index("--url")
+        del server._arguments[place : place + 2]
+        server.write_app(APP)
+        try:
+            server.start()
+            url_in_file(other)
+            server.signal(signal.SIGHUP)
+            assert server.wait_for_event("reload.incomplete")["keys"] == ["redis.url"]
+            server.wait_for_event("reload.done")
+            with replica.client() as client:
+                client.replicaof("NO", "ONE")
+            url_in_file(replica)
+            server.signal(signal.SIGHUP)
+            server.wait_for_event("reload.done", count=2)
+            server.push("q", job("a", "ran", 1))
+            server.wait_for_notes(1, "ran", 1)
+            with former.client() as client:
+                wait_for(
+                    lambda: len(client.client_list()) == 1, message="all connections lead to the new one"
+                )
+            assert len(server.events("reload.incomplete")) == 1
+            assert server.stop() == 0
+        finally:
+            server.kill()
 
 
 def test_what_only_a_restart_changes_is_named(serve: Serve, file: Path) -> None:

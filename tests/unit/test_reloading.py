@@ -56,6 +56,30 @@ def test_what_was_read_counts_for_one_load_and_stays_once_it_is_used() -> None:
     assert found.current.app == found.load().app == "c:d"
 
 
+@pytest.mark.parametrize(
+    ("url", "namespace", "is_offered"),
+    [
+        ("redis://h/0", "", False),
+        ("redis://other/0", "", True),
+        ("redis+sentinel://h/main", "", True),
+        ("redis://other/0", "app:", False),
+        ("embedded:x", "", False),
+    ],
+)
+def test_another_redis_may_be_used_if_its_data_are_the_same(
+    url: str, namespace: str, is_offered: bool
+) -> None:
+    running = Config(app="a:b", redis=RedisConfig(url="redis://h/0"))
+    new = Config(app="a:b", redis=RedisConfig(url=url, namespace=namespace))
+    found = Configurations(running, running, lambda: new)
+    found.read_again()
+    assert found.offered == (new.redis if is_offered else None)
+    if is_offered:
+        found.move_to(new.redis)
+        assert found.load().redis == found.current.redis == new.redis
+        assert (found.read_again(), found.offered) == ([], None)
+
+
 @pytest.mark.parametrize("app", [None, "bad"])
 def test_an_error_changes_nothing(app: str | None) -> None:
     def read() -> Config:

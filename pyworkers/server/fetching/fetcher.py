@@ -23,6 +23,7 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 
 from pyworkers import logs
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.protocol.effects import name_of, subject_of
@@ -190,11 +191,11 @@ class Fetcher:
         """The keys whose changes it needs."""
         return {}
 
-    def drop_connection(self) -> None:
-        """Drop the connections: another server is the primary."""
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Use this Redis from now on, which has the same data."""
         for source in self._sources:
-            source.drop_connection()
-        self._link.drop_connection()
+            await source.connect_to(config)
+        await self._link.connect_to(config)
 
     async def cut_waits(self) -> None:
         """End the blocking moves that ``quiet`` could not end, with their connections."""

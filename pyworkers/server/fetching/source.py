@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyworkers import logs
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
 from pyworkers.server.fetching.large import LargeJobs
@@ -148,9 +149,9 @@ class Source:
             if move == self._waiter.under_way:
                 self._waiter.drop_connection()
 
-    def drop_connection(self) -> None:
-        """Drop the connection: another server is the primary."""
-        self._waiter.drop_connection()
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Wait at this Redis from now on."""
+        await self._waiter.connect_to(config)
 
     async def cut_wait(self) -> None:
         """End a blocking move that ``end_wait`` could not end, with its connection."""

@@ -21,6 +21,7 @@ class Link:
 
     def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S, **options: Any) -> None:
         """``options`` are redis-py's, and override the defaults."""
+        self._options = options
         self._opener = connect_async(config, **options)
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
@@ -80,6 +81,12 @@ class Link:
             self._connecting.cancel()
         if self._wire is not None:
             self._wire.close(ConnectionError("another server is the primary"))
+
+    async def connect_to(self, config: RedisConfig) -> None:
+        """Fail the commands under way, and send the next ones to this Redis."""
+        former, self._opener = self._opener, connect_async(config, **self._options)
+        self.drop_connection()
+        await former.aclose()
 
     async def aclose(self) -> None:
         """Close the connection."""
