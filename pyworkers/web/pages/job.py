@@ -13,19 +13,23 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import act_on, actions_of
+from pyworkers.api.browse.actions import Action, Order, act_on, actions_of
 from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
+from pyworkers.api.browse.places import SETS, Place
+from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.api.running import CANCEL
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.acting import carry_out, done, perform
 from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Ask, Change, Resource, still_there
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import DELAYS, LABELS, said, title_of
+from pyworkers.web.pages.jobs import NEW_TIME, act_at
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import number, shown, size
@@ -36,6 +40,14 @@ _MOST_CHARACTERS = 20_000
 _MOST_RUNS = 100
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
 _OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
+_PLACE = f"{', '.join(SETS)}, or queue:NAME."
+_ABOUT_ONE = {
+    Action.RUN: "Put the job into its queue now.",
+    Action.FIRST: "Have the job run first.",
+    Action.RESCHEDULE: "Give the job another time.",
+    Action.KILL: "Move the job to the dead ones.",
+    Action.DELETE: "Delete the job.",
+}
 
 
 async def find(request: Request) -> Response:
@@ -216,4 +228,64 @@ def _further(request: Request, view: JobView) -> str:
     return address(request, "jobs", _segment(request), **query)
 
 
+async def _read(ask: Ask) -> dict[str, Any]:
+    jid, given = ask.names["jid"], ask.given
+    place = _place_in(given["place"])
+    hint = Hint(place, given["at"]) if place and given["at"] else None
+    begin = Further(place, given["cursor"]) if place and given["cursor"] is not None else None
+    view = await ask.site.read(read_job(ask.keys, jid, hint, begin))
+    if view.job is None and view.further is None and view.state is JobState.UNKNOWN:
+        raise HTTPException(404, "There is no such job.")
+    return view.as_dict()
+
+
+async def _act(action: Action, ask: Ask) -> int:
+    place = _place_in(ask.given["place"]) or Place("")
+    try:
+        order = Order(place, action, ask.given.get("time"))
+    except ValueError as error:
+        raise BadRequestError(str(error)) from error
+    return await act_at(ask, f"job.{action}", ask.names["jid"], order, [ask.given["at"]])
+
+
+async def _cancel(ask: Ask) -> int:
+    jid = ask.names["jid"]
+    held = (await ask.site.read(read_job(ask.keys, jid))).held
+    if held is None:
+        raise HTTPException(409, "The job does not run: nothing was changed.")
+    given = {"jid": jid, "server": held.identity, "queue": held.queue}
+    outcome = await carry_out(ask.request, CANCEL, given)
+    return still_there(not outcome.nothing)
+
+
+def _place_in(word: str | None) -> Place | None:
+    place = Place.read(word) if word else None
+    if word and place is None:
+        raise BadRequestError(f"place must be {_PLACE}")
+    return place
+
+
+def _one(action: Action) -> Change:
+    seen = [
+        Parameter("place", f"Where it was seen: {_PLACE}", required=True),
+        Parameter("at", "Its at in that place.", required=True),
+    ]
+    fields = [*seen, NEW_TIME] if action is Action.RESCHEDULE else seen
+    return Change(str(action), _ABOUT_ONE[action], partial(_act, action), fields)
+
+
 ROUTES = [Route("/jobs", find), Route("/jobs/{jid}", show), Route("/jobs/{jid}", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/jobs/{jid}",
+        "One job, in any place. A long search goes on with further.",
+        _read,
+        JOB_VIEW.schema,
+        [
+            Parameter("place", f"Where to look first: {_PLACE}"),
+            Parameter("at", "Its at in that place."),
+            Parameter("cursor", "Where a search goes on in that place: the cursor of further."),
+        ],
+        [*map(_one, Action), Change("cancel", "Cancel the job, which runs.", _cancel)],
+    ),
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from typing import Any
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -14,6 +16,7 @@ from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read
 from pyworkers.api.browse.work import start
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
+from pyworkers.web.json.resources import Ask, Change, Resource, found
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, selected_in, title_of
@@ -82,4 +85,40 @@ async def _task(request: Request) -> Task:
     return task
 
 
+async def _json(ask: Ask) -> dict[str, Any]:
+    return (await _find(ask)).as_dict()
+
+
+async def _find(ask: Ask) -> Task:
+    return found(await ask.site.read(read_task(ask.keys, ask.names["id"])), "task")
+
+
+async def _confirm(ask: Ask) -> int:
+    task = await _find(ask)
+    word = "clear" if task.clears else str(task.order.action)
+    target = selected_in(task.order.place, task.sought.wanted)
+    ready = await ask.perform(f"jobs.{word}", target, lambda: confirm_task(ask.admin, task) or False)
+    if not isinstance(ready, Task):
+        raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")
+    start(ask.admin, ready)
+    return 1
+
+
+async def _stop(ask: Ask) -> int:
+    task = await _find(ask)
+    return await ask.perform("task.stop", task.id, partial(stop_task, ask.admin, task))
+
+
 ROUTES = [Route("/tasks/{id}", show), Route("/tasks/{id}", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/tasks/{id}",
+        "An order on all jobs that conditions select: counted, then confirmed, then done.",
+        _json,
+        TASK.schema,
+        actions=[
+            Change("confirm", "Let a counted task run.", _confirm),
+            Change("stop", "Stop a task after its present jobs.", _stop),
+        ],
+    ),
+)
