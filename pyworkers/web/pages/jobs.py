@@ -21,7 +21,7 @@ from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
-from pyworkers.api.browse.tasks import create_task
+from pyworkers.api.browse.tasks import Task, create_task
 from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter, paging
 from pyworkers.api.queue import SWITCHES
@@ -160,7 +160,8 @@ async def change(request: Request) -> Response:
     except BadArgumentError as error:
         return await show(request, f"Not done: {error}.")
     if verb.startswith(_ALL):
-        return await _order_all(request, place, order)
+        task = await _begin(request, order, Asked.of(request.query_params).wanted)
+        return RedirectResponse(address(request, "tasks", task.id), status_code=303)
     if not ats:
         return await show(request, _NONE)
     admin = site_of(request).admin
@@ -175,16 +176,14 @@ def _selected(request: Request) -> list[str]:
     return form_of(request).getlist("job")[:MOST_SELECTED]
 
 
-async def _order_all(request: Request, place: Place, order: Order) -> Response:
-    """A task on all jobs that the address selects: counted first, and confirmed on its page."""
+async def _begin(request: Request, order: Order, wanted: Filter) -> Task:
+    """A task on all jobs that are selected: counted first, and confirmed by a person."""
     site = site_of(request)
-    wanted = Asked.of(request.query_params).wanted
-    sought = Sought(place, wanted, time.time(), site.settings.mask)
-    name = viewer_of(request).name
-    task = await site.act(lambda: create_task(site.admin, order, sought, name))
+    sought = Sought(order.place, wanted, time.time(), site.settings.mask)
+    task = await site.act(partial(create_task, site.admin, order, sought, viewer_of(request).name))
     if task.working:
         start(site.admin, task)
-    return RedirectResponse(address(request, "tasks", task.id), status_code=303)
+    return task
 
 
 def _place(request: Request) -> Place:
@@ -220,7 +219,8 @@ async def _change(word: str, action: Action, ask: Ask) -> Changed:
     place, ats = _place_of(ask, word), ask.given["jobs"]
     order = Order(place, action, ask.given.get("time"))
     if ats is None:
-        return await _order(ask, order)
+        task = await _begin(ask.request, order, filter_of(ask.given))
+        return {"done": 0, "task": task.id}
     if len(ats) > MOST_SELECTED:
         raise BadRequestError(f"jobs has more than {MOST_SELECTED} entries: pass conditions instead.")
     if not filter_of(ask.given).empty:
@@ -235,15 +235,6 @@ async def act_at(ask: Ask, action: str, target: str, order: Order, ats: Sequence
         raise HTTPException(409, acted.reason)
     still_there(acted.done > 0)
     return acted.done
-
-
-async def _order(ask: Ask, order: Order) -> Changed:
-    sought = Sought(order.place, filter_of(ask.given), time.time(), ask.site.settings.mask)
-    by = viewer_of(ask.request).name
-    task = await ask.site.act(partial(create_task, ask.admin, order, sought, by))
-    if task.working:
-        start(ask.admin, task)
-    return {"done": 0, "task": task.id}
 
 
 def _actions(word: str) -> Sequence[Change]:

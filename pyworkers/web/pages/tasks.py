@@ -60,21 +60,25 @@ async def change(request: Request) -> Response:
     task = await _task(request)
     site = site_of(request)
     action = form_of(request).get("action")
-    target = selected_in(task.order.place, task.sought.wanted)
     if action == "confirm":
-        word = "clear" if task.clears else str(task.order.action)
-        ready = await perform(
-            request, f"jobs.{word}", target, lambda: confirm_task(site.admin, task) or False
-        )
-        if isinstance(ready, Task):
-            start(site.admin, ready)
-        text = "It has begun." if ready else "It was confirmed already."
+        text = "It has begun." if await _confirm(request, task) else "It was confirmed already."
     elif action == "stop":
+        target = selected_in(task.order.place, task.sought.wanted)
         stopped = await perform(request, "task.stop", target, lambda: stop_task(site.admin, task))
         text = "It stops after its present jobs." if stopped else "It has ended already."
     else:
         raise HTTPException(400, "This action is unknown.")
     return done(request, address(request, "tasks", task.id), text)
+
+
+async def _confirm(request: Request, task: Task) -> bool:
+    """Let a counted task run; False if it was confirmed already."""
+    admin, word = site_of(request).admin, "clear" if task.clears else str(task.order.action)
+    target = selected_in(task.order.place, task.sought.wanted)
+    ready = await perform(request, f"jobs.{word}", target, lambda: confirm_task(admin, task) or False)
+    if isinstance(ready, Task):
+        start(admin, ready)
+    return bool(ready)
 
 
 async def _task(request: Request) -> Task:
@@ -93,14 +97,10 @@ async def _find(ask: Ask) -> Task:
     return found(await ask.site.read(read_task(ask.keys, ask.names["id"])), "task")
 
 
-async def _confirm(ask: Ask) -> int:
+async def _let_run(ask: Ask) -> int:
     task = await _find(ask)
-    word = "clear" if task.clears else str(task.order.action)
-    target = selected_in(task.order.place, task.sought.wanted)
-    ready = await ask.perform(f"jobs.{word}", target, lambda: confirm_task(ask.admin, task) or False)
-    if not isinstance(ready, Task):
+    if not await _confirm(ask.request, task):
         raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")
-    start(ask.admin, ready)
     return 1
 
 
@@ -117,7 +117,7 @@ RESOURCES = (
         _json,
         TASK.schema,
         actions=[
-            Change("confirm", "Let a counted task run.", _confirm),
+            Change("confirm", "Let a counted task run.", _let_run),
             Change("stop", "Stop a task after its present jobs.", _stop),
         ],
     ),
