@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pyworkers import AsyncClient, Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
+from pyworkers.store.transport.tls import Peer, Tls, explain
 from tests.conftest import missing
 from tests.helpers.certificates import Certificates
 from tests.helpers.redises import OwnRedis
@@ -108,3 +110,36 @@ def test_the_certificate_of_redis(
     with OwnRedis(_binary(), tmp_path / "redis", certificates=files) as server:
         server.start()
         assert error_of(RedisConfig(server.url, **files.of_clients), blocking=blocking) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "h:1 refuses cert_file c.pem, which has expired: renew it"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "h:1 refuses cert_file c.pem: bad certificate"),
+        (
+            "TLSV1_ALERT_PROTOCOL_VERSION",
+            "h:1 speaks other versions of TLS: compare its tls-protocols with ssl_min_version",
+        ),
+        (
+            "WRONG_VERSION_NUMBER",
+            "h:1 does not speak TLS: use redis+sentinel:// instead of rediss+sentinel://, "
+            "or the port of Redis' tls-port",
+        ),
+        ("TLSV1_ALERT_INTERNAL_ERROR", "h:1: internal error"),
+    ],
+)
+def test_an_alert(reason: str, expected: str) -> None:
+    error = ssl.SSLError(1, "text")
+    error.reason = reason
+    assert explain(error, Peer("h", 1, "+sentinel", announced=True), Tls(certfile="c.pem")) == expected
+
+
+def test_a_certificate_for_another_host_than_the_one_that_sentinels_give() -> None:
+    error = ssl.SSLCertVerificationError(1, "text")
+    error.verify_code, error.verify_message = 62, "text"
+    found = explain(error, Peer("fd00::2", 1, "+sentinel", announced=True), Tls())
+    assert found == (
+        "the certificate of [fd00::2]:1 is not for fd00::2: issue one that names it, "
+        "or have the sentinels announce a name that the certificate has"
+    )

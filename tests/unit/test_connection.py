@@ -149,7 +149,7 @@ def test_the_options_of_tls_in_a_url_go_first_and_are_of_both_hops() -> None:
         ("rediss://h?ssl_ca_cert=c", r"unknown option ssl_ca_cert; did you mean ssl_ca_certs\?"),
         ("rediss://h?ssl_validate_ocsp=1", "unknown option ssl_validate_ocsp"),
         ("rediss://h?ssl_cert_reqs=some", "must be one of none, optional, required, not 'some'"),
-        ("rediss://h?ssl_keyfile=k", "key_file is set, and cert_file is not"),
+        ("rediss://h?ssl_keyfile=k", "key_file is set, and cert_file is not: set both"),
         ("rediss://h?ssl_min_version=9", "9 is not a valid TLSVersion"),
     ],
 )

@@ -68,7 +68,7 @@ class Tls:
 
     def _check(self) -> None:
         if self.keyfile and not self.certfile:
-            raise ValueError("key_file is set, and cert_file is not")
+            raise ValueError("key_file is set, and cert_file is not: set both")
         if self.cert_reqs not in _VERIFY:
             raise ValueError(f"ssl_cert_reqs must be one of {', '.join(_VERIFY)}, not {self.cert_reqs!r}")
         if self.min_version:
