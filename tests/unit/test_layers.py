@@ -13,6 +13,7 @@ import pytest
 import pyworkers
 from pyworkers.cli import _COMMANDS as COMMANDS
 
+pytestmark = pytest.mark.independent
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 PURE = {"protocol", "ipc", "errors", "lazy", "text", "version"}
 # Every folder and every file of the top level, and what it may import from the others.

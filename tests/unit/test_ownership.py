@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.independent
 PACKAGE = Path(__file__).parents[2] / "pyworkers"
 # Objects of other packages that have no method for it: their attributes are their interface.
 FOREIGN = {

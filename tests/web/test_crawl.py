@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from urllib.parse import urlencode, urlsplit
 
+import pytest
 import redis
 
 from pyworkers import Client
@@ -136,6 +137,7 @@ def test_an_empty_redis(dashboard: Visitor) -> None:
     crawled(dashboard)
 
 
+@pytest.mark.independent
 def test_hostile_data_of_everykind(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     hostile.fill(db, keys)
     crawler = crawled(dashboard)
@@ -148,6 +150,7 @@ def test_keys_of_other_types_than_expected(dashboard: Visitor, db: redis.Redis, 
     crawled(dashboard, statuses=(200, 503))
 
 
+@pytest.mark.independent
 def test_a_thousand_queues(dashboard: Visitor, one_redis_url: str, namespace: str) -> None:
     with Client(one_redis_url, namespace=namespace) as client:
         for number in range(1_000):

@@ -58,6 +58,7 @@ def addresses(visitor: Visitor) -> list[str]:
     return found
 
 
+@pytest.mark.independent
 @pytest.mark.parametrize("kind", TYPES)
 def test_keys_of_another_type(dashboard: Visitor, db: redis.Redis, keys: Keys, kind: bytes) -> None:
     hostile.fill(db, keys)

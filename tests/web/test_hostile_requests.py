@@ -237,6 +237,7 @@ def test_names_in_addresses(attacker: Attacker, filled: Keys) -> None:
     assert refused(replies) == []
 
 
+@pytest.mark.independent
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.usefixtures("shopping")
 def test_parameters(dashboard: Visitor, attacker: Attacker, path: str) -> None:
@@ -251,6 +252,7 @@ def test_parameters(dashboard: Visitor, attacker: Attacker, path: str) -> None:
     assert refused(replies) == []
 
 
+@pytest.mark.independent
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.usefixtures("shopping")
 def test_forms(dashboard: Visitor, attacker: Attacker, path: str) -> None:
