@@ -25,10 +25,11 @@ def launched_anew(load: Load, **environment: str) -> Launched:
 
 def launched_warm(load: Load) -> Launched:
     """A fork server as after a reload, without the half second in which it imports pyworkers."""
-    return Launched(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}, _fork)
+    return Launched(load, os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}, fork_warm)
 
 
-def _fork(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
+def fork_warm(channel: int, lifeline: int, env: Mapping[str, str]) -> ChildProcess:
+    """Start a fork server as a fork of a process that has imported pyworkers: in place of ``execute``."""
     _, *flags_and_code = Interpreter.of_this_process().command(
         launch._PROGRAM, channel, lifeline, __version__
     )

@@ -20,6 +20,7 @@ from pyworkers.embedded import EmbeddedServer
 from pyworkers.protocol.keys import Keys
 from tests.conftest import missing
 from tests.helpers import warm
+from tests.helpers.launching import fork_warm
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, free_port, running_server
 
@@ -51,12 +52,16 @@ def command(folder: Path, *words: str, **variables: str) -> tuple[int, str]:
 
 @pytest.fixture
 def check_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
-    """``check`` in the folder of the test, without a process for the command; the application has its own."""
+    """``check`` in the folder of the test, without a process for the command; the application has its own,
+    which is no new interpreter.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pyworkers.server.execute", lambda _, *given: fork_warm(*given))
     for name in os.environ:
         if name.startswith(("PYWORKERS_", "REDIS_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONUNBUFFERED", "")
 
     def run(*options: str, **variables: str) -> tuple[int, str]:
         result = CliRunner().invoke(main, ["check", *options], env=variables, catch_exceptions=False)
