@@ -15,7 +15,6 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Operation, arun
 from pyworkers.store.transport.address import readable_on_the_way, redis_cli
 from pyworkers.store.transport.connections import AsyncConnection, connect_async
-from pyworkers.store.transport.sentinel import watch_primary
 from pyworkers.store.transport.tls import Contexts
 
 T = TypeVar("T")
@@ -48,6 +47,9 @@ class Store:
 
     async def watch_primary(self, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` after each failover by sentinels, until cancelled."""
+        # Imported for sentinels alone.
+        from pyworkers.store.transport.sentinel import watch_primary
+
         await watch_primary(self._redis.connection_pool, on_change)
 
     async def connect_to(self, config: RedisConfig) -> None:

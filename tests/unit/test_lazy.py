@@ -74,6 +74,10 @@ def test_a_module_of_the_package_is_loaded_by_its_name() -> None:
         ("import pyworkers", {"pyworkers.errors", "redis"}),
         ("import pyworkers.api", {"pyworkers.api.stats", "redis"}),
         ("from pyworkers.api import Stats", {"pyworkers.api.batches", "pyworkers.api.limits"}),
+        (
+            "from pyworkers import Client; from pyworkers.store.store import Store; Client()._wires()",
+            {"pyworkers.store.transport.group", "pyworkers.store.transport.sentinel"},
+        ),
     ],
 )
 def test_a_name_loads_its_own_modules(code: str, absent: set[str]) -> None:

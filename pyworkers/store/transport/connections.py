@@ -27,14 +27,6 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.transport.errors import MENDS, NO_THREAD, code_of, reply_text, rule_for
-from pyworkers.store.transport.group import (
-    AsyncPlainPrimary,
-    AsyncTlsPrimary,
-    Group,
-    PlainPrimary,
-    TlsPrimary,
-    has_group,
-)
 from pyworkers.store.transport.mismatch import (
     AsyncPlainConnection,
     AsyncTlsConnection,
@@ -84,7 +76,7 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
 
 def has_sentinels(config: RedisConfig) -> bool:
     """True if sentinels give the address of the server."""
-    return has_group(config.url)
+    return _has_group(config.url)
 
 
 def translate(error: Exception) -> PyworkersError:
@@ -146,7 +138,10 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 
 
 def _pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.ConnectionPool:
-    if has_group(url):
+    if _has_group(url):
+        # Imported for sentinels alone.
+        from pyworkers.store.transport.group import Group, PlainPrimary, TlsPrimary
+
         group = Group.parse(url)
         options |= _tls(config, url, group.options)
         kind: Any = TlsPrimary if has_tls(url) else PlainPrimary
@@ -169,7 +164,9 @@ def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> As
 
 def _async_pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
     options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
-    if has_group(url):
+    if _has_group(url):
+        from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary, Group
+
         group = Group.parse(url)
         options |= _tls(config, url, group.options)
         kind: Any = AsyncTlsPrimary if has_tls(url) else AsyncPlainPrimary
@@ -180,6 +177,10 @@ def _async_pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis
     options |= _tls(config, url, found)
     kind = _kind(url, AsyncPlainConnection, AsyncTlsConnection, redis.asyncio.UnixDomainSocketConnection)
     return _usable(AsyncPool(connection_class=kind, **(options | found)), url)
+
+
+def _has_group(url: str) -> bool:
+    return url.partition("://")[0].endswith("+sentinel")
 
 
 def _parsed(url: str) -> dict[str, Any]:

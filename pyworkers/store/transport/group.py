@@ -40,11 +40,6 @@ _KIND = "+sentinel"
 _SENTINEL_PORT = 26379
 
 
-def has_group(url: str) -> bool:
-    """True if sentinels give the address of the server of a URL."""
-    return url.partition("://")[0].endswith(_KIND)
-
-
 @dataclass(frozen=True)
 class Group:
     """The parts of a ``redis+sentinel://user:password@host:port,host:port/name/db`` URL.
