@@ -20,7 +20,6 @@ from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError,
 from pyworkers.http.hosts import Hosts
 from pyworkers.web import json
 from pyworkers.web.acting import undone
-from pyworkers.web.json.tables import RESOURCES
 from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
@@ -50,10 +49,11 @@ from pyworkers.web.security.users import UserFile
 from pyworkers.web.site import Site, SiteSettings, site_of
 
 _LIVE = (overview, queues, running, batches, limits, cron, servers)
-_PAGES = (
-    overview, queues, jobs, tasks, job, running, batches, limits, locks, cron, servers, metrics,
-    audit, stream,
+_SUBJECTS = (
+    overview, queues, jobs, job, tasks, running, servers, audit, batches, limits, locks, cron, metrics,
 )  # fmt: skip
+"""In the order of the documents of the JSON."""
+RESOURCES = tuple(resource for module in _SUBJECTS for resource in module.RESOURCES)
 _SHORTEST_TOKEN = 20
 _DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
@@ -113,7 +113,7 @@ def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
         await reader.close()
         await site.close()
 
-    routes = [route for module in _PAGES for route in module.ROUTES]
+    routes = [route for module in (*_SUBJECTS, stream) for route in module.ROUTES]
     entrance = login.routes(access) if isinstance(access, Users) else []
     application = Starlette(
         routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],

@@ -14,9 +14,9 @@ from jsonschema.exceptions import best_match
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from pyworkers.protocol.keys import Keys
+from pyworkers.web.application import RESOURCES
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.resources import Resource
-from pyworkers.web.json.tables import RESOURCES
 from tests.web import hostile
 from tests.web.programs import Program
 from tests.web.visitor import Visitor

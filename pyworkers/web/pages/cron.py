@@ -15,15 +15,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import CronJob, CronRun, read_cron_job, read_cron_page
+from pyworkers.api import CronJob, CronRun
 from pyworkers.api.browse.masking import masked
 from pyworkers.api.cron import ACTIONS, ADD, CHANGE, REMOVE
-from pyworkers.api.cronjob import CRON, RUN, outcome
+from pyworkers.api.cronjob import CRON, CRON_VIEW, RUN, outcome, read_cron_job, read_cron_page
+from pyworkers.api.parameters import paging
+from pyworkers.api.schemas import page_of
 from pyworkers.errors import BadArgumentError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import act, said
+from pyworkers.web.json.resources import Ask, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
@@ -211,6 +214,17 @@ def key_of(job: CronJob) -> str:
     return f"{names.part(job.name)}{'/shadowed' if job.shadowed else ''}"
 
 
+async def _entries(ask: Ask) -> dict[str, Any]:
+    first = ask.given["first"]
+    page = await ask.site.read(read_cron_page(ask.keys, first, ask.given["count"]))
+    return {"first": first, "total": page.total, "cron": [job.as_dict() for job in page.jobs]}
+
+
+async def _entry(ask: Ask) -> dict[str, Any]:
+    job = found(await ask.site.read(read_cron_job(ask.keys, ask.names["name"])), "cron entry")
+    return {**job.as_dict(), "slots": job.next_slots(_SLOTS), "runs": [run.as_dict() for run in job.runs]}
+
+
 FEEDS: Mapping[str, Feed] = {"cron": parts, "entry": parts_of_one}
 ROUTES = [
     Route("/cron", show),
@@ -218,3 +232,20 @@ ROUTES = [
     Route("/cron/{name}", show_one),
     Route("/cron/{name}", change_one, methods=["POST"]),
 ]
+RESOURCES = (
+    Resource(
+        "/cron",
+        "The cron entries, by name.",
+        _entries,
+        page_of("CronEntries", "cron", CRON.schema),
+        paging(),
+        [ADD],
+    ),
+    Resource(
+        "/cron/{name}",
+        "One cron entry, with its next slots and its last runs.",
+        _entry,
+        CRON_VIEW,
+        actions=ACTIONS,
+    ),
+)
