@@ -57,7 +57,7 @@ class DualLink:
         return self.link(message, call_next)
 
 
-class Bridge(Protocol):
+class CallBridge(Protocol):
     """Lets ``def`` code call ``async def`` code, and the reverse."""
 
     def for_def(self, call: AsyncCallNext) -> CallNext:
@@ -82,7 +82,7 @@ class InnerPart(NamedTuple):
 def build(
     links: Sequence[AnyMiddleware],
     job: Callable[[Message], object],
-    bridge: Bridge,
+    bridge: CallBridge,
     *,
     is_async: bool = False,
     dropped: Callable[[Message], None] = lambda _: None,
@@ -134,7 +134,7 @@ def _returned(message: Message, result: object, dropped: Callable[[Message], Non
 
 
 def _around(
-    link: AnyMiddleware, inner: InnerPart, bridge: Bridge, outer: Sequence[AnyMiddleware] = ()
+    link: AnyMiddleware, inner: InnerPart, bridge: CallBridge, outer: Sequence[AnyMiddleware] = ()
 ) -> InnerPart:
     if isinstance(link, DualLink):
         link = link.async_link if inner.is_async else link.link

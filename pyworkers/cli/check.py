@@ -14,7 +14,7 @@ import click
 
 from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.cli.output.tables import Column, show
+from pyworkers.cli.output.tables import TableColumn, show
 from pyworkers.cli.text import printable, printable_lines
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, RedisConfig
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from pyworkers.api import Stats
 
 _GROUPS = (
-    Column("    group", cut=2),
-    Column("mode"),
-    Column("processes", right=True),
-    Column("concurrency", right=True),
-    Column("queues", cut=1),
+    TableColumn("    group", cut=2),
+    TableColumn("mode"),
+    TableColumn("processes", right=True),
+    TableColumn("concurrency", right=True),
+    TableColumn("queues", cut=1),
 )
 
 

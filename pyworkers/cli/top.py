@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from pyworkers.api import ProcessSet, ProcessView, QueueStats, Search, Stats, Work, WorkSet
-from pyworkers.api.columns import Column as Shown
+from pyworkers.api.columns import Column
 from pyworkers.api.groups import GROUP
 from pyworkers.api.processes import SERVER
 from pyworkers.api.queuestats import QUEUE
@@ -22,7 +22,7 @@ from pyworkers.cli.options import Source, config_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
-from pyworkers.cli.output.tables import Column
+from pyworkers.cli.output.tables import TableColumn
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.text import fit, printable
 from pyworkers.config.checks import mask_url
@@ -182,12 +182,12 @@ def _wrapped(words: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _section(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+def _section(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     titled = [replace(column, title=column.title.upper()) for column in columns]
     return ["", *tables.lines(titled, rows, width)] if rows else []
 
 
-def _listed(shown: Sequence[Shown[R]], records: Sequence[R], form: Form, width: int) -> list[str]:
+def _listed(shown: Sequence[Column[R]], records: Sequence[R], form: Form, width: int) -> list[str]:
     return _section(form.heads(shown), [form.row(shown, record) for record in records], width)
 
 

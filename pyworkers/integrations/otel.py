@@ -232,12 +232,12 @@ class OtelConsumer:
         finally:
             run.end()
 
-    def _begin(self, message: Message) -> _Run:
+    def _begin(self, message: Message) -> _TracedRun:
         queue = {"messaging.destination.name": message.queue}
         measured: dict[str, Any] = {**_metric(_PROCESS), **queue}
         self._observer.see(self._consumed.add, 1, measured)
         span = _Current(self._observer, self._observer.see(self._started, message, queue))
-        return _Run(self, message, span, measured)
+        return _TracedRun(self, message, span, measured)
 
     def _started(self, message: Message, queue: Mapping[str, str]) -> Span:
         parent, links = _origin(message.data)
@@ -274,7 +274,7 @@ class OtelConsumer:
         return self._observer.see(step, *given)
 
 
-class _Run:
+class _TracedRun:
     """The span and the measurement of one run."""
 
     def __init__(

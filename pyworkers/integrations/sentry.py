@@ -142,7 +142,7 @@ class _Running:
         self._observer = Observer("sentry")
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
-        run = _Run(self, message)
+        run = _ReportedRun(self, message)
         try:
             outcome = call_next(message)
         except BaseException as error:
@@ -155,7 +155,7 @@ class _Running:
             run.end()
 
     async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
-        run = _Run(self, message)
+        run = _ReportedRun(self, message)
         try:
             outcome = await call_next(message)
         except BaseException as error:
@@ -216,7 +216,7 @@ class _Running:
 _LINKS = (_Running.link.__code__, _Running.async_link.__code__)
 
 
-class _Run:
+class _ReportedRun:
     """The scope and the transaction of one run."""
 
     def __init__(self, running: _Running, message: Message) -> None:

@@ -69,7 +69,7 @@ def serve(config: Config, *, with_token: bool = True) -> None:
         log.info("web.listening", url=url, users=users)
         if token and config.log.level not in ("debug", "info"):
             print(f"The dashboard listens at {url}", file=sys.stderr, flush=True)
-        _Server(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
+        _DashboardServer(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
 
 
 def _access(config: Config, place: ListenAddress, site: Site, token: str) -> Access:
@@ -112,7 +112,7 @@ class _OnSocket:
         await self._app({**scope, "client": (UNIX_SOCKET, 0)}, receive, send)
 
 
-class _Server(uvicorn.Server):
+class _DashboardServer(uvicorn.Server):
     def __init__(self, dashboard: Starlette, site: Site, place: ListenAddress, redis: str) -> None:
         prefix = place.prefix
         self._streams = Streams(Prefixed(dashboard, prefix, dashboard.routes) if prefix else dashboard)

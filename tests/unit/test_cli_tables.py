@@ -11,10 +11,15 @@ from pyworkers.cli import check, cron, queues, stats, top
 from pyworkers.cli.flow import batches, limits
 from pyworkers.cli.listing import DEAD, QUEUE, RETRIES, SCHEDULED
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.tables import Column, lines
+from pyworkers.cli.output.tables import TableColumn, lines
 from pyworkers.cli.text import width
 
-JOBS = (Column("jid"), Column("class", cut=2), Column("n", right=True), Column("error", cut=1))
+JOBS = (
+    TableColumn("jid"),
+    TableColumn("class", cut=2),
+    TableColumn("n", right=True),
+    TableColumn("error", cut=1),
+)
 ALL = {
     "batches": Form(0).heads(batches._COLUMNS),
     "check": check._GROUPS,
@@ -68,7 +73,7 @@ def test_a_wider_text_below_the_rows_that_were_measured_is_cut_as_well() -> None
 
 def test_a_table_begins_before_its_last_row_is_known() -> None:
     rows = iter([("x",)] * 100 + [("longer",)] * 10)
-    found = lines((Column("a"),), rows)
+    found = lines((TableColumn("a"),), rows)
     assert next(found) == "a"
     assert next(rows) == ("longer",)
     assert list(found)[-1] == "longer"

@@ -32,9 +32,9 @@ class Form:
         """Print the records as a table."""
         tables.show(self.heads(columns), (self.row(columns, record) for record in records))
 
-    def heads(self, columns: Sequence[Column[R]]) -> list[tables.Column]:
+    def heads(self, columns: Sequence[Column[R]]) -> list[tables.TableColumn]:
         """The heads of the columns."""
-        return [tables.Column(self._title(column), column.cut, column.number) for column in columns]
+        return [tables.TableColumn(self._title(column), column.cut, column.number) for column in columns]
 
     def row(self, columns: Sequence[Column[R]], record: R) -> list[str]:
         """The texts of one row."""

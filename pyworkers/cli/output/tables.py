@@ -23,7 +23,7 @@ _NARROWEST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column. ``cut`` is its place in the order in which columns are shortened, from 1; 0: never."""
 
     title: str
@@ -31,7 +31,7 @@ class Column:
     right: bool = False
 
 
-def show(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+def show(columns: Sequence[TableColumn], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: as wide as the terminal at most, or complete if stdout is none."""
     for line in lines(columns, rows, terminal_cells()):
         click.echo(line)
@@ -43,7 +43,7 @@ def terminal_cells() -> int | None:
 
 
 def lines(
-    columns: Sequence[Column], rows: Iterable[Sequence[str]], cells: int | None = None
+    columns: Sequence[TableColumn], rows: Iterable[Sequence[str]], cells: int | None = None
 ) -> Iterator[str]:
     """The header and the rows, two blanks between columns; at most ``cells`` wide.
 
@@ -59,7 +59,7 @@ def lines(
         yield line if cells is None or width(line) <= cells else fit(line, cells).rstrip()
 
 
-def _shorten(widths: list[int], columns: Sequence[Column], cells: int) -> None:
+def _shorten(widths: list[int], columns: Sequence[TableColumn], cells: int) -> None:
     """Take what is too wide from the least important column, then from the next one …"""
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - cells
     order = sorted((column.cut, place) for place, column in enumerate(columns) if column.cut)
@@ -70,12 +70,12 @@ def _shorten(widths: list[int], columns: Sequence[Column], cells: int) -> None:
         excess -= taken
 
 
-def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], cut: bool) -> str:
+def _line(columns: Sequence[TableColumn], row: Sequence[str], widths: Sequence[int], cut: bool) -> str:
     texts = (_cell(*cell, cut) for cell in zip(columns, row, widths, strict=True))
     return _GAP.join(texts).rstrip()
 
 
-def _cell(column: Column, text: str, cells: int, cut: bool) -> str:
+def _cell(column: TableColumn, text: str, cells: int, cut: bool) -> str:
     used = width(text)
     if used > cells:
         return fit(text, cells) if cut and column.cut else text

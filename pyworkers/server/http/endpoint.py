@@ -68,7 +68,7 @@ class Endpoint:
             headers=[("connection", "close")],
             h11_max_incomplete_event_size=HEAD_BYTES,
         )
-        self._server = _Server(config)
+        self._server = _EndpointServer(config)
 
     async def run(self) -> None:
         """Serve until cancelled, or until ``leave``."""
@@ -88,7 +88,7 @@ class Endpoint:
         self._server.leave()
 
 
-class _Server(uvicorn.Server):
+class _EndpointServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         # uvicorn sets it when it starts; ``leave`` may come before.

@@ -11,7 +11,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.errors import BadMessageError, UnknownJobError
 from pyworkers.handler import Handler
-from pyworkers.middleware import Bridge, InnerPart, build
+from pyworkers.middleware import CallBridge, InnerPart, build
 from pyworkers.protocol.message import Message
 from pyworkers.worker.execution import current_execution
 from pyworkers.worker.steps.effects import StartEffects
@@ -19,7 +19,7 @@ from pyworkers.worker.steps.effects import StartEffects
 log = logs.get_logger()
 
 
-def job_of(worker: Worker, handler: Handler | None, bridge: Bridge, starts: StartEffects) -> InnerPart:
+def job_of(worker: Worker, handler: Handler | None, bridge: CallBridge, starts: StartEffects) -> InnerPart:
     """The code that runs the jobs of a handler or, for None, that fails for each job."""
     if handler is None:
         return build(worker.links, _refuse, bridge)
