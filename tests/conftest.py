@@ -20,7 +20,7 @@ import sys
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -103,6 +103,16 @@ def _under_ci() -> bool:
 @functools.cache
 def _installed(name: str) -> bool:
     return _BINARIES[name]() is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: nearly all that is made then remains."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

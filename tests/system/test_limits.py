@@ -121,7 +121,8 @@ def slot(number):
         # A job that is put off is handed to a worker once more.
         times = Counter(event["jid"] for event in server.events("job.limited"))
         assert len(times) >= 500
-        assert max(times.values()) == 1
+        # But one that a stall delays for a second on its way has lost its place (LATE_S of ask.lua).
+        assert times.total() - len(times) <= 10
 
 
 def test_so_many_jobs_run_at_once_over_two_servers(serve: Serve) -> None:
