@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pyworkers import logs
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
@@ -55,11 +56,18 @@ class Moves(Part):
         """Look the name up once."""
         found = await self._addresses()
         if self._here is None or found in (self._known, frozenset()):
-            self._here = await self._store.arun(data())
+            await self._read_data()
         elif not await self._is_settled(self._here):
             return _LOOK_S
         self._known = found or self._known
         return _LOOK_S
+
+    async def _read_data(self) -> None:
+        try:
+            self._here = await self._store.arun(data())
+        except StoreError as error:
+            # Without the right to INFO nothing is compared, and a server works as well.
+            log.debug("redis.not_compared", error=error.message)
 
     async def _addresses(self) -> frozenset[str]:
         """All addresses of the name; none while it is unknown, which new connections report."""
@@ -72,7 +80,12 @@ class Moves(Part):
 
     async def _is_settled(self, here: Data) -> bool:
         """Compare the Redis at the new addresses. False while it is a replica, which takes no writes."""
-        there = await data_at(self._config)
+        try:
+            there = await data_at(self._config)
+        except PyworkersError as error:
+            # No outage: the Redis in use answers.
+            log.warning("redis.not_compared", host=self._host, error=error.message)
+            return False
         if not there.follows(here):
             log.error("redis.other_data", host=self._host, hint="restart the server if that is intended")
         elif not there.is_primary:

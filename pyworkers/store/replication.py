@@ -15,7 +15,10 @@ from pyworkers.store.calls import Request, one
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The data of one Redis: the id that it has, and the one that it had before; zeros if there was none."""
+    """The data of one Redis: the id that it has, and the one that it had before; zeros if there was none.
+
+    Both are empty if the service does not name them.
+    """
 
     is_primary: bool
     now: str
@@ -23,7 +26,7 @@ class Data:
 
     def follows(self, other: Data) -> bool:
         """True if one of the two is, or was, a replica of the other."""
-        return self.now in (other.now, other.before) or self.before == other.now
+        return bool(self.now) and (self.now in (other.now, other.before) or self.before == other.now)
 
 
 def data() -> Request[Data]:
@@ -32,4 +35,5 @@ def data() -> Request[Data]:
 
 
 def _read(info: Mapping[str, Any]) -> Data:
-    return Data(info["role"] == "master", str(info["master_replid"]), str(info["master_replid2"]))
+    ids = (str(info.get(name, "")) for name in ("master_replid", "master_replid2"))
+    return Data(info.get("role") == "master", *ids)

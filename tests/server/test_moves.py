@@ -70,6 +70,10 @@ async def test_the_name_moves(pair: tuple[OwnRedis, redis.Redis], monkeypatch: p
             await moves.look()
             await moves.look()
         assert [line["event"] for line in lines] == ["redis.other_data"]
+        names.address = "127.0.0.3"
+        with capture_logs() as lines:
+            await moves.look()
+        assert [line["event"] for line in lines] == ["redis.not_compared"]
         names.address = HERE
         await moves.look()
         there.replicaof(HERE, here.port)
