@@ -9,10 +9,11 @@ import time
 
 import click
 
+from pyworkers.api.actions import result_of
 from pyworkers.api.foreign import PROGRAMS, ForeignJobs, ForeignProcess
 from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import Source, config_options
-from pyworkers.cli.output.auditing import cut_off, done, noting
+from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.params import parse_queue
 from pyworkers.cli.text import printable
@@ -115,7 +116,7 @@ def _adopt(config: RedisConfig, dead: ForeignProcess, jobs: ForeignJobs) -> dict
         for queue, number in dead.adopt(jobs):
             moved[queue] = number
             noted.end(cut_off(sum(moved.values())))
-        noted.end(done(sum(moved.values())))
+        noted.end(result_of(sum(moved.values())))
     return moved
 
 

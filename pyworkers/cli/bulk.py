@@ -15,11 +15,11 @@ from typing import TypeVar
 import click
 
 from pyworkers.api import JobRecord
+from pyworkers.api.actions import result_of
 from pyworkers.api.browse import actions
 from pyworkers.api.browse.actions import Action
 from pyworkers.cli.listing import BulkAction, Jobs, ListedPlace
-from pyworkers.cli.output import auditing
-from pyworkers.cli.output.auditing import noting
+from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
@@ -95,9 +95,9 @@ class Deed:
         chosen = self._chosen(tally, self.action.verb.capitalize())
         with noting(self.redis, f"jobs.{self.action.verb}", f"{title}: {self.selection}") as noted:
             for portion in portions(chosen, self.action.at_once):
-                noted.end(auditing.cut_off(tally.done))
+                noted.end(cut_off(tally.done))
                 tally.add_done(actions.act(self.jobs, self.action.action, portion, self.action.at))
-            noted.end(auditing.done(tally.done))
+            noted.end(result_of(tally.done))
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:

@@ -14,6 +14,7 @@ from itertools import chain, islice
 import click
 
 from pyworkers.api import JobRecord, Queue, Stats, browse
+from pyworkers.api.actions import result_of
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import (
     DEAD,
@@ -26,7 +27,7 @@ from pyworkers.cli.listing import (
     rescheduling,
 )
 from pyworkers.cli.options import Source, config_options, listing_group
-from pyworkers.cli.output.auditing import cut_off, done, noting
+from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -267,7 +268,7 @@ def _clear(place: ListedPlace) -> click.Command:
             with noting(source.redis(), "jobs.clear", f"{_title(place)}: all jobs") as noted:
                 noted.end(cut_off(0))
                 number = jobs.clear()
-                noted.end(done(number))
+                noted.end(result_of(number))
         if as_json:
             print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run)
         else:

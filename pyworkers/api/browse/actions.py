@@ -32,6 +32,45 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
+class Verb(NamedTuple):
+    """An action in words: its button, that for all jobs, what was done with jobs, and its sentences."""
+
+    label: str
+    label_all: str
+    done: str
+    about: str
+    about_one: str
+
+
+VERBS = {
+    Action.RUN: Verb(
+        "Run now",
+        "Run all now",
+        "put into their queues",
+        "Put jobs into their queues now.",
+        "Put the job into its queue now.",
+    ),
+    Action.FIRST: Verb(
+        "Run first", "", "moved to the front", "Have jobs run first.", "Have the job run first."
+    ),
+    Action.RESCHEDULE: Verb(
+        "Reschedule",
+        "Reschedule all",
+        "rescheduled",
+        "Give jobs another time.",
+        "Give the job another time.",
+    ),
+    Action.KILL: Verb(
+        "Kill",
+        "Kill all",
+        "moved to the dead jobs",
+        "Move jobs to the dead ones.",
+        "Move the job to the dead ones.",
+    ),
+    Action.DELETE: Verb("Delete", "Delete all", "deleted", "Delete jobs.", "Delete the job."),
+}
+
+
 class Acted(NamedTuple):
     """How many jobs were moved or removed, and how many cannot be; ``reason`` is that of the last one."""
 

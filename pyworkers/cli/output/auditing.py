@@ -48,11 +48,6 @@ def note(redis: RedisConfig, action: str, target: str, result: str) -> None:
             click.echo(f"Not in the audit: {printable(error.message)}", err=True)
 
 
-def done(changed: bool | int) -> str:
-    """The result of a change, in the words of the dashboard."""
-    return "done" if changed is True else str(changed) if changed else "nothing changed"
-
-
 def cut_off(changed: int) -> str:
     """The result of a change that an error or Ctrl-C cuts off, with what is known to be changed."""
     return f"at least {changed}" if changed else "perhaps done"

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from pyworkers.api.browse.actions import Acted, Action
+from pyworkers.api.browse.actions import VERBS, Acted, Action
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.web.lists.asking import age_of
 from pyworkers.web.showing import counted
 
-LABELS = {
-    Action.RUN: "Run now",
-    Action.FIRST: "Run first",
-    Action.RESCHEDULE: "Reschedule",
-    Action.KILL: "Kill",
-    Action.DELETE: "Delete",
-}
-ALL_LABELS = {
-    Action.RUN: "Run all now",
-    Action.RESCHEDULE: "Reschedule all",
-    Action.KILL: "Kill all",
-    Action.DELETE: "Delete all",
-}
 DELAYS = (
     (60, "in 1 minute"),
     (900, "in 15 minutes"),
@@ -30,13 +17,6 @@ DELAYS = (
     (604_800, "in 7 days"),
 )
 """The delays to choose from, in seconds."""
-DONE = {
-    Action.RUN: "put into their queues",
-    Action.FIRST: "moved to the front",
-    Action.RESCHEDULE: "rescheduled",
-    Action.KILL: "moved to the dead jobs",
-    Action.DELETE: "deleted",
-}
 HAPPENED = {"retries": "failed", "dead": "died", "scheduled": "created"}
 """The event from which the age of a job counts, by the word of its place; in a queue ``enqueued``."""
 _TITLES = {"scheduled": "Scheduled", "retries": "Retries", "dead": "Dead"}
@@ -77,7 +57,7 @@ def selected_in(place: Place, wanted: Filter) -> str:
 
 def done_with(action: Action, number: int) -> str:
     """What was done with so many jobs: ``put into its queue``, ``put into their queues``."""
-    return "put into its queue" if action is Action.RUN and number == 1 else DONE[action]
+    return "put into its queue" if action is Action.RUN and number == 1 else VERBS[action].done
 
 
 def said(action: Action, acted: Acted, selected: int) -> tuple[str, bool]:

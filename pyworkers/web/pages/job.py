@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import Action, Order, act_on, actions_of
+from pyworkers.api.browse.actions import VERBS, Action, Order, act_on, actions_of
 from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.browse.places import SETS, Place
@@ -28,7 +28,7 @@ from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import Ask, Change, Resource, still_there
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
-from pyworkers.web.lists.words import DELAYS, LABELS, said, title_of
+from pyworkers.web.lists.words import DELAYS, said, title_of
 from pyworkers.web.pages.jobs import NEW_TIME, act_at
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
@@ -41,13 +41,6 @@ _MOST_RUNS = 100
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
 _OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
 _PLACE = f"{', '.join(SETS)}, or queue:NAME."
-_ABOUT_ONE = {
-    Action.RUN: "Put the job into its queue now.",
-    Action.FIRST: "Have the job run first.",
-    Action.RESCHEDULE: "Give the job another time.",
-    Action.KILL: "Move the job to the dead ones.",
-    Action.DELETE: "Delete the job.",
-}
 
 
 async def find(request: Request) -> Response:
@@ -96,7 +89,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         actions=() if view.place is None else actions_of(view.place),
         further=_further(request, view),
         searched="" if view.further is None else title_of(view.further.place),
-        labels=LABELS,
+        verbs=VERBS,
         delays=DELAYS,
         cancel=[CANCEL],
         refused=refusal,
@@ -271,7 +264,7 @@ def _one(action: Action) -> Change:
         Parameter("at", "Its at in that place.", required=True),
     ]
     fields = [*seen, NEW_TIME] if action is Action.RESCHEDULE else seen
-    return Change(str(action), _ABOUT_ONE[action], partial(_act, action), fields)
+    return Change(str(action), VERBS[action].about_one, partial(_act, action), fields)
 
 
 ROUTES = [Route("/jobs", find), Route("/jobs/{jid}", show), Route("/jobs/{jid}", change, methods=["POST"])]

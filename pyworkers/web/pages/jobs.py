@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import Acted, Action, Order, act_on, actions_of
+from pyworkers.api.browse.actions import VERBS, Acted, Action, Order, act_on, actions_of
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page
 from pyworkers.api.browse.places import SETS, Place
@@ -33,7 +33,7 @@ from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
 from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED, Asked, ages_of, order_of
 from pyworkers.web.lists.showing import listing, most_frequent, segments_of
-from pyworkers.web.lists.words import ALL_LABELS, DELAYS, LABELS, said, title_of
+from pyworkers.web.lists.words import DELAYS, said, title_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.site import site_of
@@ -57,13 +57,6 @@ _PAGING = (
     *paging(),
     Parameter("cursor", "Where a search goes on: the cursor of the answer before."),
 )
-ABOUT = {
-    Action.RUN: "Put jobs into their queues now.",
-    Action.FIRST: "Have jobs run first.",
-    Action.RESCHEDULE: "Give jobs another time.",
-    Action.KILL: "Move jobs to the dead ones.",
-    Action.DELETE: "Delete jobs.",
-}
 _JOBS = Parameter("jobs", "The jobs, by their at; without it, all that the conditions select.", "array")
 NEW_TIME = Parameter("time", "The new time in epoch seconds.", "number", least=0, most=1e11, required=True)
 
@@ -110,8 +103,7 @@ async def show(request: Request, refusal: str = "", deleting: Sequence[str] = ()
         "own": segments_of(place),
         "ages_of": ages_of,
         "delays": DELAYS,
-        "labels": LABELS,
-        "all_labels": ALL_LABELS,
+        "verbs": VERBS,
         "actions": actions_of(place),
         "classes": most_frequent(row.job.job_class for row in listed.rows),
         "errors": most_frequent(row.job.error_class for row in listed.rows),
@@ -242,7 +234,7 @@ def _actions(word: str) -> Sequence[Change]:
     return [
         Change(
             str(action),
-            ABOUT[action],
+            VERBS[action].about,
             partial(_change, word, action),
             [_JOBS, *FILTERS, NEW_TIME] if action is Action.RESCHEDULE else [_JOBS, *FILTERS],
         )

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pyworkers.api.browse.actions import VERBS
 from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
 from pyworkers.api.browse.work import start
 from pyworkers.web import names
@@ -19,7 +20,7 @@ from pyworkers.web.acting import done, perform
 from pyworkers.web.json.resources import Ask, Change, Resource, found
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
-from pyworkers.web.lists.words import LABELS, conditions, done_with, jobs, selected_in, title_of
+from pyworkers.web.lists.words import conditions, done_with, jobs, selected_in, title_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import shown
@@ -37,9 +38,9 @@ async def show(request: Request) -> Response:
     return await render(
         request,
         "task.html",
-        title=f"{LABELS[task.order.action]}: {title_of(place)}",
+        title=f"{VERBS[task.order.action].label}: {title_of(place)}",
         task=task,
-        label=LABELS[task.order.action],
+        label=VERBS[task.order.action].label,
         done=done_with(task.order.action, task.progress.done),
         about=Listing(request, columns, [task], time.time(), html={"filter": _selected}),
         back=address(request, *segments_of(place), **query_of(task.sought.wanted)),
