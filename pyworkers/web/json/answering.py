@@ -22,7 +22,7 @@ from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableE
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out, is_sent, undone
 from pyworkers.web.json.openapi import document
-from pyworkers.web.json.resources import Ask, Change, Resource
+from pyworkers.web.json.resources import Change, CheckedRequest, Resource
 from pyworkers.web.json.values import plain
 from pyworkers.web.security import csrf_token, viewer_of
 from pyworkers.web.site import site_of
@@ -88,7 +88,7 @@ async def _answer(request: Request) -> Json:
             errors="surrogateescape",
             max_num_fields=_MOST_PARAMETERS,
         )
-        ask = Ask(request, found, values_of_query(resource.parameters, query))
+        ask = CheckedRequest(request, found, values_of_query(resource.parameters, query))
         mask, operate = site_of(request).settings.mask, viewer_of(request).role == "operate"
         return Json(plain(await resource.read(ask), mask, operate=operate))
     if request.method == "POST" and resource.actions:
@@ -103,7 +103,7 @@ async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -
     given = values_of_body(resource.fields_of(action), body)
     if isinstance(action, Action):
         return Json({"action": action.word, "done": await _done(request, action, {**found, **given})})
-    changed = await action.change(Ask(request, found, given))
+    changed = await action.change(CheckedRequest(request, found, given))
     facts = changed if isinstance(changed, Mapping) else {"done": int(changed)}
     return Json({"action": action.word, **facts})
 

@@ -26,7 +26,7 @@ Changed = int | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CheckedRequest:
     """A request: the names in its address, and its parameters or the fields of its action, all checked."""
 
     request: Request
@@ -59,7 +59,7 @@ class Change:
 
     word: str
     about: str
-    change: Callable[[Ask], Awaitable[Changed]]
+    change: Callable[[CheckedRequest], Awaitable[Changed]]
     fields: Sequence[Parameter] = ()
 
 
@@ -69,7 +69,7 @@ class Resource:
 
     path: str
     about: str
-    read: Callable[[Ask], Awaitable[Any]]
+    read: Callable[[CheckedRequest], Awaitable[Any]]
     schema: Schema
     parameters: Sequence[Parameter] = ()
     actions: Sequence[Change | Action[Any]] = field(default=())

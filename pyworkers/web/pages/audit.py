@@ -12,7 +12,7 @@ from starlette.routing import Route
 from pyworkers.api.audit import AUDIT_ACTION, read_audit
 from pyworkers.api.parameters import paging
 from pyworkers.api.schemas import page_of
-from pyworkers.web.json.resources import Ask, Resource
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import render
 from pyworkers.web.site import site_of
@@ -30,7 +30,7 @@ async def show(request: Request) -> Response:
     return await render(request, "audit.html", title="Audit", actions=actions, place=place)
 
 
-async def _audit(ask: Ask) -> dict[str, Any]:
+async def _audit(ask: CheckedRequest) -> dict[str, Any]:
     return (await ask.site.read(read_audit(ask.keys, ask.given["first"], ask.given["count"]))).as_dict()
 
 

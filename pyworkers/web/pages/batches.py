@@ -34,7 +34,7 @@ from pyworkers.api.schemas import page_of
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import names
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Resource, found
+from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, render
@@ -176,17 +176,17 @@ def members_of(request: Request, batch: str, state: str, page: MemberPage) -> di
     return {"state": state, "members": members, "next": following}
 
 
-async def _batches(ask: Ask) -> dict[str, Any]:
+async def _batches(ask: CheckedRequest) -> dict[str, Any]:
     first = ask.given["first"]
     page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"]))
     return {"first": first, "total": page.total, "batches": [about.as_dict() for about in page.batches]}
 
 
-async def _batch(ask: Ask) -> dict[str, Any]:
+async def _batch(ask: CheckedRequest) -> dict[str, Any]:
     return found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch").as_dict()
 
 
-async def _members(ask: Ask) -> dict[str, Any]:
+async def _members(ask: CheckedRequest) -> dict[str, Any]:
     given = ask.given
     found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch")
     steps = read_members(ask.keys, ask.names["id"], given["state"], given["cursor"], given["count"])

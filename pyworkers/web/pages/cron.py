@@ -26,7 +26,7 @@ from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import act, said
-from pyworkers.web.json.resources import Ask, Resource, found
+from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
@@ -214,13 +214,13 @@ def key_of(job: CronJob) -> str:
     return f"{names.part(job.name)}{'/shadowed' if job.shadowed else ''}"
 
 
-async def _entries(ask: Ask) -> dict[str, Any]:
+async def _entries(ask: CheckedRequest) -> dict[str, Any]:
     first = ask.given["first"]
     page = await ask.site.read(read_cron_page(ask.keys, first, ask.given["count"]))
     return {"first": first, "total": page.total, "cron": [job.as_dict() for job in page.jobs]}
 
 
-async def _entry(ask: Ask) -> dict[str, Any]:
+async def _entry(ask: CheckedRequest) -> dict[str, Any]:
     job = found(await ask.site.read(read_cron_job(ask.keys, ask.names["name"])), "cron entry")
     return {**job.as_dict(), "slots": job.next_slots(_SLOTS), "runs": [run.as_dict() for run in job.runs]}
 

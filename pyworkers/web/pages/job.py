@@ -25,7 +25,7 @@ from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out, done, perform
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Change, Resource, still_there
+from pyworkers.web.json.resources import Change, CheckedRequest, Resource, still_there
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import DELAYS, said, title_of
@@ -221,7 +221,7 @@ def _further(request: Request, view: JobView) -> str:
     return address(request, "jobs", _segment(request), **query)
 
 
-async def _read(ask: Ask) -> dict[str, Any]:
+async def _read(ask: CheckedRequest) -> dict[str, Any]:
     jid, given = ask.names["jid"], ask.given
     place = _place_in(given["place"])
     hint = Hint(place, given["at"]) if place and given["at"] else None
@@ -232,7 +232,7 @@ async def _read(ask: Ask) -> dict[str, Any]:
     return view.as_dict()
 
 
-async def _act(action: Action, ask: Ask) -> int:
+async def _act(action: Action, ask: CheckedRequest) -> int:
     place = _place_in(ask.given["place"]) or Place("")
     try:
         order = Order(place, action, ask.given.get("time"))
@@ -241,7 +241,7 @@ async def _act(action: Action, ask: Ask) -> int:
     return await act_at(ask, f"job.{action}", ask.names["jid"], order, [ask.given["at"]])
 
 
-async def _cancel(ask: Ask) -> int:
+async def _cancel(ask: CheckedRequest) -> int:
     jid = ask.names["jid"]
     held = (await ask.site.read(read_job(ask.keys, jid))).held
     if held is None:

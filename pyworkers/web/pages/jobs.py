@@ -30,7 +30,7 @@ from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Change, Changed, Resource, still_there
+from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, still_there
 from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED, Asked, ages_of, order_of
 from pyworkers.web.lists.showing import listing, most_frequent, segments_of
 from pyworkers.web.lists.words import DELAYS, said, title_of
@@ -185,11 +185,11 @@ def _place(request: Request) -> Place:
     return Place(request.url.path.rstrip("/").rpartition("/")[2])
 
 
-def _place_of(ask: Ask, word: str) -> Place:
+def _place_of(ask: CheckedRequest, word: str) -> Place:
     return Place.of_queue(ask.names["name"]) if word == "queue" else Place(word)
 
 
-async def _list(word: str, ask: Ask) -> dict[str, Any]:
+async def _list(word: str, ask: CheckedRequest) -> dict[str, Any]:
     """A page; with a condition, what a search finds in a bounded time."""
     place, given = _place_of(ask, word), ask.given
     wanted = filter_of(given)
@@ -206,7 +206,7 @@ def filter_of(given: Any) -> Filter:
     return Filter(given["class"] or "", **texts, older_s=older, younger_s=younger)
 
 
-async def _change(word: str, action: Action, ask: Ask) -> Changed:
+async def _change(word: str, action: Action, ask: CheckedRequest) -> Changed:
     """Act on the named jobs; or note an order on all that are selected, which is to be confirmed."""
     place, ats = _place_of(ask, word), ask.given["jobs"]
     order = Order(place, action, ask.given.get("time"))
@@ -220,7 +220,7 @@ async def _change(word: str, action: Action, ask: Ask) -> Changed:
     return await act_at(ask, f"jobs.{action}", f"{place.word} ({len(ats)})", order, ats)
 
 
-async def act_at(ask: Ask, action: str, target: str, order: Order, ats: Sequence[str]) -> int:
+async def act_at(ask: CheckedRequest, action: str, target: str, order: Order, ats: Sequence[str]) -> int:
     """Act on jobs by their ``at``: 409 if none of them is there, or can be moved."""
     acted: Acted = await ask.perform(action, target, partial(act_on, ask.admin, order, ats))
     if acted.reason and not acted.done:

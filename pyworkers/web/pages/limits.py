@@ -27,7 +27,7 @@ from pyworkers.api.parameters import by_cursor
 from pyworkers.protocol.limits import LimitStats, name_of
 from pyworkers.web import names
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Resource, found
+from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of
 from pyworkers.web.rendering import address, render
@@ -122,13 +122,13 @@ def _part_of(limit: LimitStats, holder: LimitHolder) -> str:
     return f"{names.part(limit.key)}/{names.part(holder.member or f'{holder.identity} {holder.jid}')}"
 
 
-async def _limits(ask: Ask) -> dict[str, Any]:
+async def _limits(ask: CheckedRequest) -> dict[str, Any]:
     page = await ask.site.read(read_limit_page(ask.keys, ask.given["cursor"], ask.given["count"]))
     rows = [limit.as_dict() for limit in page.limits]
     return {"cursor": page.cursor, "total": page.total, "limits": rows}
 
 
-async def _limit(ask: Ask) -> dict[str, Any]:
+async def _limit(ask: CheckedRequest) -> dict[str, Any]:
     return found(await ask.site.read(read_limit(ask.keys, ask.names["key"])), "limit").as_dict()
 
 

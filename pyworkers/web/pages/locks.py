@@ -13,7 +13,7 @@ from pyworkers.api import Lock
 from pyworkers.api.locks import ACTIONS, LOCK, LOCKS, read_lock_page
 from pyworkers.api.parameters import Parameter, by_cursor
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Resource
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.paging import ROWS, cursor_of, number_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.site import site_of
@@ -50,7 +50,7 @@ async def change(request: Request) -> Response:
     return await act(request, ACTIONS, own_address(request))
 
 
-async def _locks(ask: Ask) -> dict[str, Any]:
+async def _locks(ask: CheckedRequest) -> dict[str, Any]:
     given = ask.given
     page = await ask.site.read(read_lock_page(ask.keys, given["cursor"], given["count"], given["text"] or ""))
     rows = [Lock(stored, ask.admin).as_dict() for stored in page.locks]

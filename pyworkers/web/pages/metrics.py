@@ -22,7 +22,7 @@ from pyworkers.api.metrics import (
 )
 from pyworkers.api.parameters import Parameter, paging
 from pyworkers.web import drawing, names, tables
-from pyworkers.web.json.resources import Ask, Resource
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import milliseconds
@@ -113,14 +113,14 @@ def _histogram_chart(found: ClassMetrics) -> Markup:
     )
 
 
-async def _metrics(ask: Ask) -> dict[str, Any]:
+async def _metrics(ask: CheckedRequest) -> dict[str, Any]:
     given = ask.given
     period, paged = Period(given["period"]), {"first": given["first"], "count": given["count"]}
     found = await ask.site.read(read_metrics(ask.keys, period, **paged, match=given["class"] or ""))
     return found.as_dict()
 
 
-async def _of_class(ask: Ask) -> dict[str, Any]:
+async def _of_class(ask: CheckedRequest) -> dict[str, Any]:
     steps = read_class_metrics(ask.keys, ask.names["class"], Period(ask.given["period"]))
     return (await ask.site.read(steps)).as_dict()
 

@@ -18,7 +18,7 @@ from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
 from pyworkers.web import drawing
-from pyworkers.web.json.resources import Ask, Resource
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
@@ -129,18 +129,18 @@ def graph(rates: list[Rates]) -> Markup:
     return drawing.lines(drawn, label, KEPT)
 
 
-async def _stats(ask: Ask) -> dict[str, Any]:
+async def _stats(ask: CheckedRequest) -> dict[str, Any]:
     stats: Stats = await ask.site.read(read_stats(ask.keys))
     return stats.as_dict()
 
 
-async def _problems(ask: Ask) -> list[dict[str, Any]]:
+async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
     stats: Stats = await ask.site.read(read_stats(ask.keys))
     unsafe = await ask.site.read(read_unsafe(ask.keys))
     return [problem.as_dict() for problem in (*problems_in(stats), *unsafe)]
 
 
-async def _history(ask: Ask) -> list[dict[str, Any]]:
+async def _history(ask: CheckedRequest) -> list[dict[str, Any]]:
     days = await ask.site.read(read_history(ask.keys, ask.given["days"]))
     return [day.as_dict() for day in days]
 

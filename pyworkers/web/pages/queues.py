@@ -18,7 +18,7 @@ from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_stats
 from pyworkers.web import names
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Resource, found
+from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.names import number_in
@@ -120,12 +120,12 @@ def listing(
     return Listing(request, QUEUE.shown(), queues, now, key=lambda queue: names.encode(queue.name), feed=feed)
 
 
-async def _queues(ask: Ask) -> list[dict[str, Any]]:
+async def _queues(ask: CheckedRequest) -> list[dict[str, Any]]:
     stats: Stats = await ask.site.read(read_stats(ask.keys))
     return [queue.as_dict(stats.now) for queue in stats.queues]
 
 
-async def _queue(ask: Ask) -> dict[str, Any]:
+async def _queue(ask: CheckedRequest) -> dict[str, Any]:
     stats: Stats = await ask.site.read(read_stats(ask.keys))
     named = (queue for queue in stats.queues if queue.name == ask.names["name"])
     return found(next(named, None), "queue").as_dict(stats.now)

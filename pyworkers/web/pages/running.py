@@ -18,7 +18,7 @@ from pyworkers.api.processes import request_numbers
 from pyworkers.api.running import ACTIONS, WORK, WORKS, read_works
 from pyworkers.web import names
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Ask, Resource
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager
@@ -103,7 +103,7 @@ def total(count: int) -> Markup:
     return Markup("{} {} now.").format(number(count), "job runs" if count == 1 else "jobs run")
 
 
-async def _running(ask: Ask) -> dict[str, Any]:
+async def _running(ask: CheckedRequest) -> dict[str, Any]:
     await ask.site.read(request_numbers(ask.keys))
     given = ask.given
     page = await ask.site.read(read_works(ask.keys, given["first"], given["count"], given["server"] or ""))

@@ -31,7 +31,7 @@ from pyworkers.api.running import CANCEL, read_works
 from pyworkers.api.schemas import page_of
 from pyworkers.web import names
 from pyworkers.web.buttons import act, ask
-from pyworkers.web.json.resources import Ask, Resource, found
+from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.pages import running
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
@@ -192,12 +192,12 @@ def _view(about: ProcessView, lost: Sequence[str]) -> ServerView:
     return ServerView(about, registered=True, leased=False if about.identity in lost else None)
 
 
-async def _servers(ask: Ask) -> dict[str, Any]:
+async def _servers(ask: CheckedRequest) -> dict[str, Any]:
     await ask.site.read(request_numbers(ask.keys))
     return (await ask.site.read(read_processes(ask.keys, ask.given["first"], ask.given["count"]))).as_dict()
 
 
-async def _server(ask: Ask) -> dict[str, Any]:
+async def _server(ask: CheckedRequest) -> dict[str, Any]:
     view = await ask.site.read(read_process(ask.keys, ask.names["identity"]))
     return PROCESS.as_dict(found(view, "server"))
 

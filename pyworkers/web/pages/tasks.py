@@ -17,7 +17,7 @@ from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read
 from pyworkers.api.browse.work import start
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
-from pyworkers.web.json.resources import Ask, Change, Resource, found
+from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import conditions, done_with, jobs, selected_in, title_of
@@ -90,22 +90,22 @@ async def _task(request: Request) -> Task:
     return task
 
 
-async def _json(ask: Ask) -> dict[str, Any]:
+async def _json(ask: CheckedRequest) -> dict[str, Any]:
     return (await _find(ask)).as_dict()
 
 
-async def _find(ask: Ask) -> Task:
+async def _find(ask: CheckedRequest) -> Task:
     return found(await ask.site.read(read_task(ask.keys, ask.names["id"])), "task")
 
 
-async def _let_run(ask: Ask) -> int:
+async def _let_run(ask: CheckedRequest) -> int:
     task = await _find(ask)
     if not await _confirm(ask.request, task):
         raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")
     return 1
 
 
-async def _stop(ask: Ask) -> int:
+async def _stop(ask: CheckedRequest) -> int:
     task = await _find(ask)
     return await ask.perform("task.stop", task.id, partial(stop_task, ask.admin, task))
 
