@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.params import reads
 from pyworkers.config.fields import RedisConfig
@@ -45,7 +45,7 @@ def _user(name: str) -> str:
 )
 @json_option
 @config_options
-def acl(source: Source, role: str, user: str | None, version: str, as_json: bool) -> None:
+def acl(source: ConfigOptions, role: str, user: str | None, version: str, as_json: bool) -> None:
     """Print the minimal Redis ACL of a role.
 
     The output is an ACL SETUSER command for redis-cli; replace CHANGE-ME with a password. The namespace comes

@@ -12,7 +12,7 @@ import click
 
 from pyworkers.api.actions import Action, Given, Outcome
 from pyworkers.api.target import admin_of
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.auditing import note
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
@@ -29,7 +29,7 @@ def command(action: Action[Any]) -> click.Command:
 
     @json_option
     @config_options
-    def change(source: Source, /, as_json: bool, **given: Any) -> None:
+    def change(source: ConfigOptions, /, as_json: bool, **given: Any) -> None:
         show([perform(source.redis(), action, each) for each in _each(action, given)], as_json)
 
     made = click.command(action.word, help=action.command)(change)

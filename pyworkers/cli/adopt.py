@@ -12,7 +12,7 @@ import click
 from pyworkers.api.actions import result_of
 from pyworkers.api.foreign import PROGRAMS, ForeignJobs, ForeignProcess
 from pyworkers.cli.bulk import ask, check_terminal
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.params import parse_queue
@@ -50,7 +50,7 @@ def _parse_queues(
 @json_option
 @config_options
 def adopt(
-    source: Source,
+    source: ConfigOptions,
     program: str,
     process: str,
     names: tuple[str, ...],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pyworkers.api import WorkSet
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
@@ -25,7 +25,7 @@ _SENTENCES = {
 @json_option
 @config_options
 @click.pass_context
-def cancel(ctx: click.Context, source: Source, jids: tuple[str, ...], as_json: bool) -> None:
+def cancel(ctx: click.Context, source: ConfigOptions, jids: tuple[str, ...], as_json: bool) -> None:
     """Cancel a job, waiting or running.
 
     A waiting job is removed from its queue, the scheduled set or the retry set. A running job, on any

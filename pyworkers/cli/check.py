@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.tables import TableColumn, show
 from pyworkers.cli.text import printable, printable_lines
@@ -54,7 +54,7 @@ _GROUPS = (
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to check, e.g. tasks:worker.")
 @json_option
 @config_options
-def check(source: Source, app: str | None, as_json: bool) -> None:
+def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     """Check Redis and the application for unsafe settings.
 
     Reads the Redis server's version, role, eviction policy, persistence, clock and permissions; imports the
@@ -92,7 +92,9 @@ def check(source: Source, app: str | None, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _of_app(source: Source, config: Config, as_json: bool) -> tuple[list[Finding], list[Declared], Uses]:
+def _of_app(
+    source: ConfigOptions, config: Config, as_json: bool
+) -> tuple[list[Finding], list[Declared], Uses]:
     """The findings about queues and the application, its classes, and the features of its jobs."""
     from pyworkers.api import Stats
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.config.loading import render
 from pyworkers.text import printable
@@ -32,7 +32,7 @@ def config() -> None:
 @config.command()
 @json_option
 @config_options
-def check(source: Source, as_json: bool) -> None:
+def check(source: ConfigOptions, as_json: bool) -> None:
     """Print ok, or the first error with its line; exit code 2.
 
     \b
@@ -52,7 +52,7 @@ def check(source: Source, as_json: bool) -> None:
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker of --chain, e.g. tasks:worker.")
 @json_option
 @config_options
-def show(source: Source, show_chain: bool, app: str | None, as_json: bool) -> None:
+def show(source: ConfigOptions, show_chain: bool, app: str | None, as_json: bool) -> None:
     """Print the configuration in effect as TOML, with *** for passwords.
 
     \b

@@ -17,7 +17,7 @@ from pyworkers.api import CronJob, CronSet
 from pyworkers.api.cron import ACTIONS, ADD
 from pyworkers.api.cronjob import CRON, RUN
 from pyworkers.cli.actions import commands, perform
-from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, config_options, listing_group
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.times import Times, distance, utc_option
@@ -44,7 +44,7 @@ _name = click.argument("name")
 @json_option
 @utc_option
 @config_options
-def list_(source: Source, as_json: bool, times: Times) -> None:
+def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show all entries by name.
 
     \b
@@ -104,7 +104,9 @@ def list_(source: Source, as_json: bool, times: Times) -> None:
 @json_option
 @utc_option
 @config_options
-def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[Any], **options: Any) -> None:
+def add(
+    source: ConfigOptions, /, name: str, schedule: str, job_class: str, args: list[Any], **options: Any
+) -> None:
     """Add an entry; its first slot is after now.
 
     SCHEDULE is a cron line of five fields, or of six with the seconds at the end; a nickname such as @daily;
@@ -135,7 +137,7 @@ def add(source: Source, /, name: str, schedule: str, job_class: str, args: list[
 @json_option
 @utc_option
 @config_options
-def next_(source: Source, name: str | None, count: int, as_json: bool, times: Times) -> None:
+def next_(source: ConfigOptions, name: str | None, count: int, as_json: bool, times: Times) -> None:
     """Show the next slots of an entry; without NAME, of all entries.
 
     Times are in the entry's own time zone.
@@ -161,7 +163,7 @@ def next_(source: Source, name: str | None, count: int, as_json: bool, times: Ti
 @json_option
 @utc_option
 @config_options
-def runs(source: Source, name: str, as_json: bool, times: Times) -> None:
+def runs(source: ConfigOptions, name: str, as_json: bool, times: Times) -> None:
     """Show the last fifty runs of an entry, with their outcome.
 
     Exit code 1 if there is no such entry. Triggered runs count as well.

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, parse_time, reads
@@ -65,7 +65,7 @@ _MOST_JIDS_SHOWN = 20
 @json_option
 @config_options
 def enqueue(
-    source: Source,
+    source: ConfigOptions,
     queue: str,
     job_class: str,
     args: list[Any],

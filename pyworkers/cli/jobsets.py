@@ -26,7 +26,7 @@ from pyworkers.cli.listing import (
     ListedPlace,
     rescheduling,
 )
-from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, config_options, listing_group
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
@@ -59,13 +59,13 @@ def make_group(place: ListedPlace, text: str) -> click.Group:
     return listing_group(place.name, text, commands, arguments)
 
 
-def _opened(place: ListedPlace, source: Source) -> Jobs:
+def _opened(place: ListedPlace, source: ConfigOptions) -> Jobs:
     parent = click.get_current_context().parent
     queue = parent.params.get("queue", "") if parent is not None else ""
     return place.open(source.redis(), queue)
 
 
-def _unknown(jobs: Jobs, source: Source) -> str:
+def _unknown(jobs: Jobs, source: ConfigOptions) -> str:
     """The end of a sentence about a queue that no server serves and no job was pushed to; else empty."""
     if not isinstance(jobs, Queue) or jobs.size:
         return ""
@@ -94,7 +94,9 @@ def _list(place: ListedPlace) -> click.Command:
     @utc_option
     @selection_options
     @config_options
-    def list_jobs(source: Source, selection: Selection, limit: int, as_json: bool, times: Times) -> None:
+    def list_jobs(
+        source: ConfigOptions, selection: Selection, limit: int, as_json: bool, times: Times
+    ) -> None:
         jobs = _opened(place, source)
         now = time.time()
         search = None if selection.empty else _Search(place, jobs, selection, source)
@@ -127,7 +129,7 @@ def _walk(place: ListedPlace, jobs: Jobs, limit: int) -> Iterator[JobRecord]:
 class _Search:
     """The selected jobs of a place in its order, which Redis finds; how far it has looked."""
 
-    def __init__(self, place: ListedPlace, jobs: Jobs, selection: Selection, source: Source) -> None:
+    def __init__(self, place: ListedPlace, jobs: Jobs, selection: Selection, source: ConfigOptions) -> None:
         self._place = place
         self._jobs = jobs
         self._selection = selection
@@ -162,7 +164,7 @@ def _show(place: ListedPlace) -> click.Command:
     @json_option
     @utc_option
     @config_options
-    def show_job(source: Source, jid: str, as_json: bool, times: Times) -> None:
+    def show_job(source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
         job = _opened(place, source).find_job(jid)
         if job is None:
             click.echo(f"no such job: {printable(jid)}", err=True)
@@ -213,7 +215,7 @@ def _action(place: ListedPlace, action: BulkAction) -> click.Command:
     @selection_options
     @config_options
     def change(
-        source: Source, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
+        source: ConfigOptions, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
     ) -> None:
         deed = Deed(place, _opened(place, source), action, selection, source.redis())
         act(deed, BulkOptions(every, dry_run, yes, as_json), _title(place))
@@ -238,7 +240,7 @@ def _reschedule(place: ListedPlace) -> click.Command:
     @selection_options
     @config_options
     def reschedule(
-        source: Source, selection: Selection, delay_s: float | None, at: float | None, every: bool,
+        source: ConfigOptions, selection: Selection, delay_s: float | None, at: float | None, every: bool,
         dry_run: bool, yes: bool, as_json: bool,
     ) -> None:  # fmt: skip
         if (delay_s is None) == (at is None):
@@ -257,7 +259,7 @@ def _clear(place: ListedPlace) -> click.Command:
     @_YES
     @json_option
     @config_options
-    def clear(source: Source, dry_run: bool, yes: bool, as_json: bool) -> None:
+    def clear(source: ConfigOptions, dry_run: bool, yes: bool, as_json: bool) -> None:
         jobs = _opened(place, source)
         if not (dry_run or yes):
             check_terminal()

@@ -40,7 +40,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigOptions:
     """The configuration options of a command line; None: not given."""
 
     path: Place | None
@@ -104,7 +104,7 @@ _OPTIONS = (
 )
 
 
-def config_options(command: Callable[Concatenate[Source, P], None]) -> Callable[..., None]:
+def config_options(command: Callable[Concatenate[ConfigOptions, P], None]) -> Callable[..., None]:
     """Add ``--config``, ``--url`` and ``--namespace``; the command gets a Source as its first argument."""
 
     @functools.wraps(command)
@@ -130,15 +130,15 @@ def _warn_of_password(url: str) -> None:
         )
 
 
-def _source(path: Path | None, url: str | None, namespace: str | None) -> Source:
+def _source(path: Path | None, url: str | None, namespace: str | None) -> ConfigOptions:
     """The options of this command; in a project, its settings stand for the file."""
     context = click.get_current_context()
     project: Project | None = context.obj
     if project is None:
-        return Source(path, url, namespace)
+        return ConfigOptions(path, url, namespace)
     if context.get_parameter_source("path") is ParameterSource.COMMANDLINE:
         raise click.UsageError("the configuration of this project is in its settings, not in a file")
-    return Source(project.settings, url, namespace, project.settings_again)
+    return ConfigOptions(project.settings, url, namespace, project.settings_again)
 
 
 class _ListingGroup(click.Group):
@@ -187,7 +187,7 @@ def listing_group(
                 commands["list"].invoke(sub)
 
     @config_options
-    def options(_source: Source) -> None: ...
+    def options(_source: ConfigOptions) -> None: ...
 
     return _ListingGroup(
         name,

@@ -10,7 +10,7 @@ import click
 from pyworkers.api import ProcessSet
 from pyworkers.api.queue import PAUSE, RESUME
 from pyworkers.cli.actions import command, perform, show
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option
 from pyworkers.cli.text import printable
 from pyworkers.protocol.keys import check_queue_name
@@ -21,7 +21,7 @@ from pyworkers.protocol.options import suggestion
 @click.argument("queues", metavar="QUEUE...", nargs=-1, required=True)
 @json_option
 @config_options
-def pause(source: Source, queues: tuple[str, ...], as_json: bool) -> None:
+def pause(source: ConfigOptions, queues: tuple[str, ...], as_json: bool) -> None:
     """Pause queues; warn of those that no server serves."""
     config = source.redis()
     for name in queues:

@@ -12,7 +12,7 @@ import click
 from pyworkers.api import ProcessSet, WorkSet
 from pyworkers.api.processes import PROCESS
 from pyworkers.api.running import WORK
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -28,7 +28,7 @@ _WORKS = WORK.shown("run_at", "jid", "queue", "class", "thread", "identity", "do
 @json_option
 @utc_option
 @config_options
-def processes(source: Source, as_json: bool, times: Times) -> None:
+def processes(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show all servers: their queues and running jobs.
 
     beat is the time of these numbers: pyworkers servers write them on request, Sidekiq every 5 or 10 seconds.
@@ -52,7 +52,7 @@ def processes(source: Source, as_json: bool, times: Times) -> None:
 @json_option
 @utc_option
 @config_options
-def workers(source: Source, as_json: bool, times: Times) -> None:
+def workers(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show running jobs, the longest first.
 
     pyworkers servers report their jobs on request; Sidekiq reports them every 5 or 10 seconds.

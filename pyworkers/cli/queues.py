@@ -10,7 +10,7 @@ import click
 from pyworkers.api import Search, Stats
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.target import admin_of
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.text import printable
@@ -21,7 +21,7 @@ _COLUMNS = QUEUE.shown("name", "size", "latency_s", "rate_per_min", "in_progress
 @click.command()
 @json_option
 @config_options
-def queues(source: Source, as_json: bool) -> None:
+def queues(source: ConfigOptions, as_json: bool) -> None:
     """Show all queues: size, latency, rate, jobs in progress.
 
     size is the number of waiting jobs; latency the seconds that the next one has been waiting; jobs/min the

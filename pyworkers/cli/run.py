@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.setup.foreign import RunCommand
 from pyworkers.config.groups import Only, Queues, parse_queues
@@ -98,7 +98,7 @@ def _numbered(value: str) -> tuple[str, int | None]:
 @click.option("--reload", is_flag=True, help="Reload when code or configuration changes (extra watch).")
 @config_options
 def run(
-    source: Source,
+    source: ConfigOptions,
     app: str | None,
     queues: Mapping[str, int | None],
     groups: Mapping[str, tuple[Queues, int | None]],

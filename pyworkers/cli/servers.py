@@ -11,7 +11,7 @@ from pyworkers.api.actions import Action
 from pyworkers.api.processes import ACTIONS
 from pyworkers.cli.actions import perform, show
 from pyworkers.cli.bulk import ask, check_terminal
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
@@ -29,7 +29,12 @@ def steering_command(action: Action[ServerView]) -> click.Command:
     @json_option
     @config_options
     def steer(
-        source: Source, identities: tuple[str, ...], every: bool, dry_run: bool, yes: bool, as_json: bool
+        source: ConfigOptions,
+        identities: tuple[str, ...],
+        every: bool,
+        dry_run: bool,
+        yes: bool,
+        as_json: bool,
     ) -> None:
         if every == bool(identities):
             raise click.UsageError("Name servers, or pass --all; `pyworkers processes` shows them.")

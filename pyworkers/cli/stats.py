@@ -14,7 +14,7 @@ from pyworkers.api.groups import GROUP
 from pyworkers.api.metrics import CLASS_METRICS
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.stats import DAY
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
 
@@ -33,7 +33,7 @@ _DAYS = DAY.shown("date", "processed", "failed")
     help="Also show the counts of each of the last DAYS days (UTC).",
 )
 @config_options
-def stats(source: Source, as_json: bool, days: int | None) -> None:
+def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
     """Show the number of jobs in each state, queue and group.
 
     processed and failed count all jobs since the last reset. expired counts those that were dropped because
@@ -71,7 +71,7 @@ def stats(source: Source, as_json: bool, days: int | None) -> None:
 @json_option
 @click.option("--day", is_flag=True, help="The last 24 hours, instead of the last 60 minutes.")
 @config_options
-def metrics(source: Source, as_json: bool, day: bool) -> None:
+def metrics(source: ConfigOptions, as_json: bool, day: bool) -> None:
     """Show runs, failures and durations of each class.
 
     The jobs of the last 60 minutes on servers of pyworkers and of Sidekiq 8. processed counts all that ran;

@@ -18,7 +18,7 @@ from pyworkers.api.processes import SERVER
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.running import WORK
 from pyworkers.api.target import Admin, admin_of
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
@@ -72,7 +72,7 @@ class View:
 @json_option
 @utc_option
 @config_options
-def top(source: Source, once: bool, interval_s: float, as_json: bool, times: Times) -> None:
+def top(source: ConfigOptions, once: bool, interval_s: float, as_json: bool, times: Times) -> None:
     """Watch queues, servers and running jobs; q quits.
 
     --json prints the numbers once, as --once does.

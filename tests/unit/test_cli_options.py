@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
-from pyworkers.cli.options import Source
+from pyworkers.cli.options import ConfigOptions
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import render
 from pyworkers.embedded import answers
@@ -59,7 +59,7 @@ def test_options_win_over_the_environment_and_that_over_the_file(
 
 
 def test_a_command_may_override_further_keys(file: Path) -> None:
-    config = Source(file, None, None).load({"app": "tasks:worker", "log.level": "debug"})
+    config = ConfigOptions(file, None, None).load({"app": "tasks:worker", "log.level": "debug"})
     assert (config.app, config.log.level, config.redis.namespace) == ("tasks:worker", "debug", "file:")
 
 
@@ -68,7 +68,7 @@ def test_show_prints_all_that_is_in_effect_without_passwords(file: Path) -> None
         '[redis]\nurl = "redis://me:hunter2@file/0"\npassword = "hunter3"\n[queues.a]\nconcurrency = 3\n'
     )
     result = run("config", "show", "-c", str(file))
-    assert result.output == render(Source(file, None, None).load())
+    assert result.output == render(ConfigOptions(file, None, None).load())
     assert "me:***@file" in result.output
     assert "hunter" not in result.output
     assert tomllib.loads(result.output)["queues"] == {"a": {"concurrency": 3}}
@@ -118,7 +118,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_bad_url_on_the_command_line_is_an_error_of_configuration() -> None:
     with pytest.raises(ConfigError, match=r"command line: redis\.url: 'ftp://x' is not a Redis URL"):
-        Source(None, "ftp://x", None).redis()
+        ConfigOptions(None, "ftp://x", None).redis()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_an_embedded_server_runs_also_with_a_full_disk(tmp_path: Path, reply: by
 
 def test_an_embedded_server_that_does_not_run_is_reported_with_how_to_start_it(tmp_path: Path) -> None:
     with pytest.raises(RedisUnavailableError) as caught:
-        Source(None, f"embedded:{tmp_path / 'redis'}", None).redis()
+        ConfigOptions(None, f"embedded:{tmp_path / 'redis'}", None).redis()
     assert caught.value.message == f"no embedded server answers in {tmp_path / 'redis'}"
     assert "Start `pyworkers run` with the same configuration" in caught.value.hint
     assert not (tmp_path / "redis").exists()

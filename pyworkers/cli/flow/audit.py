@@ -8,7 +8,7 @@ import click
 
 from pyworkers.api import AuditLog
 from pyworkers.api.audit import AUDIT_ACTION
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -24,7 +24,7 @@ _MOST = 1000
 @json_option
 @utc_option
 @config_options
-def audit(source: Source, limit: int, as_json: bool, times: Times) -> None:
+def audit(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> None:
     """Show what people did, by the dashboard or a command.
 
     Redis holds the last 1,000 actions. A program that calls pyworkers.api writes its own (AuditLog.record).

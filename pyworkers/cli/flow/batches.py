@@ -12,7 +12,7 @@ import click
 from pyworkers.api import BatchSet
 from pyworkers.api.batches import ACTIONS, BATCH
 from pyworkers.cli.actions import commands
-from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, config_options, listing_group
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -39,7 +39,7 @@ Examples: pyworkers batches --json
 @json_option
 @utc_option
 @config_options
-def list_(source: Source, as_json: bool, times: Times) -> None:
+def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show all batches, the newest first.
 
     \b
@@ -60,7 +60,7 @@ def list_(source: Source, as_json: bool, times: Times) -> None:
 @utc_option
 @config_options
 @click.pass_context
-def show(ctx: click.Context, source: Source, batch: str, as_json: bool, times: Times) -> None:
+def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
     """Show the numbers of a batch, its callbacks, and up to 100 members of each state.
 
     The exit code is 1 if there is no such batch.

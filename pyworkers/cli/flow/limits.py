@@ -12,7 +12,7 @@ import click
 from pyworkers.api import LimitSet
 from pyworkers.api.limits import ACTIONS, HOLDER, LIMIT
 from pyworkers.cli.actions import commands
-from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, config_options, listing_group
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -34,7 +34,7 @@ Examples: pyworkers limits --json
 @click.command("list")
 @json_option
 @config_options
-def list_(source: Source, as_json: bool) -> None:
+def list_(source: ConfigOptions, as_json: bool) -> None:
     """Show the limits by name.
 
     \b
@@ -55,7 +55,7 @@ def list_(source: Source, as_json: bool) -> None:
 @utc_option
 @config_options
 @click.pass_context
-def show_(ctx: click.Context, source: Source, key: str, as_json: bool, times: Times) -> None:
+def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, times: Times) -> None:
     """Show the limit KEY (with by=, a colon and its value follow the name), and who holds it.
 
     The exit code is 1 if it is not in use.

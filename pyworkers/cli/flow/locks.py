@@ -13,7 +13,7 @@ import click
 from pyworkers.api import LockSet
 from pyworkers.api.locks import LOCK, RELEASE
 from pyworkers.cli.actions import perform, show
-from pyworkers.cli.options import Source, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, config_options, listing_group
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -35,7 +35,9 @@ Examples: pyworkers locks --class charge
 @json_option
 @utc_option
 @config_options
-def list_(source: Source, job_class: str | None, queue: str | None, as_json: bool, times: Times) -> None:
+def list_(
+    source: ConfigOptions, job_class: str | None, queue: str | None, as_json: bool, times: Times
+) -> None:
     """Show the locks, in no order; one that is released meanwhile may be missing.
 
     \b
@@ -60,7 +62,7 @@ def list_(source: Source, job_class: str | None, queue: str | None, as_json: boo
 @click.argument("names", metavar="KEY|JID...", nargs=-1, required=True)
 @json_option
 @config_options
-def release(source: Source, names: tuple[str, ...], as_json: bool) -> None:
+def release(source: ConfigOptions, names: tuple[str, ...], as_json: bool) -> None:
     """Release the locks that have one of the names."""
     config = source.redis()
     found = [(name, LockSet(config).find(name)) for name in names]

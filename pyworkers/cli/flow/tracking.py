@@ -8,7 +8,7 @@ import click
 
 from pyworkers.api import BatchSet
 from pyworkers.api.record import STATUS
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
@@ -29,7 +29,7 @@ _FACTS = STATUS.shown("state", "queue", "failures", "done", "started_at", "finis
 @utc_option
 @config_options
 @click.pass_context
-def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: Times) -> None:
+def status(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
     """Show where a job is, and how far.
 
     A job that is enqueued with track=SECONDS shows its state, its progress and its last error. Any other is
@@ -69,7 +69,7 @@ def status(ctx: click.Context, source: Source, jid: str, as_json: bool, times: T
 @json_option
 @config_options
 @click.pass_context
-def result(ctx: click.Context, source: Source, jid: str, timeout: float, as_json: bool) -> None:
+def result(ctx: click.Context, source: ConfigOptions, jid: str, timeout: float, as_json: bool) -> None:
     """Print what a job returned, as JSON; wait for its end.
 
     The job must be enqueued with track=SECONDS; JID may also be the id of a batch, chain or group. Exit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pyworkers.cli.options import Source, config_options
+from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.web import need_extra
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -20,7 +20,7 @@ _FORMATS = ("auto", "console", "json")
 @click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
 @config_options
 def web(
-    source: Source,
+    source: ConfigOptions,
     bind: str | None,
     auth: str | None,
     no_token: bool,
