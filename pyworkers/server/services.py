@@ -243,6 +243,7 @@ class Services:
                 await self.heartbeat.end()
                 # A renewal after the deregistration would register this server again, for a lease.
                 await self.lease.end()
+                await self.recovery.turn.end()
                 await self._writer.write()
                 await self._deregister()
                 await self.heartbeat.deregister()

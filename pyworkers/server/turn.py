@@ -5,6 +5,7 @@ Used in the master. Two servers may have it for a moment, so what they do in it 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 
@@ -28,17 +29,28 @@ class Turn:
         self._life_s = lease_s / _LIVES_PER_LEASE
         self._until = -math.inf
         self._holder = ""
+        self._taking = asyncio.Lock()
+        self._ended = False
 
     @property
     def is_held(self) -> bool:
         """True if this server has it, as far as it knows."""
         return self._holder == self._incarnations.identity() and time.monotonic() < self._until
 
+    async def end(self) -> None:
+        """Take it no more. The deregistration passes it on; a later request would keep it from the others."""
+        async with self._taking:
+            self._ended = True
+
     async def take(self) -> bool:
         """Take the turn, or keep it. False if another server has it. Raises PyworkersError.
 
         If Redis refuses the key, each server does the work: one whose memory is full still recovers jobs.
         """
+        async with self._taking:
+            return not self._ended and await self._take()
+
+    async def _take(self) -> bool:
         now, held = time.monotonic(), self.is_held
         if held and self._until - now > _RENEWED_AT * self._life_s:
             return True

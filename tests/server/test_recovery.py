@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 
@@ -136,6 +137,18 @@ async def test_one_server_watches_the_leases_of_all(bench: Bench) -> None:
     assert await bench.redis.hexists(bench.keys.owners, "host:4:w")
     assert await second.sweep(4000 + 0.31 * LEASE_S) == 0
     assert not await bench.redis.hexists(bench.keys.owners, "host:4:w")
+
+
+async def test_a_server_that_stops_takes_the_turn_no_more(bench: Bench) -> None:
+    """Not even by a request under way: it would come after the deregistration, which passes the turn on."""
+    turn, key = bench.recovery.turn, bench.keys.turn(bench.keys.owners)
+    taking = asyncio.create_task(turn.take())
+    await asyncio.sleep(0)
+    await turn.end()
+    assert taking.done() and await taking
+    await bench.redis.delete(key)
+    assert not await turn.take()
+    assert not await bench.redis.exists(key)
 
 
 async def test_after_an_outage_no_lease_was_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
