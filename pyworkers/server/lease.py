@@ -30,7 +30,7 @@ _ENDS, _CLEAN_UP = 0.9, 1 / 15
 log = logs.get_logger()
 
 
-class Deadlines(NamedTuple):
+class LeaseDeadlines(NamedTuple):
     """When jobs that must not overlap are asked to end, and when their process ends, in monotonic seconds."""
 
     ask_at_s: float
@@ -52,7 +52,7 @@ class Lease(Part):
         incarnations: Incarnations,
         health: Health,
         lease_s: float,
-        on_renewed: Callable[[bool, Deadlines], Awaitable[None]],
+        on_renewed: Callable[[bool, LeaseDeadlines], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._store = store
@@ -94,5 +94,5 @@ class Lease(Part):
         if lease is LeaseState.RESTORED:
             log.debug("lease.restored")
         end_at_s = began + _ENDS * self._lease_s
-        deadlines = Deadlines(end_at_s - min(KILL_GRACE_S, _CLEAN_UP * self._lease_s), end_at_s)
+        deadlines = LeaseDeadlines(end_at_s - min(KILL_GRACE_S, _CLEAN_UP * self._lease_s), end_at_s)
         await self._on_renewed(not known, deadlines)

@@ -18,7 +18,7 @@ from pyworkers.server.changes import Follow
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
-from pyworkers.server.lease import Deadlines
+from pyworkers.server.lease import LeaseDeadlines
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
@@ -53,7 +53,7 @@ class Queues:
         self.serving: dict[str, Manager] = {}
         self.stopping: dict[Manager, asyncio.Task[None]] = {}
         self._clock_offset_s = 0.0
-        self._deadlines: Deadlines | None = None
+        self._deadlines: LeaseDeadlines | None = None
         self._clearances: set[asyncio.Task[None]] = set()
 
     def stop_dropped(self, wanted: Mapping[str, Group]) -> None:
@@ -185,7 +185,7 @@ class Queues:
         for manager in self.everyone():
             manager.pool.set_clock(offset_s)
 
-    def set_lease(self, deadlines: Deadlines) -> None:
+    def set_lease(self, deadlines: LeaseDeadlines) -> None:
         """Note for all workers when jobs that must not overlap are to end, unless the lease is renewed."""
         self._deadlines = deadlines
         for manager in self.everyone():

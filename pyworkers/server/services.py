@@ -23,7 +23,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.beats import Heartbeat, Reactions, Shown
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
-from pyworkers.server.lease import Deadlines, Lease
+from pyworkers.server.lease import Lease, LeaseDeadlines
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.proc import Memory
@@ -100,7 +100,7 @@ class Services:
         health = server.health.of(Lease.name)
         return Lease(server.store, server.incarnations, health, lease_s, self._renewed)
 
-    async def _renewed(self, is_new: bool, deadlines: Deadlines) -> None:
+    async def _renewed(self, is_new: bool, deadlines: LeaseDeadlines) -> None:
         self._server.queues.set_lease(deadlines)
         if is_new:
             self._server.queues.wake()

@@ -42,7 +42,7 @@ class ForeignList:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftList:
     """What a process of another program has in its lists; the process may live."""
 
     program: str
@@ -112,7 +112,7 @@ def adopt(keys: Keys, item: ForeignList, jobs: Sequence[bytes]) -> Steps[int]:
     return moved
 
 
-def left(keys: Keys, budget_s: float = 1.0) -> Steps[list[Left]]:
+def left(keys: Keys, budget_s: float = 1.0) -> Steps[list[LeftList]]:
     """The processes of other programs that have jobs in their lists, and no recent heartbeat.
 
     The search among all keys ends after ``budget_s`` seconds. Who may not search finds none.
@@ -132,7 +132,7 @@ def left(keys: Keys, budget_s: float = 1.0) -> Steps[list[Left]]:
         pairs = list(items)
         if not (yield from lives(keys, [item for item, _ in pairs], process)):
             jobs = sum(size for _, size in pairs)
-            by_process.append(Left(program, process, jobs, [item.queue for item, _ in pairs]))
+            by_process.append(LeftList(program, process, jobs, [item.queue for item, _ in pairs]))
     return by_process
 
 

@@ -24,7 +24,7 @@ from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
 
 if TYPE_CHECKING:
-    from pyworkers.store.foreign import Left
+    from pyworkers.store.foreign import LeftList
 
 OLDEST = (6, 2)
 # Each host schedules jobs by its own clock; users notice jobs that are early or late by more than this.
@@ -204,7 +204,7 @@ def judge_servers(found: Uninformed) -> list[Finding]:
     return older + foreign
 
 
-def judge_left(found: Sequence[Left]) -> list[Finding]:
+def judge_left(found: Sequence[LeftList]) -> list[Finding]:
     """Advice about jobs in the lists of processes of other programs, which may be dead."""
     return [
         Finding(

@@ -12,7 +12,7 @@ from pyworkers.config.fields import LogConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
-from pyworkers.server.lease import Deadlines, Lease
+from pyworkers.server.lease import Lease, LeaseDeadlines
 from pyworkers.server.recovery import Recovery
 from pyworkers.store import leases
 from pyworkers.store.calls import Steps
@@ -50,7 +50,7 @@ class Bench(RedisBench):
         self.incarnations.current.renewed(time.monotonic() - ago_s, ("q",))
 
     def lease(self, lease_s: float) -> Lease:
-        async def renewed(is_new: bool, deadlines: Deadlines) -> None:
+        async def renewed(is_new: bool, deadlines: LeaseDeadlines) -> None:
             self.renewals.append(is_new)
             self.deadlines = deadlines
 

@@ -19,7 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class WorkerForked:
     """The process of this worker runs."""
 
     member: int
@@ -43,7 +43,7 @@ class Died:
     rss_kb: int = 0
 
 
-ProcessEvent: TypeAlias = Forked | ForkRefused | Died
+ProcessEvent: TypeAlias = WorkerForked | ForkRefused | Died
 
 
 @dataclass(frozen=True, slots=True, eq=False)

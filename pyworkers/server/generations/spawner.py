@@ -30,7 +30,7 @@ from pyworkers.ipc.control import (
 )
 from pyworkers.protocol.outcome import Reports
 from pyworkers.server.generations.launch import Launched
-from pyworkers.server.generations.reaper import Died, Forked, ForkRefused, Reaper, WorkerSpec
+from pyworkers.server.generations.reaper import Died, ForkRefused, Reaper, WorkerForked, WorkerSpec
 
 Fds = tuple[int, ...]
 # The kernel limits the descriptors in flight (ETOOMANYREFS); the fork server receives some in this time.
@@ -196,7 +196,7 @@ class Spawner:
             return
         if isinstance(message, Spawned):
             self.expect(message.pid, worker)
-            worker.put(Forked(worker.member, message.pid))
+            worker.put(WorkerForked(worker.member, message.pid))
         elif isinstance(message, Exited):
             worker.put(Died(worker.member, message.status, message.rss_kb))
         else:

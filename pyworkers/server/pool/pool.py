@@ -20,7 +20,7 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import SECONDS, Frame, FrameKind, FrameReader, unpack_note
 from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
-from pyworkers.server.generations.reaper import Died, Forked, ForkRefused, WorkerSpec
+from pyworkers.server.generations.reaper import Died, ForkRefused, WorkerForked, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
@@ -87,7 +87,7 @@ class Pool:
                 self._reconcile()
             case Decided(job, decision):
                 self._jobs.decide(job, decision)
-            case Forked(member, pid) if worker := self._workers.get(member):
+            case WorkerForked(member, pid) if worker := self._workers.get(member):
                 worker.forked(pid)
             case ForkRefused(member, error) if worker := self._workers.get(member):
                 worker.refused(error)

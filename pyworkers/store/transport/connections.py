@@ -140,9 +140,9 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 def _pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.ConnectionPool:
     if _has_group(url):
         # Imported for sentinels alone.
-        from pyworkers.store.transport.group import Group, PlainPrimary, TlsPrimary
+        from pyworkers.store.transport.group import PlainPrimary, SentinelGroup, TlsPrimary
 
-        group = Group.parse(url)
+        group = SentinelGroup.parse(url)
         options |= _tls(config, url, group.options)
         kind: Any = TlsPrimary if has_tls(url) else PlainPrimary
         sentinels, options = group.blocking(options), options | group.options
@@ -165,9 +165,9 @@ def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> As
 def _async_pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
     options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
     if _has_group(url):
-        from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary, Group
+        from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary, SentinelGroup
 
-        group = Group.parse(url)
+        group = SentinelGroup.parse(url)
         options |= _tls(config, url, group.options)
         kind: Any = AsyncTlsPrimary if has_tls(url) else AsyncPlainPrimary
         sentinels, options = group.asyncio(options), options | group.options

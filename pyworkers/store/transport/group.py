@@ -41,7 +41,7 @@ _SENTINEL_PORT = 26379
 
 
 @dataclass(frozen=True)
-class Group:
+class SentinelGroup:
     """The parts of a ``redis+sentinel://user:password@host:port,host:port/name/db`` URL.
 
     User and password are those of Redis; those of the sentinels are in the query, as ``sentinel_username``
@@ -55,7 +55,7 @@ class Group:
     login: dict[str, str]
 
     @classmethod
-    def parse(cls, url: str) -> Group:
+    def parse(cls, url: str) -> SentinelGroup:
         """The parts. Raises ValueError."""
         scheme, _, rest = url.partition("://")
         # Not by urlsplit, which in newer Pythons rejects the brackets of an IPv6 address among several hosts.

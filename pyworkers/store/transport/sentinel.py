@@ -52,7 +52,7 @@ _MEANINGS = {
 """What the code of an error means if a sentinel is asked."""
 
 
-class Named(NamedTuple):
+class NamedPrimary(NamedTuple):
     """The primary that a sentinel names. ``epoch`` grows with each failover."""
 
     epoch: int
@@ -77,7 +77,7 @@ class Sentinels(redis.sentinel.Sentinel):
             except _NO_ANSWER as error:
                 refusals.append(_Refusal.of(node, error))
                 continue
-            if isinstance(found, Named):
+            if isinstance(found, NamedPrimary):
                 self.sentinels = _first(node, self.sentinels)
                 return self.watch().agreed(found)
             refusals.append(_Refusal(_place_of(node), found))
@@ -101,7 +101,7 @@ class AsyncSentinels(redis.asyncio.sentinel.Sentinel):
             except _NO_ANSWER as error:
                 refusals.append(_Refusal.of(node, error))
                 continue
-            if isinstance(found, Named):
+            if isinstance(found, NamedPrimary):
                 self.sentinels = _first(node, self.sentinels)
                 return self.watch().agreed(found)
             refusals.append(_Refusal(_place_of(node), found))
@@ -147,7 +147,7 @@ class Watch:
         self._name = name
         # Reentrant: a signal handler may open a connection, too.
         self._lock = threading.RLock()
-        self._known: Named | None = None
+        self._known: NamedPrimary | None = None
         self._open: dict[weakref.ref[Any], tuple[Address, _Leave]] = {}
         self._listeners: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
@@ -161,7 +161,7 @@ class Watch:
             leave(connection)
         self._start()
 
-    def agreed(self, found: Named) -> Address:
+    def agreed(self, found: NamedPrimary) -> Address:
         """The address that a sentinel has just named, or the known one if that is of a later failover."""
         return self._follow(found, only_newer=True).address
 
@@ -174,7 +174,7 @@ class Watch:
         finally:
             self._listeners.remove(changed)
 
-    def _follow(self, found: Named, *, only_newer: bool = False) -> Named:
+    def _follow(self, found: NamedPrimary, *, only_newer: bool = False) -> NamedPrimary:
         with self._lock:
             known = self._known
             if known is not None and only_newer and found.epoch < known.epoch:
@@ -254,10 +254,10 @@ class _Asked:
         """The address that it names, if it answers."""
         return self._answer(_address, name)
 
-    def named(self, name: str) -> Named | None:
+    def named(self, name: str) -> NamedPrimary | None:
         """The living primary that it names, if it answers."""
         found = self._answer(_ask, name)
-        return found if isinstance(found, Named) else None
+        return found if isinstance(found, NamedPrimary) else None
 
     def _answer(self, question: Callable[[redis.Redis, str], T | None], name: str) -> T | None:
         try:
@@ -267,7 +267,7 @@ class _Asked:
             return None
 
 
-def _ask(node: redis.Redis, name: str) -> Named | str:
+def _ask(node: redis.Redis, name: str) -> NamedPrimary | str:
     """The living primary that a sentinel names, or why it names none. Raises redis-py's errors."""
     with reading(_STATE):
         try:
@@ -279,7 +279,7 @@ def _ask(node: redis.Redis, name: str) -> Named | str:
         return _named(state, _address(node, name))
 
 
-async def _ask_async(node: redis.asyncio.Redis, name: str) -> Named | str:
+async def _ask_async(node: redis.asyncio.Redis, name: str) -> NamedPrimary | str:
     with reading(_STATE):
         try:
             state = await node.execute_command(_STATE, name)
@@ -302,7 +302,7 @@ def _read_address(reply: Any) -> Address | None:
     return host.decode() if isinstance(host, bytes) else host, int(port)
 
 
-def _named(state: Mapping[str, Any], address: Address | None) -> Named | str:
+def _named(state: Mapping[str, Any], address: Address | None) -> NamedPrimary | str:
     """``state`` was read before ``address``.
 
     The two differ while this sentinel leads a failover: its state is of the former primary until all other
@@ -311,7 +311,7 @@ def _named(state: Mapping[str, Any], address: Address | None) -> Named | str:
     is_down = state["is_sdown"] or state["is_odown"]
     if address is None or (is_down and address == (state["ip"], state["port"])):
         return f"the primary {spell(state['ip'], state['port'])} is down, and no replica has its place yet"
-    return Named(state["config-epoch"], address)
+    return NamedPrimary(state["config-epoch"], address)
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> str:

@@ -230,7 +230,7 @@ def _words(reason: str) -> str:
     return reason.lower().replace("_", " ")
 
 
-class State(NamedTuple):
+class FilesState(NamedTuple):
     """The context in use, if there is one, and why it is not that of the files of now, if it is not."""
 
     context: ssl.SSLContext | None
@@ -243,7 +243,7 @@ class Contexts:
     def __init__(self, tls: Tls) -> None:
         self.tls = tls
         self._stamps: _Stamps = ()
-        self._state = State(None, "")
+        self._state = FilesState(None, "")
 
     def current(self) -> ssl.SSLContext:
         """The context for a connection that is opened now.
@@ -255,15 +255,15 @@ class Contexts:
             raise TlsError(state.fault)
         return state.context
 
-    def look(self) -> State:
+    def look(self) -> FilesState:
         """Read the files if they have changed."""
         # Before the files are read: a change meanwhile is found by the next call.
         stamps = tuple(map(_stamp, self.tls.places))
         if stamps != self._stamps or self._state.context is None:
             try:
-                self._state = State(self.tls.context(), "")
+                self._state = FilesState(self.tls.context(), "")
             except (OSError, ValueError) as error:
-                self._state = State(self._state.context, str(error))
+                self._state = FilesState(self._state.context, str(error))
             self._stamps = stamps
         return self._state
 
