@@ -31,7 +31,7 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Confirmation:
     """What a person is asked before an action."""
 
     title: str
@@ -73,7 +73,7 @@ class Action(Generic[R]):
     label: str = ""
     """The text of its button; by default its word."""
     dangerous: bool = False
-    asks: Callable[..., Question] | None = None
+    asks: Callable[..., Confirmation] | None = None
     """The question before it, with an Admin and the fields by name; None: it does not ask."""
     offered: Callable[[R], bool] = lambda _row: True
     """True for a row that has its button."""
@@ -103,13 +103,13 @@ class Action(Generic[R]):
         """The fields as texts; a missing one is empty."""
         return {field.name: str(given.get(field.name, "")) for field in self.fields}
 
-    def perform(self, admin: Admin, given: Given) -> Outcome:
+    def perform(self, admin: Admin, given: Given) -> Performed:
         """Do it. Raises PyworkersError, and ValueError for a value that cannot be used."""
-        return Outcome(self, given, self.do(admin, **given))
+        return Performed(self, given, self.do(admin, **given))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Performed:
     """What became of an action."""
 
     action: Action[Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pyworkers.api.actions import AbsentError, Action, Question
+from pyworkers.api.actions import AbsentError, Action, Confirmation
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.groups import GROUP, GroupStats, by_state
 from pyworkers.api.parameters import Parameter
@@ -351,7 +351,7 @@ def _send(word: Signal, admin: Admin, identity: str) -> None:
     process.send(word)
 
 
-def _ask_all(word: Signal, then: str, admin: Admin) -> Question:
+def _ask_all(word: Signal, then: str, admin: Admin) -> Confirmation:
     accepting, refusing = ProcessSet(admin).accepting(word)
     others = "is" if len(refusing) == 1 else "are"
     why = "embedded in another program"
@@ -361,11 +361,11 @@ def _ask_all(word: Signal, then: str, admin: Admin) -> Question:
     title = f"{name.capitalize()} all servers?"
     if not accepting:
         rest = f": {len(refusing):,} {others} {why}" if refusing else ""
-        return Question(title, f"No server can get this signal{rest}.")
+        return Confirmation(title, f"No server can get this signal{rest}.")
     text = f"{counted(len(accepting), 'server')} will get the signal: each {then} within 10 seconds."
     if refusing:
         text += f" {len(refusing):,} {others} left out: {why}."
-    return Question(title, text, f"{name.capitalize()} {counted(len(accepting), 'server')}")
+    return Confirmation(title, text, f"{name.capitalize()} {counted(len(accepting), 'server')}")
 
 
 def _signal(word: Signal, about: str, then: str, command: str) -> tuple[Action[ServerView], Action[Any]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
-from pyworkers.api.actions import Action, Question
+from pyworkers.api.actions import Action, Confirmation
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.record import JobRecord
@@ -159,10 +159,10 @@ def _age(job: JobRecord, now: float) -> float:
     return 0.0 if job.enqueued_at is None else max(0.0, now - job.enqueued_at)
 
 
-def _ask_to_clear(admin: Admin, name: str) -> Question:
+def _ask_to_clear(admin: Admin, name: str) -> Confirmation:
     size = Queue(name, admin).size
     text = f"{counted(size, 'waiting job')} will be removed for good."
-    return Question(f"Clear the queue {name} now?", text, f"Clear {counted(size, 'job')}")
+    return Confirmation(f"Clear the queue {name} now?", text, f"Clear {counted(size, 'job')}")
 
 
 _NAME = Parameter("name", "The name of the queue.", required=True, argument="queue")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pyworkers.api.actions import Action, Given, Outcome
+from pyworkers.api.actions import Action, Given, Performed
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.auditing import note
@@ -54,14 +54,14 @@ def _each(action: Action[Any], given: Given) -> list[Given]:
     return [{name: value} for value in values]
 
 
-def perform(redis: RedisConfig, action: Action[Any], given: Given) -> Outcome:
+def perform(redis: RedisConfig, action: Action[Any], given: Given) -> Performed:
     """Do it, and add its line to the audit. Raises PyworkersError."""
     outcome = action.perform(admin_of(redis), given)
     note(redis, action.name, action.target_of(given), str(outcome))
     return outcome
 
 
-def show(outcomes: Sequence[Outcome], as_json: bool, **facts: Any) -> None:
+def show(outcomes: Sequence[Performed], as_json: bool, **facts: Any) -> None:
     """Print what became of an action; exits with 1 if something was not there. ``facts``: more JSON."""
     action = outcomes[0].action
     if as_json:
@@ -75,7 +75,7 @@ def show(outcomes: Sequence[Outcome], as_json: bool, **facts: Any) -> None:
         click.get_current_context().exit(1)
 
 
-def _facts(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _facts(outcomes: Sequence[Performed]) -> dict[str, Any]:
     action = outcomes[0].action
     if action.several:
         name = action.fields[0].name

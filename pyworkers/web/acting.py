@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pyworkers import logs
-from pyworkers.api.actions import Action, Given, Outcome, result_of
+from pyworkers.api.actions import Action, Given, Performed, result_of
 from pyworkers.api.audit import AuditEntry, read_audit, record
 from pyworkers.api.browse.actions import Acted
 from pyworkers.api.browse.tasks import Task
@@ -28,7 +28,7 @@ T = TypeVar("T")
 log = logs.get_logger()
 
 
-async def carry_out(request: Request, action: Action[Any], given: Given) -> Outcome:
+async def carry_out(request: Request, action: Action[Any], given: Given) -> Performed:
     """Do it on behalf of the viewer. Raises PyworkersError."""
     change = partial(action.perform, site_of(request).admin, given)
     return await perform(request, action.name, action.target_of(given), change)
@@ -85,7 +85,7 @@ def _described(result: object) -> str:
         return f"{result.done or 'nothing changed'}{f', refused: {result.reason}' if result.refused else ''}"
     if isinstance(result, Task):
         return "begun"
-    return str(result) if isinstance(result, Outcome) else result_of(result)
+    return str(result) if isinstance(result, Performed) else result_of(result)
 
 
 def done(request: Request, to: str, text: str, *, failed: bool = False) -> Response:
