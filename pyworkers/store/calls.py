@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import redis
@@ -24,6 +25,7 @@ from pyworkers.store.transport import replies
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError
 
+S = TypeVar("S")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -140,36 +142,44 @@ def script(
 
 def run(connection: redis.Redis, operation: Operation[T]) -> T:
     """Run a request or steps over a blocking client. Raises RedisUnavailableError and StoreError."""
-    steps = iter(operation)
-    try:
-        request = next(steps)
-        while True:
-            try:
-                value = _send(connection, request)
-            except PyworkersError as error:
-                request = steps.throw(error)
-            else:
-                request = steps.send(value)
-    except StopIteration as end:
-        result: T = end.value
-        return result
+    return drive(iter(operation), partial(_send, connection))
 
 
 async def arun(connection: Pipelining, operation: Operation[T]) -> T:
     """As ``run``, in an event loop."""
-    steps = iter(operation)
+    return await adrive(iter(operation), partial(_asend, connection))
+
+
+def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+    """Perform each step, and send its result into the steps; an error is raised where the step is yielded."""
     try:
-        request = next(steps)
+        step = next(steps)
         while True:
             try:
-                value = await _asend(connection, request)
+                result = perform(step)
             except PyworkersError as error:
-                request = steps.throw(error)
+                step = steps.throw(error)
             else:
-                request = steps.send(value)
+                step = steps.send(result)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        value: T = end.value
+        return value
+
+
+async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """As ``drive``, in an event loop."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await perform(step)
+            except PyworkersError as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
 
 
 async def arun_one(connection: Commands, request: Request[T]) -> T:

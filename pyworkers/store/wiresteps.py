@@ -11,10 +11,10 @@ import time
 from collections.abc import Collection, Generator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import PyworkersError
 from pyworkers.store import calls
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async, errors_translated
@@ -64,35 +64,13 @@ WireSteps = Generator[Sent | Pause | Apart | OverClient, Any, T]
 def run(wires: Wires, steps: WireSteps[T]) -> T:
     """Run steps. Raises RedisUnavailableError and StoreError."""
     with errors_translated():
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    reply = _done(wires, step)
-                except PyworkersError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return calls.drive(steps, partial(_done, wires))
 
 
 async def run_async(wires: AsyncWires, steps: WireSteps[T]) -> T:
     """As ``run``, in an event loop."""
     with errors_translated():
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    reply = await _done_async(wires, step)
-                except PyworkersError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(reply)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+        return await calls.adrive(steps, partial(_done_async, wires))
 
 
 def _done(wires: Wires, step: Sent | Pause | Apart | OverClient) -> Any:
