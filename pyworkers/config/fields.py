@@ -241,7 +241,7 @@ class WebConfig:
     )
     hosts: tuple[str, ...] = _option(
         (),
-        'Names under which browsers reach it, beside loopback and bind, e.g. ["jobs.example.com"].',
+        'Names under which browsers reach it, besides loopback and bind, e.g. ["jobs.example.com"].',
         check=check_hosts,
     )
     prefix: str = _option(

@@ -82,7 +82,7 @@ def app(
       own, for several processes, of at least 20 characters; an empty text for none, if no proxy leads to this
       machine.
 
-    ``hosts``: names under which browsers reach it, beside loopback and the address of the server; without it,
+    ``hosts``: names under which browsers reach it, besides loopback and the server's address; without it,
     a dashboard with ``authorize`` answers to every name that the application around it does. Raises
     ConfigError.
     """

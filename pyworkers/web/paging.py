@@ -1,4 +1,4 @@
-"""Paging: the rank or the cursor at which a page of a list begins, and the addresses of the pages beside it.
+"""Paging: the rank or cursor at which a page of a list begins, and the addresses of its neighbours.
 
 Pure, but for the request that it reads.
 """

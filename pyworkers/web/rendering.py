@@ -59,7 +59,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     viewer: Viewer | None = request.state.viewer
     root = request.scope.get("root_path", "").rstrip("/")
     own = request.url.path.removeprefix(root)
-    beside = json.beside(request, own)
+    in_json = json.address_of(request, own)
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,
@@ -70,7 +70,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "refused": "",
         "navigation": NAVIGATION,
         "page": own.strip("/").partition("/")[0],
-        "json": f"{root}{beside}" if beside and status == 200 else "",
+        "json": f"{root}{in_json}" if in_json and status == 200 else "",
         "now": time.time(),
         "version": __version__,
     }

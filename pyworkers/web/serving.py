@@ -81,10 +81,10 @@ def _access(config: Config, place: ListenAddress, site: Site, token: str) -> Acc
 def _connection() -> type[BoundedConnection]:
     """The class of this server's connections: as many as the limit of open files allows."""
 
-    class Connection(BoundedConnection):
+    class DashboardConnection(BoundedConnection):
         most = min(_MOST_CONNECTIONS, max(1, _allowed_files() - _SPARE_FILES))
 
-    return Connection
+    return DashboardConnection
 
 
 def _allowed_files() -> int:

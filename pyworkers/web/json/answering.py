@@ -143,8 +143,8 @@ def resources_of(request: Request) -> Sequence[Resource]:
     return resources
 
 
-def beside(request: Request, path: str) -> str:
-    """The JSON of the page at ``path``, both below the dashboard; empty if there is none."""
+def address_of(request: Request, path: str) -> str:
+    """The address of the JSON of the page at ``path``, both below the dashboard; empty if there is none."""
     segments = path.strip("/").split("/") if path.strip("/") else ["stats"]
     if segments[0] == "queues" and len(segments) == 2:
         # The page has the jobs of a queue; the queue itself may be unknown.

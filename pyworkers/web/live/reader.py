@@ -70,7 +70,7 @@ class Reader:
         return self._stats
 
     def watch(self, feed: str, read: Callable[[Keys], Operation[T]]) -> Latest[T]:
-        """The data of a feed beside the counts: read as long as it is asked for; unknown at first."""
+        """The data of a feed next to the counts: read as long as it is asked for; unknown at first."""
         return self._watched.ask(feed, read)
 
     async def read(self) -> Stats:

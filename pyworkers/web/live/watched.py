@@ -1,4 +1,4 @@
-"""Watched: the data that pages show beside the counts, read once a second as long as a page asks for it.
+"""Watched: the data that pages show next to the counts, read once a second as long as a page asks for it.
 
 Runs in the event loop of the dashboard. Data that no page asks for is neither read nor kept.
 """

@@ -69,12 +69,14 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     kept, history = _kept(view), view.tracked.history
     known = view.job or kept
     texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
-    beside = address(request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at"))
+    in_json = address(
+        request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at")
+    )
     return await render(
         request,
         "job.html",
         title=view.jid or "Job without an id",
-        json=beside if view.job is not None else "",
+        json=in_json if view.job is not None else "",
         view=view,
         job=view.job,
         kept=kept,
