@@ -57,13 +57,14 @@ def _option(
 
 @dataclass(frozen=True, slots=True)
 class RedisConfig:
-    """The section ``[redis]``."""
+    """The section ``[redis]``, or ``[redis.NAME]``."""
 
     url: str = _option(
         "redis://127.0.0.1:6379/0",
         "Where the jobs are: redis:// unix:// redis+sentinel:// embedded:DIR; by TLS rediss:// rediss+sentinel://.",
         check=check_url,
         mask=mask_url,
+        example="redis://10.0.0.2/0",
     )
     namespace: str = _option(
         "", 'Prefix of every key, with its colon: "app:" or "{app}:".', check=check_namespace
@@ -129,6 +130,9 @@ class QueueConfig:
     skip_dead: bool | None = _option(
         None, "An ordered queue continues after a job that is dead; false: it is paused.", example=True
     )
+    redis: str | None = _option(
+        None, "Name of the Redis that has this queue, from [redis.NAME].", example="archive"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,9 @@ class GroupConfig:
         "process, async or thread; without one async if all jobs are async def, else process.",
         choices=MODES,
         example="thread",
+    )
+    redis: str | None = _option(
+        None, "Name of the Redis that has all queues of the group, from [redis.NAME].", example="archive"
     )
 
 
@@ -299,6 +306,8 @@ class Config:
         example="tasks:worker",
     )
     redis: RedisConfig = field(default_factory=RedisConfig)
+    other_redis: Mapping[str, RedisConfig] = field(default_factory=dict)
+    """The tables ``[redis.NAME]``."""
     server: ServerConfig = field(default_factory=ServerConfig)
     queues: Mapping[str, QueueConfig] = field(default_factory=dict)
     groups: Mapping[str, GroupConfig] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from itertools import combinations
 
 from pyworkers.config.fields import Config, GroupConfig
 from pyworkers.config.groups import Only, Queues
+from pyworkers.config.stores import Stores, check_on_one
 from pyworkers.errors import ConfigError
 
 
@@ -40,8 +41,8 @@ def grouped(
 ) -> list[Grouped]:
     """All groups of a server. ``declared`` are the queues with a handler; ``groups`` are the application's.
 
-    A queue that is in no group is its own group. Raises ConfigError for an unknown queue, and for a
-    queue in two groups.
+    A queue that is in no group is its own group. Raises ConfigError for an unknown queue, for a queue in two
+    groups, and for a group on two Redis servers.
     """
     chosen = [_chosen(name, queues, number) for name, (queues, number) in only.groups.items()]
     named = [_named(name, groups, config.groups.get(name)) for name in {**groups, **config.groups}]
@@ -56,6 +57,9 @@ def grouped(
         rest = [_limited(group, only.queues) for group in rest]
     found = [*chosen, *(group for group in rest if group.queues)]
     _check_names(found)
+    stores = Stores.of(config)
+    for group in found:
+        check_on_one(stores, group.name, group.queues)
     return found
 
 

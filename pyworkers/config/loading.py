@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import Any
 
 from pyworkers.config import sources
-from pyworkers.config.fields import Config, CronConfig, GroupConfig, QueueConfig
+from pyworkers.config.fields import Config, CronConfig, GroupConfig, QueueConfig, RedisConfig
 from pyworkers.config.groups import parse_queues
 from pyworkers.config.options import SECTIONS, KeyPath, Option, describe
+from pyworkers.config.stores import DEFAULT, Stores, check_on_one
 from pyworkers.errors import ConfigError
 
 _NO_OVERRIDES: Mapping[str, object] = MappingProxyType({})
@@ -39,6 +40,7 @@ _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
 _LONGEST_S = 1e9
 
 _Sections = dict[KeyPath, dict[str, Any]]
+_Places = dict[KeyPath, Callable[[], str]]
 
 
 def load(
@@ -54,6 +56,7 @@ def load(
     document = sources.read(path)
     given = {key: value for key, value in overrides.items() if value is not None}
     sections: _Sections = {}
+    places: _Places = {}
     for setting in chain(
         sources.from_file(document, options),
         sources.from_redis_url(env, given),
@@ -62,7 +65,11 @@ def load(
     ):
         option = options[sources.pattern_of(setting.path)]
         sections.setdefault(setting.path[:-1], {})[option.attribute] = _checked(setting, option)
-    return _build(document, sections)
+        places[setting.path] = setting.locate
+    config = _build(document, sections)
+    if config.other_redis or any(path[2:] == ("redis",) for path in places):
+        _check_stores(config, places)
+    return config
 
 
 def render(config: Config, mask: bool = True) -> str:
@@ -145,6 +152,7 @@ def _build(document: sources.Document, found: _Sections) -> Config:
     return Config(
         **found.get((), {}),
         **sections,
+        other_redis=_other_redis(document, found),
         queues={
             name: QueueConfig(**found.get(("queues", name), {})) for name in _names("queues", document, found)
         },
@@ -154,6 +162,43 @@ def _build(document: sources.Document, found: _Sections) -> Config:
         cron=tuple(CronConfig(**entry) for entry in entries),
         path=document.path,
     )
+
+
+def _other_redis(document: sources.Document, found: _Sections) -> dict[str, RedisConfig]:
+    """The tables ``[redis.NAME]``. Raises ConfigError for one without a URL."""
+    tables = (name for name, value in document.data.get("redis", {}).items() if isinstance(value, dict))
+    named = (path[1] for path in found if path[:1] == ("redis",) and len(path) == 2)
+    others: dict[str, RedisConfig] = {}
+    for name in dict.fromkeys([*tables, *named]):
+        values = found.get(("redis", name), {})
+        if "url" not in values:
+            message, hint = f"redis.{name}.url: is missing", f"set the URL of this Redis in [redis.{name}]"
+            raise ConfigError(message, hint=hint, location=document.location(("redis", name)))
+        others[name] = RedisConfig(**values)
+    return others
+
+
+def _check_stores(config: Config, places: _Places) -> None:
+    """Raise ConfigError for a Redis that does not exist or is there twice, and for a group on two of them."""
+    stores = Stores.of(config)
+    for kind, named in (("queues", config.queues), ("groups", config.groups)):
+        for name, part in named.items():
+            if part.redis is not None and part.redis not in stores.by_name:
+                known = ", ".join(stores.by_name)
+                hint = f"write a table [redis.{part.redis}] with its url; known here: {known}"
+                message = f"{kind}.{name}.redis: there is no Redis {part.redis!r}"
+                raise ConfigError(message, hint=hint, location=places[kind, name, "redis"]())
+    for name, group in config.groups.items():
+        if group.redis not in (None, DEFAULT) and not group.queues:
+            message = f"groups.{name}.redis: the queues of the group are not in the configuration"
+            hint = f"write queues = […] into [groups.{name}]: programs that enqueue find their Redis by it"
+            raise ConfigError(message, hint=hint, location=places["groups", name, "redis"]())
+        check_on_one(stores, name, [*(group.queues or ())], group.redis)
+    for one, other in stores.same():
+        message = f"redis.{other}: is the same Redis with the same namespace as {one}"
+        raise ConfigError(
+            message, hint="give it another url or namespace", location=places["redis", other, "url"]()
+        )
 
 
 def _names(kind: str, document: sources.Document, found: _Sections) -> dict[str, None]:
@@ -187,8 +232,10 @@ def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]
 def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
     """The dataclasses in the configuration, each with its header in the file and its path of options."""
     for path, _ in SECTIONS:
-        if path in (("queues", "*"), ("groups", "*")):
-            named: Mapping[str, object] = getattr(config, path[0])
+        if path in (("redis", "*"), ("queues", "*"), ("groups", "*")):
+            named: Mapping[str, object] = (
+                config.other_redis if path[0] == "redis" else getattr(config, path[0])
+            )
             yield from ((f"[{path[0]}.{_toml_key(name)}]", path, part) for name, part in named.items())
         elif path == ("cron", "*"):
             yield from (("[[cron]]", path, part) for part in config.cron)

@@ -25,10 +25,11 @@ from pyworkers.config.fields import (
 )
 
 KeyPath = tuple[str, ...]
-# The place of each dataclass in the file; * is the name of a queue or group, or the number of a cron entry.
+# The place of each dataclass in the file; * is the name of a Redis, queue or group, or a number of [[cron]].
 SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     ((), Config),
     (("redis",), RedisConfig),
+    (("redis", "*"), RedisConfig),
     (("server",), ServerConfig),
     (("queues", "*"), QueueConfig),
     (("groups", "*"), GroupConfig),
@@ -40,6 +41,8 @@ SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     (("web",), WebConfig),
     (("cron", "*"), CronConfig),
 )
+# What one table of several must have, although the dataclass has a default.
+_REQUIRED = {("redis", "*", "url")}
 _TYPE_NAMES = {
     "str": "string",
     "int": "integer",
@@ -80,9 +83,10 @@ def describe() -> Iterator[Option]:
         for item in fields(cls):
             if item.metadata:
                 about = dict(item.metadata)
-                required = item.default is MISSING
+                path = (*section, about.pop("key") or item.name)
+                required = item.default is MISSING or path in _REQUIRED
                 yield Option(
-                    path=(*section, about.pop("key") or item.name),
+                    path=path,
                     attribute=item.name,
                     # Annotations are text here, because of the future import.
                     type=_TYPE_NAMES.get(str(item.type).removesuffix(" | None"), "array"),

@@ -22,6 +22,10 @@ _HEAD = """\
 """
 # The sections that a file may have several times, each with its header.
 _NAMED = {
+    ("redis", "*"): (
+        "[redis.archive]",
+        "# One table for each further Redis: [queues.NAME] redis = … puts queues there.",
+    ),
     ("queues", "*"): ("[queues.default]", "# One table for each queue whose decorator is to be overruled."),
     ("groups", "*"): ("[groups.web]", "# One table for each group: queues that share workers."),
     ("cron", "*"): ("[[cron]]", "# One table for each entry, alongside the entries of @worker.cron."),

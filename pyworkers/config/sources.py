@@ -18,12 +18,15 @@ from typing import Any
 
 from pyworkers.config.groups import check_group_name
 from pyworkers.config.options import KeyPath, Options
+from pyworkers.config.stores import REDIS_KEYS, check_redis_name
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name
 
 ENV_PREFIX = "PYWORKERS_"
 # The sections with a table for each queue or group.
-_NAMED = (("queues",), ("groups",))
+_NAMED = ("queues", "groups")
+_REDIS = "redis"
+_REDIS_KEYS = {(name,) for name in REDIS_KEYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ def from_file(document: Document, options: Options) -> Iterator[ConfiguredValue]
 def _walk(document: Document, path: KeyPath, value: object, options: Options) -> Iterator[ConfiguredValue]:
     """Yield the options in the tables below ``path``. A key that leads to no option is unknown."""
     pattern = pattern_of(path)
+    if pattern == (_REDIS, "*") and not isinstance(value, dict):
+        raise _unknown(path, document.location(path), options, document.label)
     if pattern in options:
         yield ConfiguredValue(path, document.label(path), value, partial(document.location, path))
         return
@@ -145,7 +150,7 @@ def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any
         raise ConfigError(
             f"{document.label(path)}: must be a table", hint=hint, location=document.location(path)
         )
-    if path[:1] in _NAMED and len(path) == 2:
+    if len(path) == 2 and (path[0] in _NAMED or pattern_of(path) == (_REDIS, "*")):
         _check_name(path, partial(document.location, path))
     return value
 
@@ -168,7 +173,7 @@ def from_env(env: Mapping[str, str], document: Document, options: Options) -> It
         # error, because it begins with the name of a section.
         if name == variable(("app",)) or name.startswith(sections):
             path = _split(name.removeprefix(ENV_PREFIX).lower(), "__")
-            if path[:1] in _NAMED:
+            if len(path) == 3:
                 path = (path[0], _called(path[1], document.data.get(path[0], ())), path[2])
             label = _known_label(path, name, options, variable)
             yield ConfiguredValue(path, label, env[name], partial(str, name), is_text=True)
@@ -189,7 +194,7 @@ def _known_label(path: KeyPath, location: str, options: Options, spell: Callable
         raise ConfigError("cron entries are read from the file only", location=location)
     if pattern_of(path) not in options:
         raise _unknown(path, location, options, spell)
-    if path[:1] in _NAMED:
+    if len(path) == 3:
         _check_name(path, lambda: location)
     return ".".join(path)
 
@@ -197,7 +202,7 @@ def _known_label(path: KeyPath, location: str, options: Options, spell: Callable
 def _split(text: str, separator: str) -> KeyPath:
     """``queues.a.b.timeout`` is ("queues", "a.b", "timeout"): the name of a queue may hold the separator."""
     section, _, rest = text.partition(separator)
-    if (section,) in _NAMED:
+    if section in _NAMED or (section == _REDIS and separator in rest):
         name, _, key = rest.rpartition(separator)
         return section, name, key
     return (section, rest) if rest else (section,)
@@ -209,7 +214,7 @@ def variable(path: KeyPath) -> str:
 
 
 def _called(name: str, known: Iterable[str]) -> str:
-    """The queue or group that a variable names: LOW_PRIORITY is ``low-priority`` if the file has this name.
+    """The Redis, queue or group that a variable names: LOW_PRIORITY is ``low-priority`` if the file has it.
 
     The name of a variable has neither a dash nor lower case.
     """
@@ -217,21 +222,24 @@ def _called(name: str, known: Iterable[str]) -> str:
 
 
 def pattern_of(path: KeyPath) -> KeyPath:
-    """The path as in the table of options: * for the name of a queue or group, the number of a cron entry."""
-    return (path[0], "*", *path[2:]) if path[:1] in (*_NAMED, ("cron",)) and len(path) > 1 else path
+    """The path as in the table of options: * for the name of a Redis, queue or group, and a number."""
+    if len(path) < 2:
+        return path
+    is_named = path[0] in (*_NAMED, "cron") or (path[0] == _REDIS and path[1:] not in _REDIS_KEYS)
+    return (path[0], "*", *path[2:]) if is_named else path
 
 
 def _unknown(path: KeyPath, location: str, options: Options, spell: Callable[[KeyPath], str]) -> ConfigError:
-    *parent, key = pattern_of(path)
-    siblings = sorted({option[len(parent)] for option in options if list(option[: len(parent)]) == parent})
-    close = difflib.get_close_matches(key, siblings, n=1)
+    parent = pattern_of(path)[:-1]
+    siblings = sorted({option[len(parent)] for option in options if option[: len(parent)] == parent} - {"*"})
+    close = difflib.get_close_matches(path[-1], siblings, n=1)
     near = f"did you mean {spell((*path[:-1], close[0]))}?" if close else f"known here: {', '.join(siblings)}"
     return ConfigError(f"unknown key {spell(path)}", hint=near, location=location)
 
 
 def _check_name(path: KeyPath, locate: Callable[[], str]) -> None:
-    check = check_queue_name if path[0] == "queues" else check_group_name
+    checks = {"queues": check_queue_name, "groups": check_group_name, _REDIS: check_redis_name}
     try:
-        check(path[1])
+        checks[path[0]](path[1])
     except ValueError as exc:
         raise ConfigError(str(exc), location=locate()) from exc

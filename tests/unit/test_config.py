@@ -31,6 +31,7 @@ from pyworkers.config.fields import (
 from pyworkers.config.loading import load, render
 from pyworkers.config.options import describe
 from pyworkers.config.sample import sample
+from pyworkers.config.stores import Stores
 from pyworkers.errors import ConfigError
 
 SAMPLE = Path(__file__).parents[2] / "conf" / "workers.toml"
@@ -188,6 +189,72 @@ def test_a_configuration_without_cron_entries_does_not_import_croniter(
     assert load(SAMPLE, env={}).cron == ()
     with pytest.raises(ImportError):
         toml(CRON.replace("*/5 * * * *", "1 2 3 4 *"))  # a line that nothing has parsed before
+
+
+# Several Redis servers
+
+ARCHIVE = '[redis.archive]\nurl = "redis://10.0.0.2/0"\n'
+
+
+def test_a_queue_is_on_the_redis_that_its_table_or_that_of_its_group_names(toml: Toml) -> None:
+    text = '[queues.reports]\nredis = "archive"\n[groups.old]\nqueues = ["a", "b"]\nredis = "archive"\n'
+    stores = Stores.of(toml(ARCHIVE + text))
+    assert list(stores.by_name) == ["default", "archive"]
+    assert [stores.name_of(queue) for queue in ("reports", "a", "b", "other")] == [
+        *["archive"] * 3,
+        "default",
+    ]
+    assert stores.redis_of("a") == RedisConfig(url="redis://10.0.0.2/0")
+    assert Stores.of(Config()) == Stores({"default": RedisConfig()})
+
+
+def test_variables_and_the_command_line_set_another_redis(toml: Toml) -> None:
+    env = {"PYWORKERS_REDIS__ARCHIVE__PASSWORD": "p", "PYWORKERS_QUEUES__REPORTS__REDIS": "archive"}
+    config = toml(ARCHIVE, env, **{"redis.archive.namespace": "a:"})
+    assert config.other_redis == {"archive": RedisConfig("redis://10.0.0.2/0", "a:", password="p")}
+    assert config.queues == {"reports": QueueConfig(redis="archive")}
+    alone = load(None, env={"PYWORKERS_REDIS__OLD__URL": "redis://old"})
+    assert alone.other_redis == {"old": RedisConfig("redis://old")}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ('[queues.q]\nredis = "archiv"', 4, "queues.q.redis: there is no Redis 'archiv'", "[redis.archiv]"),
+        ('[groups.g]\nqueues = ["q"]\nredis = "x"', 5, "groups.g.redis: there is no Redis 'x'", "[redis.x]"),
+        (
+            '[groups.g]\nredis = "archive"',
+            4,
+            "groups.g.redis: the queues of the group are not",
+            "queues = […]",
+        ),
+        ("[redis.old]\nnamespace = 'a:'", 3, "redis.old.url: is missing", "[redis.old]"),
+        ("[redis.default]\nurl = 'redis://x'", 3, "default is the Redis of the table [redis]", ""),
+        ("[redis.'a.b']\nurl = 'redis://x'", 3, "letters, digits, _ and -", ""),
+        ("[redis.old]\nurl = 'redis://10.0.0.2/0'", 4, "redis.old: is the same Redis", "namespace"),
+        ("[redis.old]\nulr = 'redis://x'", 4, "unknown key redis.old.ulr", "did you mean redis.old.url?"),
+    ],
+)
+def test_a_bad_choice_of_a_redis_is_named_with_its_line_and_the_fix(
+    toml: Toml, text: str, line: int, message: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        toml(ARCHIVE + text)
+    assert f"workers.toml:{line}: " in str(caught.value)
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[queues.a]\nredis = "archive"\n[groups.g]\nqueues = ["a", "b"]',
+        '[queues.a]\nredis = "default"\n[groups.g]\nqueues = ["a"]\nredis = "archive"',
+    ],
+)
+def test_a_group_on_two_redis_servers_is_refused(toml: Toml, text: str) -> None:
+    with pytest.raises(ConfigError, match="the group 'g' is on two Redis servers"):
+        toml(ARCHIVE + text)
 
 
 # Precedence and the environment
@@ -818,16 +885,29 @@ EVERY_KEY = Config(
         cert_file="cert.pem",
         key_file="key.pem",
     ),
+    other_redis={
+        "old-1": RedisConfig(
+            url="redis://old/1",
+            namespace="old:",
+            username="u",
+            password="p",
+            ca_file="c",
+            cert_file="d",
+            key_file="e",
+        )
+    },
     server=ServerConfig(
         shutdown_timeout=0.5, lease=1e9, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
     ),
     queues={
-        "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7, ordered=False, skip_dead=False),
+        "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7, ordered=False, skip_dead=False, redis="old-1"),
         "a.b": QueueConfig(timeout=0.0),
         "é": QueueConfig(),
     },
     groups={
-        "web": GroupConfig(queues=("critical", "low"), concurrency=50, processes=4, mode="async"),
+        "web": GroupConfig(
+            queues=("critical", "low"), concurrency=50, processes=4, mode="async", redis="old-1"
+        ),
         "a.b": GroupConfig(queues={"x": 5, "y.z": 1}),
         "é": GroupConfig(),
     },
@@ -878,6 +958,7 @@ def test_the_unmasked_rendering_loads_as_the_same_configuration(toml: Toml) -> N
 
 def test_the_round_trip_covers_every_key() -> None:
     values = tomllib.loads(render(EVERY_KEY, mask=False))
+    values["redis"]["*"] = values["redis"].pop("old-1")
     values["queues"] = {"*": values["queues"]["mail"]}
     values["groups"] = {"*": values["groups"]["web"]}
     values["cron"] = {"*": values["cron"][1] | values["cron"][0]}
@@ -888,7 +969,7 @@ def test_the_round_trip_covers_every_key() -> None:
 def test_the_rendering_masks_password_and_url_and_nothing_else() -> None:
     shown, plain = (render(EVERY_KEY, mask=mask).splitlines() for mask in (True, False))
     changed = [line for line, unmasked in zip(shown, plain, strict=True) if line != unmasked]
-    assert changed == ['url = "rediss://me:***@host/0?password=***"', 'password = "***"']
+    assert changed == ['url = "rediss://me:***@host/0?password=***"', 'password = "***"', 'password = "***"']
 
 
 def test_the_rendering_is_masked_unless_asked_otherwise() -> None:
@@ -917,6 +998,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
     expected: set[tuple[str, ...]] = {("app",)}
     for cls, group in {
         RedisConfig: ("redis",),
+        type("Other", (RedisConfig,), {}): ("redis", "*"),
         ServerConfig: ("server",),
         QueueConfig: ("queues", "*"),
         GroupConfig: ("groups", "*"),
@@ -930,7 +1012,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
     }.items():
         expected |= {(*group, name) for name in get_type_hints(cls)}
     assert described == expected
-    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path"}
+    assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path", "other_redis"}
 
 
 @pytest.mark.parametrize(
@@ -938,6 +1020,7 @@ def test_every_field_of_every_dataclass_is_described() -> None:
     [
         ("app", "string", None, False),
         ("redis.url", "string", "redis://127.0.0.1:6379/0", False),
+        ("redis.*.url", "string", None, True),
         ("server.lease", "number", 30.0, False),
         ("server.max_memory_mb", "integer", 0, False),
         ("server.sidekiq6", "boolean", False, False),
@@ -974,12 +1057,13 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 
 
 def sample_with_everything_switched_on() -> dict[str, object]:
-    """The keys and values of the sample, with its queue, its group and its cron entry as ``*``."""
+    """The keys and values of the sample, with its further Redis, queue, group and cron entry as ``*``."""
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     values = tomllib.loads(text)
     (queue,) = values["queues"].values()
     (group,) = values["groups"].values()
     (entry,) = values["cron"]
+    values["redis"]["*"] = values["redis"].pop("archive")
     return flat(values | {"queues": {"*": queue}, "groups": {"*": group}, "cron": {"*": entry}})
 
 
@@ -994,10 +1078,11 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
-    queue = QueueConfig(2, 2, "process", 30.0, "10/s", 3, ordered=True, skip_dead=True)
+    queue = QueueConfig(2, 2, "process", 30.0, "10/s", 3, ordered=True, skip_dead=True, redis="archive")
+    assert config.other_redis == {"archive": RedisConfig(url="redis://10.0.0.2/0")}
     assert config.queues == {"default": queue}
     assert config.groups == {
-        "web": GroupConfig(queues=("critical", "low"), concurrency=20, processes=2, mode="thread")
+        "web": GroupConfig(("critical", "low"), concurrency=20, processes=2, mode="thread", redis="archive")
     }
     assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
 
@@ -1018,6 +1103,8 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "queues.*.max_running",
         "queues.*.ordered",
         "queues.*.skip_dead",
+        "queues.*.redis",
+        "groups.*.redis",
         "groups.*.queues",
         "groups.*.concurrency",
         "groups.*.processes",
@@ -1066,6 +1153,7 @@ def test_a_new_configuration_with_everything_switched_on_has_every_key_and_loads
     text = re.sub(r"^#(?=\S)", "", sample("workers.toml", {}), flags=re.MULTILINE)
     values = tomllib.loads(text)
     groups = {"*": values["groups"]["web"]}
+    values["redis"]["*"] = values["redis"].pop("archive")
     switched_on = {
         "queues": {"*": values["queues"]["default"]},
         "groups": groups,

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers import Message, Worker
 from pyworkers.cli import main, run
-from pyworkers.config.fields import Config, GroupConfig, QueueConfig
+from pyworkers.config.fields import Config, GroupConfig, QueueConfig, RedisConfig
 from pyworkers.config.groups import Only, Queues, parse_queues, spell_queues
 from pyworkers.errors import ConfigError, DeclarationError
 from pyworkers.ipc.control import Manifest
@@ -128,6 +128,17 @@ def test_groups_that_contradict_each_other(
 ) -> None:
     worker.group("web", queues=["critical", "default"])
     assert error_of(worker, Config(groups=groups)).startswith(message)
+
+
+def test_a_group_of_the_application_is_on_one_redis(worker: Worker) -> None:
+    worker.group("web", queues=["critical", "default"])
+    config = Config(
+        other_redis={"old": RedisConfig("redis://old")}, queues={"critical": QueueConfig(redis="old")}
+    )
+    assert error_of(worker, config) == (
+        "[groups.web]: the group 'web' is on two Redis servers: 'critical' on old, 'default' on default\n"
+        "give its queues one Redis, or put them into two groups"
+    )
 
 
 # The command line

@@ -1,0 +1,81 @@
+"""Stores: the Redis servers of one program by name, and the one that has each queue.
+
+Pure; used by producers, the command line and the master. The queues of a group are all on one Redis. No queue
+is spread over several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import combinations
+
+from pyworkers.config.fields import Config, RedisConfig
+from pyworkers.errors import ConfigError
+
+DEFAULT = "default"
+"""The name of ``[redis]``."""
+REDIS_KEYS = frozenset(item.name for item in fields(RedisConfig))
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """``by_name`` has at least the default one, first. ``elsewhere`` names the Redis of all other queues."""
+
+    by_name: Mapping[str, RedisConfig]
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> Stores:
+        """Those of a configuration."""
+        named: dict[str, str] = {}
+        for group in config.groups.values():
+            if group.redis is not None:
+                named |= dict.fromkeys(group.queues or (), group.redis)
+        named |= {name: queue.redis for name, queue in config.queues.items() if queue.redis is not None}
+        elsewhere = {queue: name for queue, name in named.items() if name != DEFAULT}
+        return cls({DEFAULT: config.redis, **config.other_redis}, elsewhere)
+
+    @property
+    def several(self) -> bool:
+        """True if there is another one than the default one."""
+        return len(self.by_name) > 1
+
+    def name_of(self, queue: str) -> str:
+        """The name of the Redis that has a queue."""
+        return self.elsewhere.get(queue, DEFAULT)
+
+    def redis_of(self, queue: str) -> RedisConfig:
+        """The Redis that has a queue."""
+        return self.by_name[self.name_of(queue)]
+
+    def same(self) -> Iterator[tuple[str, str]]:
+        """The pairs of names that are one Redis, with the same keys."""
+        for (one, here), (other, there) in combinations(self.by_name.items(), 2):
+            if (here.url, here.namespace) == (there.url, there.namespace):
+                yield one, other
+
+
+def check_on_one(stores: Stores, group: str, queues: Iterable[str], redis: str | None = None) -> None:
+    """Raise ConfigError if queues of a group are on two Redis servers; ``redis`` is that of its own table."""
+    first: tuple[str, str] | None = None if redis is None else (f"[groups.{group}]", redis)
+    for queue in queues:
+        name = stores.name_of(queue)
+        if first is None:
+            first = (repr(queue), name)
+        elif name != first[1]:
+            raise ConfigError(
+                f"the group {group!r} is on two Redis servers: {first[0]} on {first[1]}, {queue!r} on {name}",
+                hint="give its queues one Redis, or put them into two groups",
+                location=f"[groups.{group}]",
+            )
+
+
+def check_redis_name(name: str) -> None:
+    """Raise ValueError, with the rule, for a name that no ``[redis.NAME]`` may have."""
+    if name == DEFAULT:
+        raise ValueError(f"{DEFAULT} is the Redis of the table [redis]: give this one another name")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name of a Redis has letters, digits, _ and -, which {name!r} has not")
