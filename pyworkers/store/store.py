@@ -47,10 +47,7 @@ class Store:
 
     async def watch_primary(self, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` after each failover by sentinels, until cancelled."""
-        # Imported for sentinels alone.
-        from pyworkers.store.transport.sentinel import watch_primary
-
-        await watch_primary(self._redis.connection_pool, on_change)
+        await self._redis.connection_pool.connection_kwargs["primary"].follow(on_change)
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data. Commands under way fail."""

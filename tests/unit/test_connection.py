@@ -133,8 +133,8 @@ def test_the_options_of_tls_in_a_url_go_first_and_are_of_both_hops() -> None:
     for make in (connect, connect_async):
         config = RedisConfig(f"rediss+sentinel://a,b/main?{query}", ca_file="ca.pem", cert_file="c.pem")
         pool: Any = make(config).connection_pool
-        hops = [pool, *(node.connection_pool for node in pool.sentinel_manager.sentinels)]
-        assert [hop.connection_kwargs["tls"].tls for hop in hops] == [expected] * 3
+        hops = [pool.connection_kwargs, *pool.connection_kwargs["primary"].ends]
+        assert [hop["tls"].tls for hop in hops] == [expected] * 3
 
 
 @pytest.mark.parametrize(
@@ -166,18 +166,13 @@ def test_an_embedded_server_is_a_socket(tmp_path: Any) -> None:
 def test_a_sentinel_url() -> None:
     url = "redis+sentinel://user:word@a:1,b,[::1]:3/main/2?sentinel_username=su&sentinel_password=s%40p"
     for client in (connect(RedisConfig(url=url)), connect_async(RedisConfig(url=url))):
-        pool: Any = client.connection_pool
-        nodes = [node.connection_pool.connection_kwargs for node in pool.sentinel_manager.sentinels]
+        found: Any = client.connection_pool.connection_kwargs
+        nodes = found["primary"].ends
         assert [(node["host"], node["port"]) for node in nodes] == [("a", 1), ("b", 26379), ("::1", 3)]
         assert {(node["username"], node["password"], node["socket_timeout"]) for node in nodes} == {
             ("su", "s@p", 1.0)
         }
-        assert (pool.service_name, pool.connection_kwargs["db"], pool.connection_kwargs["username"]) == (
-            "main",
-            2,
-            "user",
-        )
-        assert {node["retry"]._retries for node in nodes} == {0}
+        assert (found["primary"].directory.name, found["db"], found["username"]) == ("main", 2, "user")
 
 
 @pytest.mark.parametrize(
@@ -198,8 +193,8 @@ def test_the_options_of_a_sentinel_url() -> None:
         pool: Any = client.connection_pool
         assert (pool.max_connections, pool.connection_kwargs["socket_timeout"]) == (5, 3.0)
         assert pool.connection_kwargs["db"] == 2
-        [node] = pool.sentinel_manager.sentinels
-        assert node.connection_pool.connection_kwargs["socket_timeout"] == 1.0
+        [end] = pool.connection_kwargs["primary"].ends
+        assert end["socket_timeout"] == 1.0
 
 
 @pytest.mark.parametrize(

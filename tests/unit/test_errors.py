@@ -8,14 +8,13 @@ import ssl
 
 import pytest
 import redis
-import redis.asyncio.sentinel
 from redis._parsers.base import BaseParser
 
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.health import backoff_s
 from pyworkers.store.transport import errors
 from pyworkers.store.transport.connections import translate
-from pyworkers.store.transport.errors import Reaction, code_of, rule_for
+from pyworkers.store.transport.errors import NoPrimaryError, Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import UnexpectedReplyError
 from tests.helpers.support import ROOT
 
@@ -91,11 +90,9 @@ EXCEPTIONS = [
     (caused(redis.ConnectionError("Error 1"), ssl.SSLCertVerificationError("expired")), "TLS", STOP, AWAY),
     (ssl.SSLError("wrong version"), "TLS", STOP, AWAY),
     (caused(redis.ConnectionError("Error 8"), ssl.SSLEOFError(8, "EOF")), "UNREACHABLE", RECONNECT, AWAY),
-    (redis.sentinel.MasterNotFoundError("No master found"), "NOMASTER", RECONNECT, AWAY),
-    (redis.asyncio.sentinel.MasterNotFoundError("No master found"), "NOMASTER", RECONNECT, AWAY),
+    (NoPrimaryError("h:1: no answer in time"), "NOMASTER", RECONNECT, AWAY),
+    (caused(redis.ConnectionError("h:1"), NoPrimaryError("h:1")), "NOMASTER", RECONNECT, AWAY),
     (redis.exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1'"), "PROTOCOL", RECONNECT, AWAY),
-    # Behind a sentinel, redis-py makes a ConnectionError of it.
-    (caused(redis.ConnectionError("is now a slave"), redis.ReadOnlyError("no")), "READONLY", RECONNECT, AWAY),
     (redis.ResponseError("Command # 2 (LPUSH q secret) of pipeline caused error: OOM x"), "OOM", PAUSE, HERE),
     (redis.DataError("no"), "ERR", PAUSE, HERE),
 ]

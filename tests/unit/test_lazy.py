@@ -76,7 +76,7 @@ def test_a_module_of_the_package_is_loaded_by_its_name() -> None:
         ("from pyworkers.api import Stats", {"pyworkers.api.batches", "pyworkers.api.limits"}),
         (
             "from pyworkers import Client; from pyworkers.store.store import Store; Client()._wires()",
-            {"pyworkers.store.transport.group", "pyworkers.store.transport.sentinel"},
+            {f"pyworkers.store.transport.{name}" for name in ("group", "primary", "sentinel")},
         ),
     ],
 )

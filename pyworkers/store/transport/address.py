@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from redis.asyncio.sentinel import SentinelConnectionPool
-
 from pyworkers.store.transport.connections import AsyncConnection, errors_translated
 from pyworkers.store.transport.tls import Tls, spell
 
@@ -36,10 +34,10 @@ async def readable_on_the_way(redis: AsyncConnection) -> list[str]:
 
     Raises PyworkersError.
     """
-    pool: Any = redis.connection_pool
-    ends = [await _options(redis)]
-    if isinstance(pool, SentinelConnectionPool):
-        ends += [node.connection_pool.connection_kwargs for node in pool.sentinel_manager.sentinels]
+    options = await _options(redis)
+    ends = [options]
+    if primary := options.get("primary"):
+        ends += primary.ends
     return [
         spell(host, end.get("port", _PORT))
         for end in ends
@@ -56,12 +54,11 @@ def _is_loopback(host: str) -> bool:
 
 
 async def _options(redis: AsyncConnection) -> dict[str, Any]:
-    """The options of the connections, with the address of the primary if sentinels name it."""
-    pool: Any = redis.connection_pool
-    options = dict(pool.connection_kwargs)
-    if isinstance(pool, SentinelConnectionPool):
+    """The options of the connections, with the address of the primary if a directory names it."""
+    options: dict[str, Any] = dict(redis.connection_pool.connection_kwargs)
+    if primary := options.get("primary"):
         with errors_translated():
-            options["host"], options["port"] = await pool.get_master_address()
+            options["host"], options["port"] = await primary.find_async()
     return options
 
 

@@ -33,7 +33,7 @@ from pyworkers.store.transport.mismatch import (
     PlainConnection,
     TlsConnection,
 )
-from pyworkers.store.transport.pools import AsyncGroupPool, AsyncPool, CheckedClient, GroupPool, WaitingPool
+from pyworkers.store.transport.pools import AsyncPool, CheckedClient, WaitingPool
 from pyworkers.store.transport.replies import Readers
 from pyworkers.store.transport.tls import OPTIONS, Tls, contexts_of, has_tls
 
@@ -139,14 +139,11 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 
 def _pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.ConnectionPool:
     if _has_group(url):
-        # Imported for sentinels alone.
-        from pyworkers.store.transport.group import PlainPrimary, SentinelGroup, TlsPrimary
+        # Imported for such URLs alone.
+        from pyworkers.store.transport.group import PlainPrimary, TlsPrimary
 
-        group = SentinelGroup.parse(url)
-        options |= _tls(config, url, group.options)
         kind: Any = TlsPrimary if has_tls(url) else PlainPrimary
-        sentinels, options = group.blocking(options), options | group.options
-        return _usable(GroupPool(group.name, sentinels, connection_class=kind, **options), url)
+        return _usable(WaitingPool(connection_class=kind, **_of_group(config, url, options)), url)
     found = _parsed(url)
     options |= _tls(config, url, found)
     kind = _kind(url, PlainConnection, TlsConnection, redis.UnixDomainSocketConnection)
@@ -165,18 +162,24 @@ def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> As
 def _async_pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
     options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
     if _has_group(url):
-        from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary, SentinelGroup
+        from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary
 
-        group = SentinelGroup.parse(url)
-        options |= _tls(config, url, group.options)
         kind: Any = AsyncTlsPrimary if has_tls(url) else AsyncPlainPrimary
-        sentinels, options = group.asyncio(options), options | group.options
-        pool = AsyncGroupPool(group.name, sentinels, connection_class=kind, **options)  # type: ignore[no-untyped-call]
-        return _usable(pool, url)
+        return _usable(AsyncPool(connection_class=kind, **_of_group(config, url, options)), url)
     found = _parsed(url)
     options |= _tls(config, url, found)
     kind = _kind(url, AsyncPlainConnection, AsyncTlsConnection, redis.asyncio.UnixDomainSocketConnection)
     return _usable(AsyncPool(connection_class=kind, **(options | found)), url)
+
+
+def _of_group(config: RedisConfig, url: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of connections to the primary of a group."""
+    from pyworkers.store.transport.group import parse
+    from pyworkers.store.transport.primary import Primary
+
+    group = parse(url)
+    options |= _tls(config, url, group.options)
+    return {**options, **group.options, "primary": Primary(group.directory, options)}
 
 
 def _has_group(url: str) -> bool:
@@ -211,8 +214,7 @@ def _usable(pool: P, url: str) -> P:
         kinds: tuple[Any, ...] = pool.connection_class.__mro__
         known = {name for kind in kinds for name in signature(kind.__init__).parameters}
         known |= OPTIONS if has_tls(url) else frozenset()
-        # That of sentinels takes its pool from its other keywords.
-        for name in sorted(pool.connection_kwargs.keys() - known - {"connection_pool"}):
+        for name in sorted(pool.connection_kwargs.keys() - known):
             if name in OPTIONS:
                 secure = url.partition("://")[0].replace("redis", "rediss")
                 raise ValueError(f"option {name} is for URLs with TLS, which begin with {secure}://")

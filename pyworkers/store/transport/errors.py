@@ -18,8 +18,6 @@ from enum import Enum
 from errno import errorcode
 
 import redis
-import redis.asyncio.sentinel
-import redis.sentinel
 from redis import exceptions
 
 from pyworkers.store.transport.replies import UnexpectedReplyError
@@ -27,6 +25,10 @@ from pyworkers.store.transport.tls import TlsError
 
 NO_THREAD = "can't start new thread"
 """The text of CPython's RuntimeError for a thread that the system refuses; it has no class of its own."""
+
+
+class NoPrimaryError(redis.ConnectionError):
+    """No sentinel names a living primary."""
 
 
 class Reaction(Enum):
@@ -121,8 +123,7 @@ def rule_for(code: str) -> Rule:
 _OWN_CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (UnexpectedReplyError, "UNEXPECTED"),
     (TlsError, "TLS"),
-    (redis.sentinel.MasterNotFoundError, "NOMASTER"),
-    (redis.asyncio.sentinel.MasterNotFoundError, "NOMASTER"),
+    (NoPrimaryError, "NOMASTER"),
 )
 # redis-py before 7.4 does not keep the code (``status_code``).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
@@ -154,9 +155,10 @@ _SENTENCES = {
     "unknown command": "UNKNOWN",
 }
 _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
-    (exceptions.ReadOnlyError, "READONLY"),
     (socket.gaierror, "DNS"),
+    # Raised while a connection is opened, which redis-py wraps for asyncio.
     (TlsError, "TLS"),
+    (NoPrimaryError, "NOMASTER"),
     # A peer that ends in a handshake, and one that ends a connection in order.
     (ssl.SSLEOFError, "UNREACHABLE"),
     (ssl.SSLZeroReturnError, "UNREACHABLE"),

@@ -1,8 +1,7 @@
 """Mismatch: connections that notice a port with TLS where the URL has none, and the other way round.
 
-Used by ``connections`` and ``group`` alone. Without this, TLS to a plain port waits for the whole timeout,
-and the error does not name the cause. A port is asked by a second connection, and only after the first one
-has failed.
+Used in this folder alone. Without this, TLS to a plain port waits for the whole timeout, and the error does
+not name the cause. A port is asked by a second connection, and only after the first one has failed.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ _QUESTION_S = 0.4
 
 
 class TlsConnection(redis.Connection):
-    """A blocking connection by TLS."""
+    """A blocking connection by TLS.
 
-    kind = ""
-    """The end of the scheme in the URL: empty, or ``+sentinel``."""
-    announced = False
-    """True if sentinels give the address."""
+    ``kind`` is the end of the scheme in the URL: empty, or ``+sentinel``; ``announced``: sentinels give the
+    address.
+    """
 
-    def __init__(self, *, tls: Contexts, **options: Any) -> None:
+    def __init__(self, *, tls: Contexts, kind: str = "", announced: bool = False, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
         self._tls = tls
+        self.kind = kind
+        self.announced = announced
 
     def _connect(self) -> ssl.SSLSocket:
         opened = super()._connect()  # type: ignore[no-untyped-call]
@@ -78,12 +78,11 @@ class TlsConnection(redis.Connection):
 class AsyncTlsConnection(redis.asyncio.Connection):
     """A connection by TLS for asyncio."""
 
-    kind = ""
-    announced = False
-
-    def __init__(self, *, tls: Contexts, **options: Any) -> None:
+    def __init__(self, *, tls: Contexts, kind: str = "", announced: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self._tls = tls
+        self.kind = kind
+        self.announced = announced
 
     def _connection_arguments(self) -> Mapping[str, Any]:
         """As redis-py's, with a context of the files as they are now."""
@@ -121,8 +120,10 @@ class AsyncTlsConnection(redis.asyncio.Connection):
 class PlainConnection(redis.Connection):
     """A blocking connection without TLS."""
 
-    kind = ""
-    announced = False
+    def __init__(self, *, kind: str = "", announced: bool = False, **options: Any) -> None:
+        super().__init__(**options)  # type: ignore[no-untyped-call]
+        self.kind = kind
+        self.announced = announced
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""
@@ -137,8 +138,10 @@ class PlainConnection(redis.Connection):
 class AsyncPlainConnection(redis.asyncio.Connection):
     """A connection without TLS for asyncio."""
 
-    kind = ""
-    announced = False
+    def __init__(self, *, kind: str = "", announced: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.kind = kind
+        self.announced = announced
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""

@@ -9,8 +9,6 @@ from typing import Any
 
 import redis
 import redis.asyncio
-import redis.asyncio.sentinel
-import redis.sentinel
 
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import CheckedPipeline, reading
@@ -45,14 +43,12 @@ class WaitingPool(redis.ConnectionPool):
         """As redis-py's."""
         turn = self._lent.pop(connection, None)
         try:
+            if getattr(connection, "is_left", False):
+                connection.disconnect()
             super().release(connection)
         finally:
             if turn is not None:
                 turn.leave()
-
-
-class GroupPool(WaitingPool, redis.sentinel.SentinelConnectionPool):
-    """As ``WaitingPool``, for a primary whose address sentinels give."""
 
 
 class CheckedClient(redis.asyncio.Redis):
@@ -93,11 +89,8 @@ class AsyncPool(redis.asyncio.BlockingConnectionPool):
             await self.disconnect(inuse_connections=False)
             raise
 
-
-class AsyncGroupPool(redis.asyncio.sentinel.SentinelConnectionPool, AsyncPool):
-    """Also closes the connections to the sentinels, which redis-py leaves to the garbage collector."""
-
-    async def aclose(self) -> None:
-        await super().aclose()
-        for sentinel in self.sentinel_manager.sentinels:
-            await sentinel.aclose()
+    async def release(self, connection: Any) -> None:
+        """As redis-py's."""
+        if getattr(connection, "is_left", False):
+            await connection.disconnect()
+        await super().release(connection)

@@ -1,0 +1,505 @@
+"""Primary: finds the primary that a directory names, and follows it with all connections of this process.
+
+Used by every client of a ``redis+sentinel://`` URL. A planned failover leaves the former primary writable for
+about ten seconds, and a primary that hangs closes no connection. So a thread asks the directory while such
+connections are open, and closes those to a former primary, also while another thread waits for a reply. It
+sends no command that changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from pyworkers.store.transport.errors import Reaction, cause_of, code_of, rule_for
+from pyworkers.store.transport.mismatch import (
+    AsyncPlainConnection,
+    AsyncTlsConnection,
+    PlainConnection,
+    TlsConnection,
+)
+from pyworkers.store.transport.replies import reading
+from pyworkers.store.transport.tls import TlsError, spell
+
+Address = tuple[str, int]
+_Leave = Callable[[Any], object]
+T = TypeVar("T")
+
+Question = Generator[tuple[str, ...], Any, T]
+"""Yields commands, gets their replies, and returns what they mean. Refusals are raised where it yields."""
+
+QUESTION_TIMEOUT_S = 1.0
+# A sentinel itself needs about a second to notice that the replica that it has promoted is a primary.
+_LOOK_S = 0.25
+# One that hangs delays one look by its timeout.
+_SKIPPED_S = 5.0
+_NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, redis.ResponseError)
+
+
+class NamedPrimary(NamedTuple):
+    """The primary that is named. ``epoch`` grows with each failover."""
+
+    epoch: int
+    address: Address
+
+
+class Directory(ABC):
+    """What names the primary, at several places, and the questions to it."""
+
+    kind: ClassVar[str]
+    """The end of the scheme of its URL."""
+    unnamed: ClassVar[type[redis.ConnectionError]]
+    """The error if no place names a primary."""
+    meanings: ClassVar[Mapping[str, str]]
+    """What the code of an error means if a place is asked."""
+    places: Sequence[Address]
+    name: str
+
+    @abstractmethod
+    def login(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The login there; ``options`` are those of the connections to the primary."""
+
+    @abstractmethod
+    def named(self, asked: Address) -> Question[NamedPrimary | str]:
+        """Ask the place ``asked`` for the living primary; a text says why it names none."""
+
+    @abstractmethod
+    def address(self, asked: Address) -> Question[Address | None]:
+        """As ``named``, at the least cost."""
+
+
+class Primary:
+    """The primary that a directory names, for connections with the same options."""
+
+    def __init__(self, directory: Directory, options: Mapping[str, Any]) -> None:
+        """``options`` are those of the connections to the primary."""
+        self.directory = directory
+        kept = {key: value for key, value in options.items() if key.startswith("socket_") or key == "tls"}
+        self.options: Mapping[str, Any] = {
+            **kept,
+            # The replies in RESP3 differ between versions of redis-py.
+            "protocol": 2,
+            "kind": directory.kind,
+            # A place that hangs, perhaps with the primary on its machine, must not delay the next question.
+            "socket_timeout": QUESTION_TIMEOUT_S,
+            "socket_connect_timeout": QUESTION_TIMEOUT_S,
+            **directory.login(options),
+        }
+        """Those of the connections to the directory."""
+
+    def find(self) -> Address:
+        """The address of the primary. Raises redis-py's ConnectionError, and TlsError if TLS fails at all."""
+        refusals = []
+        for place in self.watch.places:
+            try:
+                with self.client(place) as client:
+                    found = _answer(client, self.directory.named(place))
+            except _NO_ANSWER as error:
+                refusals.append(_Refusal.of(self.directory, place, error))
+                continue
+            if isinstance(found, NamedPrimary):
+                return self.watch.agreed(found, place)
+            refusals.append(_Refusal(spell(*place), found))
+        raise _not_found(refusals, self.directory.unnamed)
+
+    async def find_async(self) -> Address:
+        """As ``find``, for asyncio."""
+        refusals = []
+        for place in self.watch.places:
+            try:
+                async with self._async_client(place) as client:
+                    found = await _answer_async(client, self.directory.named(place))
+            except _NO_ANSWER as error:
+                refusals.append(_Refusal.of(self.directory, place, error))
+                continue
+            if isinstance(found, NamedPrimary):
+                return self.watch.agreed(found, place)
+            refusals.append(_Refusal(spell(*place), found))
+        raise _not_found(refusals, self.directory.unnamed)
+
+    @property
+    def watch(self) -> Watch:
+        """The watch of the process that calls it."""
+        options = self.options
+        login = options.get("username"), options.get("password")
+        key = self.directory.kind, self.directory.name, *self.directory.places, login, options.get("tls")
+        return _watch_of(key, self)
+
+    @property
+    def ends(self) -> list[dict[str, Any]]:
+        """The options of the connection to each place."""
+        return [self._at(place) for place in self.directory.places]
+
+    def client(self, place: Address) -> redis.Redis:
+        """A client of one place."""
+        kind = TlsConnection if "tls" in self.options else PlainConnection
+        pool = redis.ConnectionPool(connection_class=kind, **self._at(place), retry=Retry(NoBackoff(), 0))
+        return redis.Redis.from_pool(pool)
+
+    def _async_client(self, place: Address) -> redis.asyncio.Redis:
+        kind = AsyncTlsConnection if "tls" in self.options else AsyncPlainConnection
+        retry = AsyncRetry(NoBackoff(), 0)
+        pool = redis.asyncio.ConnectionPool(connection_class=kind, **self._at(place), retry=retry)
+        return redis.asyncio.Redis.from_pool(pool)
+
+    def _at(self, place: Address) -> dict[str, Any]:
+        host, port = place
+        return {**self.options, "host": host, "port": port}
+
+    async def follow(self, on_change: Callable[[], None]) -> None:
+        """Call ``on_change`` after each failover, until cancelled."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        with self.watch.listening(partial(_in_loop, loop, asyncio.Event.set, changed)):
+            while True:
+                await changed.wait()
+                changed.clear()
+                on_change()
+
+
+class Followed(redis.Connection):
+    """A blocking connection to the primary, which the watch closes when another one is named."""
+
+    def __init__(self, *, primary: Primary, **options: Any) -> None:
+        super().__init__(**options, kind=primary.directory.kind, announced=True)  # type: ignore[no-untyped-call]
+        self._primary = primary
+        self.is_left = False
+        """True after the refusal of a server that is not the primary: a pool closes it."""
+
+    def _connect(self) -> Any:
+        self.is_left = False
+        self.host, self.port = self._primary.find()
+        found = super()._connect()  # type: ignore[no-untyped-call]
+        self._primary.watch.opened(found, (self.host, self.port), _shut)
+        return found
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            return super().read_response(*args, **options)
+        except redis.ResponseError as error:
+            self.is_left = self.is_left or _leads_elsewhere(error)
+            raise
+
+
+class AsyncFollowed(redis.asyncio.Connection):
+    """As ``Followed``, for asyncio."""
+
+    def __init__(self, *, primary: Primary, **options: Any) -> None:
+        super().__init__(**options, kind=primary.directory.kind, announced=True)
+        self._primary = primary
+        self.is_left = False
+
+    async def _connect(self) -> None:
+        self.is_left = False
+        address = self.host, self.port = await self._primary.find_async()
+        watch, loop = self._primary.watch, asyncio.get_running_loop()
+        # A task, which the watch can end: a machine that hangs does not answer a connect either.
+        opening = asyncio.ensure_future(super()._connect())  # type: ignore[no-untyped-call]
+        opening.add_done_callback(_retrieved)
+        watch.opened(opening, address, partial(_in_loop, loop, _cancel))
+        try:
+            await asyncio.wait([opening])
+            if opening.cancelled():
+                raise redis.ConnectionError("another server is the primary")
+            opening.result()
+        finally:
+            opening.cancel()
+        watch.opened(self._writer, address, partial(_in_loop, loop, _abort))
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            return await super().read_response(*args, **options)
+        except redis.ResponseError as error:
+            self.is_left = self.is_left or _leads_elsewhere(error)
+            raise
+
+
+def _leads_elsewhere(error: redis.ResponseError) -> bool:
+    return rule_for(code_of(error)).reaction is Reaction.RECONNECT
+
+
+class Watch:
+    """The primary that one directory names, and the connections of this process that lead to it.
+
+    Its thread runs while there are such connections. Safe for use by several threads.
+    """
+
+    def __init__(self, primary: Primary) -> None:
+        self.primary = primary
+        self.places: Sequence[Address] = primary.directory.places
+        """The places to ask, in this order."""
+        # Reentrant: a signal handler may open a connection, too.
+        self._lock = threading.RLock()
+        self._known: NamedPrimary | None = None
+        self._open: dict[weakref.ref[Any], tuple[Address, _Leave]] = {}
+        self._listeners: list[Callable[[], object]] = []
+        self._thread: threading.Thread | None = None
+
+    def opened(self, connection: object, address: Address, leave: _Leave) -> None:
+        """Call ``leave`` with this connection once another server is the primary. No reference is kept."""
+        self._open[weakref.ref(connection, self._forget)] = address, leave
+        known = self._known
+        if known is not None and known.address != address:
+            # Another server was named while it was opened.
+            leave(connection)
+        self._start()
+
+    def agreed(self, found: NamedPrimary, place: Address) -> Address:
+        """The address that a place has just named, or the known one if that is of a later failover."""
+        # The next question goes to the one that has answered: the others may be slow to fail.
+        self.places = [place, *(other for other in self.places if other != place)]
+        return self._follow(found, only_newer=True).address
+
+    @contextmanager
+    def listening(self, changed: Callable[[], object]) -> Iterator[None]:
+        """Call ``changed`` after each failover, from any thread."""
+        self._listeners.append(changed)
+        try:
+            yield
+        finally:
+            self._listeners.remove(changed)
+
+    def _follow(self, found: NamedPrimary, *, only_newer: bool = False) -> NamedPrimary:
+        with self._lock:
+            known = self._known
+            if known is not None and only_newer and found.epoch < known.epoch:
+                return known
+            self._known = found
+        if known is not None and known.address != found.address:
+            self._leave_all_but(found.address)
+        return found
+
+    def _leave_all_but(self, current: Address) -> None:
+        for line, (address, leave) in list(self._open.items()):
+            if address != current:
+                self._forget(line)
+                if (connection := line()) is not None:
+                    leave(connection)
+        for changed in [*self._listeners]:
+            changed()
+
+    def _forget(self, line: weakref.ref[Any]) -> None:
+        self._open.pop(line, None)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                return
+            name = f"pyworkers-{self.primary.directory.kind[1:]}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            # The system may have no thread left, and a program that ends starts none: the next connection
+            # tries again.
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        asked: list[_Asked] = []
+        try:
+            while self._is_needed():
+                time.sleep(_LOOK_S)
+                self._look(asked)
+        finally:
+            for one in asked:
+                one.close()
+
+    def _is_needed(self) -> bool:
+        with self._lock:
+            for line in [*self._open]:
+                # An exception may refer to a closed one for long.
+                if _is_closed(line()):
+                    self._forget(line)
+            if not self._open:
+                self._thread = None
+            return self._thread is not None
+
+    def _look(self, asked: list[_Asked]) -> None:
+        """Ask one place; if it names another primary, ask all, and follow the latest failover."""
+        self._renew(asked)
+        one = next((one for one in asked if one.skipped_until < time.monotonic()), None)
+        if one is None:
+            return
+        # The next look asks the next place: this one may be cut off together with a former primary.
+        asked.remove(one)
+        asked.append(one)
+        found = one.address()
+        if found is None or self._known is None or found == self._known.address:
+            return
+        named = [answer for each in asked if (answer := each.named()) is not None]
+        if named:
+            self._follow(max(named))
+
+    def _renew(self, asked: list[_Asked]) -> None:
+        """Ask the places of now."""
+        places = set(self.places)
+        for one in [*asked]:
+            if one.place in places:
+                places.remove(one.place)
+            else:
+                asked.remove(one)
+                one.close()
+        asked += (_Asked(self.primary, place) for place in sorted(places, key=self.places.index))
+
+
+class _Asked:
+    """A place that the watch asks, unless it has not answered a short time ago."""
+
+    def __init__(self, primary: Primary, place: Address) -> None:
+        self.place = place
+        self.skipped_until = 0.0
+        self._directory = primary.directory
+        self._client = primary.client(place)
+
+    def address(self) -> Address | None:
+        """The address that it names, if it answers."""
+        return self._answer(self._directory.address(self.place))
+
+    def named(self) -> NamedPrimary | None:
+        """The living primary that it names, if it answers."""
+        found = self._answer(self._directory.named(self.place))
+        return found if isinstance(found, NamedPrimary) else None
+
+    def close(self) -> None:
+        """Close its connection."""
+        self._client.close()
+
+    def _answer(self, question: Question[T | None]) -> T | None:
+        try:
+            return _answer(self._client, question)
+        except (redis.RedisError, OSError):
+            self.skipped_until = time.monotonic() + _SKIPPED_S
+            return None
+
+
+def _answer(client: redis.Redis, question: Question[T]) -> T:
+    """The result of a question. Raises redis-py's errors."""
+    try:
+        command = next(question)
+        while True:
+            try:
+                with reading(command[0]):
+                    reply = client.execute_command(*command)
+            except redis.ResponseError as error:
+                command = question.throw(error)
+            else:
+                with reading(command[0]):
+                    command = question.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def _answer_async(client: redis.asyncio.Redis, question: Question[T]) -> T:
+    try:
+        command = next(question)
+        while True:
+            try:
+                with reading(command[0]):
+                    reply = await client.execute_command(*command)
+            except redis.ResponseError as error:
+                command = question.throw(error)
+            else:
+                with reading(command[0]):
+                    command = question.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+class _Refusal(NamedTuple):
+    """Why a place gives no address. ``place`` is empty if the text names it."""
+
+    place: str
+    text: str
+    tls: bool = False
+
+    @classmethod
+    def of(cls, directory: Directory, place: Address, error: redis.RedisError) -> _Refusal:
+        """The one that an error means."""
+        code = code_of(error)
+        if code == "TLS":
+            return cls("", str(error), tls=True)
+        return cls(spell(*place), directory.meanings.get(code) or cause_of(error))
+
+
+def _not_found(refusals: Sequence[_Refusal], kind: type[redis.ConnectionError]) -> redis.ConnectionError:
+    """The error, in one line; places that refuse alike are named together."""
+    places: dict[str, list[str]] = {}
+    for refusal in refusals:
+        places.setdefault(refusal.text, []).append(refusal.place)
+    texts = (f"{', '.join(found)}: {text}" if any(found) else text for text, found in places.items())
+    return (TlsError if all(refusal.tls for refusal in refusals) else kind)("; ".join(texts))
+
+
+# --- how a connection is left -----------------------------------------------------------------------------
+
+
+def _shut(connection: socket.socket) -> None:
+    """Wake a thread that reads from it; the thread closes it. Not by the method of SSLSocket, which would let
+    that thread write plain text in between.
+    """
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _is_closed(connection: Any) -> bool:
+    if isinstance(connection, socket.socket):
+        return connection.fileno() < 0
+    if isinstance(connection, asyncio.StreamWriter):
+        return connection.is_closing()
+    return connection is None or connection.done()
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, leave: _Leave, connection: Any) -> None:
+    # The loop may be closed.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(leave, connection)
+
+
+def _cancel(opening: asyncio.Future[None]) -> None:
+    opening.cancel()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+def _retrieved(opening: asyncio.Future[None]) -> None:
+    """asyncio would log the error of an opening that no code awaits any more."""
+    if not opening.cancelled():
+        opening.exception()
+
+
+# --- the watches of this process --------------------------------------------------------------------------
+
+# The keys begin with the id of the process: a forked one has neither the thread nor the connections of its
+# parent.
+_watches: dict[tuple[object, ...], Watch] = {}
+
+
+def _watch_of(key: tuple[object, ...], primary: Primary) -> Watch:
+    """The watch of this process for a primary; ``key`` tells it from the others."""
+    pid = os.getpid()
+    if (watch := _watches.get((pid, *key))) is None:
+        for other in [*_watches]:
+            if other[0] != pid:
+                _watches.pop(other, None)
+        # Of two threads, both get the watch of the first.
+        watch = _watches.setdefault((pid, *key), Watch(primary))
+    return watch
