@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 from click.testing import CliRunner
 
 from pyworkers import Client
 from pyworkers.api import Stats
+from pyworkers.cli import adopt as adopting
 from pyworkers.cli import main
 from pyworkers.protocol.suspects import MARK
 from tests.helpers.support import PATIENCE_S, wait_for
@@ -221,6 +223,24 @@ def test_what_a_killed_process_leaves_is_run_by_its_own_kind(
         wait_for(lambda: not db.exists("queue:go:1:inprogress"), PATIENCE_S, "acknowledged")
     assert len(peer.payloads()) == 2
     assert [note[1] for note in other.ledger()] == [python_jid]
+
+
+def test_python_runs_what_a_process_that_never_returns_has_left(
+    go: Path, url: str, db: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adopting, "_WATCH_S", 0.05)
+    gate = tmp_path / "gate"
+    jid = Client(url).enqueue("shared", "Wait", [str(gate)])
+    with serving(go, tmp_path / "go", url, "shared") as peer:
+        peer.ran(1, jid=jid)
+        peer.kill()
+    gate.touch()
+    program = go.name.replace("go", "go-")
+    adopted = CliRunner().invoke(main, ["adopt", program, "--process", "1", "--yes", "--url", url])
+    assert adopted.exit_code == 0, adopted.output
+    assert not db.exists("queue:shared:1:inprogress")
+    with pyworkers(tmp_path / "python", url) as server:
+        server.wait_for_event("job.done", jid=jid, timeout=PATIENCE_S)
 
 
 def test_go_retries_once_more_than_its_limit_says(
