@@ -150,7 +150,7 @@ class Queue:
         )
 
     def _entries(self) -> Iterator[WaitingJob]:
-        walk = Entries(self._admin.keys, self.name)
+        walk = Entries(self._admin.keys.queue(self.name))
         self._walks.add(walk)
         return self._admin.each(walk)
 

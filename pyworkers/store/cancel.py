@@ -17,7 +17,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Request, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
-from pyworkers.store.flow.copies import filled_queues, in_queue, in_set, is_job
+from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set, is_job
 from pyworkers.store.notes import NOTE_TTL_S
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import ProcessView
@@ -103,19 +103,19 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
         while not copies.ended:
             for raw in (yield from copies.next_page()):
                 removed += yield from _revoke(keys, "zset", zset, jid, raw)
-    for queue in (yield from filled_queues(keys)):
-        copies = in_queue(keys, queue, jid)
-        while not copies.ended:
-            for raw in (yield from copies.next_page()):
-                removed += yield from _revoke(keys, "list", keys.queue(queue), jid, raw)
+    waiting = CopiesInLists((yield from filled_queues(keys)), jid)
+    while not waiting.ended:
+        for key, raw in (yield from waiting.next_page()):
+            removed += yield from _revoke(keys, "list", key, jid, raw)
     return removed
 
 
 def _is_running(keys: Keys, jid: str) -> Steps[bool]:
-    lists = yield from read_in_progress(keys)
-    reads = [command("LRANGE", keys.inprogress(queue, owner), 0, -1) for queue, owner in lists]
-    found = yield from every(reads, Mode.LENIENT)
-    return any(is_job(raw, jid) for raws in found for raw in raws or ())
+    running = CopiesInLists((yield from read_in_progress(keys)), jid)
+    while not running.ended:
+        if (yield from running.next_page()):
+            return True
+    return False
 
 
 def _cancel_elsewhere(keys: Keys, jid: str) -> Steps[Cancelled]:

@@ -23,6 +23,7 @@ Visit = Callable[[int, bytes, bytes], bool]
 _REACH, _FAR_REACH = 2000, 20_000
 _MOST_BYTES, _MOST_AT_ONCE, _MOST_OF_SCORE = 1 << 20, 2000, 2000
 _SEARCH_BYTES = 8 << 20
+_FIRST = 20
 _TAIL = 4096
 _SINCE = re.compile(rb'.*"enqueued_at"\s*:\s*("?[^,}"]*"?)', re.DOTALL)
 _READS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -56,10 +57,17 @@ def _since(raw: bytes | None) -> bytes | None:
     return found[1] if found else (None if raw is None else b"")
 
 
-def held(names: Sequence[str], text: bytes) -> Steps[list[tuple[int, bytes]]]:
-    """As browse/held.lua."""
-    lists = yield from every([command("LRANGE", name, 0, -1) for name in names], Mode.LENIENT)
-    return [(place, raw) for place, jobs in enumerate(lists, 1) for raw in jobs or () if text in raw]
+def seek(names: Sequence[str], text: bytes) -> Steps[list[Any]]:
+    """As browse/seek.lua; it reads the first jobs of each list."""
+    lists = yield from every([command("LRANGE", name, 0, _FIRST - 1) for name in names], Mode.LENIENT)
+    longer, found = [], []
+    for place, jobs in enumerate(lists, 1):
+        if len(jobs or ()) == _FIRST:
+            longer.append(place)
+        for raw in jobs or ():
+            if text in raw:
+                found += [place, raw]
+    return [len(names), longer, found]
 
 
 def after(zset: str, page: int, last: Sequence[bytes], *, descending: bool) -> Steps[list[bytes]]:

@@ -39,8 +39,8 @@ class Entries(Pages[WaitingJob]):
     memory for each job listed.
     """
 
-    def __init__(self, keys: Keys, queue: str, *, page: int = PAGE) -> None:
-        self._key = keys.queue(queue)
+    def __init__(self, key: str, *, page: int = PAGE) -> None:
+        self._key = key
         self._page = page
         self._seen = array("q")
         self._known: Counter[int] = Counter()

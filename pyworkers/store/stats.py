@@ -173,11 +173,11 @@ def read_owners(keys: Keys) -> Request[dict[str, set[str]]]:
     return one("HGETALL", keys.owners, read=_owners)
 
 
-def read_in_progress(keys: Keys) -> Steps[list[Claim]]:
-    """The in-progress lists of pyworkers servers that hold jobs."""
+def read_in_progress(keys: Keys) -> Steps[dict[str, Claim]]:
+    """The in-progress lists of pyworkers servers that hold jobs, by key."""
     owners = yield from read_owners(keys)
     claims = _claims(keys, owners, [])
-    return [claims[key] for key in (yield from present(list(claims)))]
+    return {key: claims[key] for key in (yield from present(list(claims)))}
 
 
 def counters(keys: Keys, days: Sequence[str]) -> Request[list[tuple[int, int]]]:

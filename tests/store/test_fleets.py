@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+import redis
 
 from pyworkers.api import Stats
 from pyworkers.client import Client
@@ -63,3 +64,42 @@ def test_an_unknown_id_is_sought_where_jobs_are(fleet: OwnRedis, search: Callabl
         found, number = commands(fleet, lambda: search(client))
     assert found == "unknown"
     assert number <= 1000
+
+
+@pytest.fixture(scope="module")
+def filled(fleet: OwnRedis) -> Iterator[str]:
+    """The URL of a database with a thousand queues, each with some jobs, one with many and large ones."""
+    url, keys = fleet.url.replace("/0", "/1"), Keys()
+    jobs = {queue: [raw_job(f"{queue}-{number}", queue=queue) for number in range(3)] for queue in QUEUES}
+    # Twice what one call reads, and more than one page.
+    jobs[QUEUES[500]] = [raw_job(f"large-{number}", args=["x" * 20_000]) for number in range(450)]
+    with redis.Redis.from_url(url) as db, db.pipeline(transaction=False) as pipe:
+        pipe.sadd(keys.queues, *QUEUES)
+        for queue, raws in jobs.items():
+            pipe.rpush(keys.queue(queue), *raws)
+        pipe.execute()
+    yield url
+
+
+@pytest.mark.parametrize(
+    "search", [lambda client: client.cancel("none"), lambda client: client.find("none").state]
+)
+def test_filled_queues_are_searched_together(
+    fleet: OwnRedis, filled: str, search: Callable[[Client], object]
+) -> None:
+    """A command for each queue, twice because jobs move meanwhile; and scripts for hundreds of queues."""
+    with Client(filled) as client:
+        found, number = commands(fleet, lambda: search(client))
+        with fleet.client() as db:
+            stats = db.info("commandstats")
+        scripts = sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+    assert found == "unknown"
+    assert number <= 2 * len(QUEUES) + 100 and scripts <= 12
+
+
+@pytest.mark.parametrize("jid", ["queue-0000-0", "queue-0499-2", "large-0", "large-449", "queue-0999-2"])
+def test_a_job_is_found_in_short_and_long_queues(filled: str, jid: str) -> None:
+    with Client(filled) as client:
+        assert client.find(jid).state is JobState.WAITING
+        assert client.cancel(jid) == "removed"
+        assert client.find(jid).state is JobState.UNKNOWN

@@ -263,7 +263,7 @@ def test_a_queue_is_read_in_pages_while_jobs_come_and_go(run_work: Run, keys: Ke
     key = keys.queue("q")
     db.rpush(key, *(b"%04d" % number for number in range(1000)))
     seen: list[bytes] = []
-    pages, reads = Entries(keys, "q", page=50), 0
+    pages, reads = Entries(keys.queue("q"), page=50), 0
     while not pages.ended:
         seen += (waiting.raw for waiting in run_work(pages.next_page()))
         reads += 1
@@ -273,7 +273,7 @@ def test_a_queue_is_read_in_pages_while_jobs_come_and_go(run_work: Run, keys: Ke
 
 def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     db.rpush(keys.queue(ODD).encode(errors="surrogateescape"), *(b"%04d" % number for number in range(3000)))
-    found = run_work(Entries(keys, ODD).rest())
+    found = run_work(Entries(keys.queue(ODD)).rest())
     assert [place for _, place in found] == list(range(3000))
     chosen = [
         *found[:200:2],

@@ -236,6 +236,6 @@ def _after(keys: Keys, place: Place) -> Steps[Further | None]:
     """The beginning of the place that is searched after this one; None after the last queue."""
     if place in _SETS[:-1]:
         return Further(_SETS[_SETS.index(place) + 1])
-    queues = yield from filled_queues(keys)
+    queues = list((yield from filled_queues(keys)).values())
     following = bisect_left(queues, f"{place.queue}\0") if place.queue else 0
     return Further(Place.of_queue(queues[following])) if following < len(queues) else None

@@ -5,26 +5,19 @@ Used by ``api``; never by the server. It only reads, and searches no queue and n
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.flow.history import JobHistory, read_history
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.portions import portions
 from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
-from pyworkers.store import plain
-from pyworkers.store.calls import Mode, Steps, command, decoded, every, script
-from pyworkers.store.flow.copies import is_job
+from pyworkers.store.calls import Mode, Steps, command, decoded, every
+from pyworkers.store.flow.copies import CopiesInLists, is_job
 from pyworkers.store.flow.ordered import is_head, until_of
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import WorkView
 from pyworkers.store.stats import one_queue, read_in_progress, read_owners
-from pyworkers.store.transport.replies import blob, integer
 
-_PER_CALL = 500
 _MOST_LIMITS = 1000
-# An id with other characters may be stored with JSON escapes.
-_PLAIN_MARKS = frozenset(b"_.:-")
 
 
 class Tracked(NamedTuple):
@@ -80,17 +73,12 @@ def read_tracked(keys: Keys, jid: str) -> Steps[Tracked]:
 def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
     """A running job with this id, and who runs it; None if there is none."""
     lists = yield from read_in_progress(keys)
-    text = jid.encode(errors="surrogateescape")
-    for some in portions(lists, _PER_CALL):
-        names = [keys.inprogress(queue, owner) for queue, owner in some]
-        sought = text if _is_plain(text) else b""
-        reading = script("browse/held", names, [sought], _pairs)
-        found = yield from plain.or_plain(reading, partial(plain.held, names, sought))
-        for place, raw in found:
-            if is_job(raw, jid):
-                queue, owner = some[place - 1]
-                work = yield from _reported(keys, [owner], jid)
-                return Held(owner, queue, raw, work.run_at if work else 0.0, work.thread if work else "")
+    copies = CopiesInLists(lists, jid)
+    while not copies.ended:
+        for key, raw in (yield from copies.next_page()):
+            queue, owner = lists[key]
+            work = yield from _reported(keys, [owner], jid)
+            return Held(owner, queue, raw, work.run_at if work else 0.0, work.thread if work else "")
     owners = yield from read_owners(keys)
     servers = yield from Processes(keys).rest()
     others = [server.identity for server in servers if server.identity not in owners]
@@ -151,10 +139,6 @@ def _reported(keys: Keys, identities: list[str], jid: str) -> Steps[WorkView | N
     return None
 
 
-def _is_plain(text: bytes) -> bool:
-    return bool(text) and all(byte in _PLAIN_MARKS or (chr(byte).isalnum() and byte < 128) for byte in text)
-
-
 def _answer(entries: Any) -> Answer | None:
     """The end of a job; an invalid one counts as missing."""
     try:
@@ -163,7 +147,3 @@ def _answer(entries: Any) -> Answer | None:
         return read_answer(packed)
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def _pairs(reply: list[Any]) -> list[tuple[int, bytes]]:
-    return [(integer(place), blob(raw)) for place, raw in portions(reply, 2)]

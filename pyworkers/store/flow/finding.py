@@ -6,6 +6,7 @@ time grows with their number: Redis reads about a million small jobs in a second
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pyworkers.errors import BadMessageError
@@ -13,8 +14,8 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import JobState, JobStatus
-from pyworkers.store.calls import Mode, Steps, command, every
-from pyworkers.store.flow.copies import filled_queues, in_queue, in_set, is_job
+from pyworkers.store.calls import Steps
+from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set
 from pyworkers.store.stats import read_in_progress
 
 
@@ -48,21 +49,20 @@ def _in_sets(keys: Keys, jid: str) -> Steps[Found | None]:
 
 
 def _in_queues(keys: Keys, jid: str) -> Steps[Found | None]:
-    for queue in (yield from filled_queues(keys)):
-        copies = in_queue(keys, queue, jid)
-        while not copies.ended:
-            for raw in (yield from copies.next_page()):
-                return _found(JobState.WAITING, raw, queue)
-    return None
+    return (yield from _in_lists((yield from filled_queues(keys)), jid, JobState.WAITING))
 
 
 def _in_progress(keys: Keys, jid: str) -> Steps[Found | None]:
-    lists = yield from read_in_progress(keys)
-    reads = [command("LRANGE", keys.inprogress(queue, owner), 0, -1) for queue, owner in lists]
-    for (queue, _), raws in zip(lists, (yield from every(reads, Mode.LENIENT)), strict=True):
-        for raw in raws or ():
-            if is_job(raw, jid):
-                return _found(JobState.RUNNING, raw, queue)
+    lists = {key: claim.queue for key, claim in (yield from read_in_progress(keys)).items()}
+    return (yield from _in_lists(lists, jid, JobState.RUNNING))
+
+
+def _in_lists(queues: Mapping[str, str], jid: str, state: JobState) -> Steps[Found | None]:
+    """Find it in lists; ``queues`` holds the queue of each list."""
+    copies = CopiesInLists(queues, jid)
+    while not copies.ended:
+        for key, raw in (yield from copies.next_page()):
+            return _found(state, raw, queues[key])
     return None
 
 
