@@ -7,7 +7,7 @@ they are sent. The counting is done by effects (protocol/flow/batch.py), never h
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import Token
 from functools import partial
 from types import TracebackType
@@ -23,7 +23,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import filling
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, members
 from pyworkers.protocol.message import Message
 from pyworkers.store.admin import Admin
 from pyworkers.store.flow import batchviews, tracking
@@ -251,14 +251,3 @@ def ready_jobs(client: Client, call: Call, batch: str) -> list[str]:
 def later(job: PushedJob) -> bytes:
     """The payload of a job that is not pushed yet: the script adds ``enqueued_at``."""
     return envelope.splice(job.payload, {}, remove=("enqueued_at",))
-
-
-def members(jobs: Iterable[PushedJob], batch: str) -> list[PushedJob]:
-    """The jobs as members of a batch. Its id needs no escapes in JSON."""
-    field = b',"batch":"%b"}' % batch.encode()
-    # A third of the time of PushedJob(…), which checks its arguments.
-    make = tuple.__new__
-    return [
-        make(PushedJob, (queue, raw[:-1] + field, jid, at, conditions))
-        for queue, raw, jid, at, conditions in jobs
-    ]

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import conditions
-from pyworkers.store.flow.removal import ends, written
 from pyworkers.store.transport.replies import blob, integer, maybe_blob
 
 
@@ -92,12 +90,6 @@ def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Request[
 def _left_s(reply: Any) -> float:
     left_ms = integer(reply)
     return -1.0 if left_ms < 0 else left_ms / 1000
-
-
-def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Request[None] | None:
-    """Apply the effects of the ends of replaced jobs; None if they have none."""
-    names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.REPLACED, now)))
-    return script("removal/apply", names, args, lambda _: None, keys.namespace) if args else None
 
 
 def last_slots(keys: Keys) -> Request[dict[str, int]]:

@@ -126,3 +126,14 @@ class BatchStatus:
     def as_dict(self) -> dict[str, Any]:
         """The status for JSON."""
         return {**asdict(self), "state": self.state}
+
+
+def members(jobs: Iterable[PushedJob], batch: str) -> list[PushedJob]:
+    """The jobs as members of a batch. Its id needs no escapes in JSON."""
+    field = b',"batch":"%b"}' % batch.encode()
+    # A third of the time of PushedJob(…), which checks its arguments.
+    make = tuple.__new__
+    return [
+        make(PushedJob, (queue, raw[:-1] + field, jid, at, conditions))
+        for queue, raw, jid, at, conditions in jobs
+    ]

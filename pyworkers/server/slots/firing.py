@@ -35,6 +35,7 @@ from pyworkers.server.slots.questions import (
 )
 from pyworkers.store import cron as slots
 from pyworkers.store.cron import Firing
+from pyworkers.store.flow.removal import clear_up
 from pyworkers.store.store import Store
 
 # The most slots of an entry for one request to a worker.
@@ -206,6 +207,6 @@ class Slots:
                 log.info("cron.duplicate", name=name, slot=slot, queue=job.queue, jid=other)
             else:
                 log.info("cron.fired", name=name, slot=slot, queue=job.queue, jid=job.jid)
-        if call := slots.clear_up(self._keys, fired.replaced, time.time()):
+        if call := clear_up(self._keys, fired.replaced, time.time()):
             await self._store.arun(call)
         return True
