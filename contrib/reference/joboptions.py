@@ -1,6 +1,7 @@
 """The reference of the options of jobs: one table for the decorators and the enqueue calls.
 
-The types and the meanings are those of the TypedDicts in the source, the rules those of the checks.
+The types are those of the TypedDicts in the source, the rules and the meanings those of the table of options.
+An option that a decorator alone takes has its meaning in the TypedDict.
 """
 
 from __future__ import annotations
@@ -65,8 +66,10 @@ def options_of(name: str) -> dict[str, Described]:
         options |= options_of(base) if base != "TypedDict" else {}
     for field, text in pairwise((*found.body, ast.Pass())):
         if isinstance(field, ast.AnnAssign):
-            meaning = " ".join(ast.literal_eval(text.value).split()) if isinstance(text, ast.Expr) else ""
-            options[ast.unparse(field.target)] = Described(ast.unparse(field.annotation), meaning)
+            name = ast.unparse(field.target)
+            own = " ".join(ast.literal_eval(text.value).split()) if isinstance(text, ast.Expr) else ""
+            meaning = own or (OPTIONS[name].meaning if name in OPTIONS else "")
+            options[name] = Described(ast.unparse(field.annotation), meaning)
     return options
 
 

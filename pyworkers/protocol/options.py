@@ -1,7 +1,8 @@
 """Options: the fields of the envelope that a producer may set, each with its type and its rule.
 
 Pure; used by clients, applications and cron. A call takes the options of one TypedDict, by ``Unpack``; those
-of the decorators are in handler.py. An unknown option is an error that names the nearest known one.
+of the decorators are in handler.py. An unknown option is an error that names the nearest known one. The table
+``OPTIONS`` has what each one means: the reference, the help of commands and OpenAPI are made from it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.conditions import OnDuplicate
@@ -20,64 +21,50 @@ from pyworkers.protocol.keys import is_queue_name
 _MAX_RETRY_FOR_S = 1e9  # Sidekiq's job_util.rb
 _LONGEST_LIFE_S = 1e9
 
+UniqueUntil = Literal["success", "start", "expiry"]
+
 
 class FailureOptions(TypedDict, total=False):
     """Options of every handler and of every job."""
 
     backtrace: bool | int
-    """Lines of the traceback to store with a failed job; True for all (at most 1000), False for none.
-    Default: ``[retry] backtrace``, 20."""
     dead: bool
-    """Keep a job in ``dead`` when its retries are used up. Default: True."""
 
 
 class FieldOptions(TypedDict, total=False):
     """Options that are fields of the envelope for display and for middleware, without another effect."""
 
     tags: Sequence[str]
-    """Labels, which Sidekiq's Web UI shows."""
     extra: Mapping[str, Any]
-    """Fields of the application's own, e.g. ``{"tenant": 7}``; a job reads them in ``message.data``."""
 
 
 class TrackOptions(TypedDict, total=False):
     """Options of a job whose status and result can be asked for."""
 
     track: float | timedelta | None
-    """Seconds after the end of the job for which ``status`` and ``result`` know it. Default: None, not."""
     history: bool
-    """Keep the job as it was enqueued, and each run with its error, as long (``Client.history``). Default:
-    False."""
 
 
 class UniqueOptions(TypedDict, total=False):
     """Options of a job of which no second one may be enqueued."""
 
     unique_for: float | timedelta | None
-    """Seconds, after the job's delay, for which a job with the same class, queue and arguments is a
-    duplicate: ``enqueue`` returns the jid of the other. Default: None, never."""
-    unique_until: Literal["success", "start", "expiry"]
-    """When that ends earlier: when the job is done or dead, at its start, or never. Default: ``success``."""
+    unique_until: UniqueUntil
     unique_by: Any
-    """What counts as the same instead of all arguments: a function of the arguments, or its result."""
     on_duplicate: OnDuplicate
-    """``skip``, ``raise`` DuplicateJobError, or ``replace`` a job that is still scheduled. Default: skip."""
 
 
 class QueueLimitOptions(TypedDict, total=False):
     """Options of a job whose queue has a limit."""
 
     max_waiting: int | None
-    """With this many jobs in its queue, a job that is due now raises QueueFullError. Default: no limit."""
     wait: float
-    """Seconds to wait for room in the queue first. Default: 0."""
 
 
 class EncryptOptions(TypedDict, total=False):
     """The option of a job whose arguments are encrypted (extra ``crypto``)."""
 
     encrypt: bool
-    """Seal the arguments with the newest key of ``[encryption]``. Default: False."""
 
 
 class EnqueueOptions(
@@ -86,17 +73,11 @@ class EnqueueOptions(
     """Options of an enqueue call, with ``retry``."""
 
     timeout: float
-    """Seconds that the job may run, instead of its handler's limit."""
     expires_in: float | timedelta
-    """Seconds from the time when the job is due until it is dropped if it has not started."""
     retry_for: float
-    """Retry for this number of seconds (Sidekiq 7)."""
     retry_queue: str
-    """The queue of the job's retries."""
     retry_max: int
-    """The number of retries if ``retry`` is True, instead of 25 (go-workers2 reads no other limit)."""
     jid: str
-    """The job's id, for a call that enqueues one job. Default: a random one."""
 
 
 class JobOverrides(EnqueueOptions, total=False):
@@ -107,7 +88,6 @@ class JobOverrides(EnqueueOptions, total=False):
     any_queue: bool
     """Take a queue that the application does not know, e.g. one of another application. Default: False."""
     retry: bool | int | None
-    """The number of retries, True for 25, False to drop a failed job."""
     on_commit: bool
     """False: enqueue at once, also inside a transaction. Default: as the application says (Django)."""
 
@@ -177,9 +157,9 @@ def check_options(options: Mapping[str, Any]) -> None:
         if (option := OPTIONS.get(name)) is None:
             raise _unknown(name)
         if not option.fits(value):
-            raise BadArgumentError(f"{name} must be {option.rule}, not {value!r}")
+            raise BadArgumentError(f"{name} must be {option.rule}, not {value!r}", field=name)
         if option.needs and option.needs not in options:
-            raise BadArgumentError(f"{name} has no effect without {option.needs}")
+            raise BadArgumentError(f"{name} has no effect without {option.needs}", field=name)
         if name == "extra":
             _check_extra(value)
         elif not (isinstance(value, timedelta) or callable(value)):
@@ -229,20 +209,23 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def _unknown(name: str) -> BadArgumentError:
     if name in _ELSEWHERE:
-        return BadArgumentError(f"{name} is not an option here: {_ELSEWHERE[name]}")
+        return BadArgumentError(f"{name} is not an option here: {_ELSEWHERE[name]}", field=name)
     if name in _RESERVED:
-        return BadArgumentError(f"{name} is not an option: it is written by pyworkers itself")
+        return BadArgumentError(f"{name} is not an option: it is written by pyworkers itself", field=name)
     near = suggestion(name, (*OPTIONS, *_PARAMETERS))
     message = f"{name} is not an option: {near}" if near else f"{name} is not an option"
-    return BadArgumentError(message, hint=f'a field of your own goes into extra={{"{name}": …}}')
+    hint = f'a field of your own goes into extra={{"{name}": …}}'
+    return BadArgumentError(message, hint=hint, field=name)
 
 
 def _check_extra(extra: Mapping[str, Any]) -> None:
     for name in extra:
         if name in OPTIONS:
-            raise BadArgumentError(f"extra[{name!r}] is not a field of your own: it is the option {name}=…")
+            message = f"extra[{name!r}] is not a field of your own: it is the option {name}=…"
+            raise BadArgumentError(message, field="extra")
         if name in _RESERVED:
-            raise BadArgumentError(f"extra[{name!r}] is not a field of your own: pyworkers writes it")
+            message = f"extra[{name!r}] is not a field of your own: pyworkers writes it"
+            raise BadArgumentError(message, field="extra")
     check_value(dict(extra), "extra")
 
 
@@ -271,9 +254,16 @@ def _is_count(value: Any) -> bool:
     return _is_flag_or_count(value) and not isinstance(value, bool)
 
 
-class JobOption(NamedTuple):
-    """The rule of an option; its type and its meaning are in the TypedDicts above."""
+Kind = Literal["flag", "count", "flag or count", "seconds", "text", "texts", "choice", "object", "value"]
+"""What a value is in JSON and on a command line: a ``flag`` is a boolean, a ``count`` an integer from 0,
+``texts`` an array of strings, a ``choice`` one of some words, a ``value`` any JSON."""
 
+
+class JobOption(NamedTuple):
+    """What an option means, and its rule; its type is in the TypedDicts above."""
+
+    meaning: str
+    kind: Kind
     fits: Callable[[Any], bool]
     """True for a valid value."""
     rule: str
@@ -284,64 +274,158 @@ class JobOption(NamedTuple):
     """The option without which it is an error."""
     is_field: bool = True
     """It is written into the envelope under its name."""
+    choices: tuple[str, ...] = ()
+    """The words of a ``choice``."""
 
 
 _LIFE = f"seconds above 0 and up to {_LONGEST_LIFE_S:.0e}, a timedelta, or None"
 _ENTERPRISE = "Sidekiq Enterprise"
+_UNTIL: tuple[UniqueUntil, ...] = get_args(UniqueUntil)
+_ON_DUPLICATE: tuple[OnDuplicate, ...] = get_args(OnDuplicate)
 
 OPTIONS: Mapping[str, JobOption] = {
-    "retry": JobOption(_is_flag_or_count, "True, False or a number of retries", "Sidekiq"),
-    "backtrace": JobOption(_is_flag_or_count, "True, False or a number of lines", "Sidekiq"),
-    "dead": JobOption(_is_flag, "True or False", "Sidekiq"),
-    "tags": JobOption(_is_tags, "a list of strings", "Sidekiq"),
+    "retry": JobOption(
+        "The number of retries, True for 25, False to drop a failed job. Default: the handler's.",
+        "flag or count",
+        _is_flag_or_count,
+        "True, False or a number of retries",
+        "Sidekiq",
+    ),
+    "backtrace": JobOption(
+        "Lines of the traceback to store with a failed job; True for all (at most 1000), False for none. "
+        "Default: ``[retry] backtrace``, 20.",
+        "flag or count",
+        _is_flag_or_count,
+        "True, False or a number of lines",
+        "Sidekiq",
+    ),
+    "dead": JobOption(
+        "Keep a job in ``dead`` when its retries are used up. Default: True.",
+        "flag",
+        _is_flag,
+        "True or False",
+        "Sidekiq",
+    ),
+    "tags": JobOption(
+        "Labels, which Sidekiq's Web UI shows.", "texts", _is_tags, "a list of strings", "Sidekiq"
+    ),
     "retry_for": JobOption(
+        "Retry for this number of seconds (Sidekiq 7).",
+        "seconds",
         lambda value: _is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
         f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
         "Sidekiq 7",
     ),
-    "expires_in": JobOption(_is_life, _LIFE, "Sidekiq Pro"),
-    "retry_queue": JobOption(is_queue_name, "the name of a queue", "Sidekiq"),
+    "expires_in": JobOption(
+        "Seconds from the time when the job is due until it is dropped if it has not started.",
+        "seconds",
+        _is_life,
+        _LIFE,
+        "Sidekiq Pro",
+    ),
+    "retry_queue": JobOption(
+        "The queue of the job's retries.", "text", is_queue_name, "the name of a queue", "Sidekiq"
+    ),
     # It reads no number from ``retry``.
-    "retry_max": JobOption(_is_count, "a number of retries", "go-workers2"),
-    "timeout": JobOption(lambda value: _is_number(value) and 0 < value < math.inf, "seconds above 0"),
-    "track": JobOption(_is_life, _LIFE),
-    "history": JobOption(_is_flag, "True or False", needs="track"),
-    "unique_for": JobOption(_is_life, _LIFE, _ENTERPRISE),
+    "retry_max": JobOption(
+        "The number of retries if ``retry`` is True, instead of 25 (go-workers2 reads no other limit).",
+        "count",
+        _is_count,
+        "a number of retries",
+        "go-workers2",
+    ),
+    "timeout": JobOption(
+        "Seconds that the job may run, instead of its handler's limit.",
+        "seconds",
+        lambda value: _is_number(value) and 0 < value < math.inf,
+        "seconds above 0",
+    ),
+    "track": JobOption(
+        "Seconds after the end of the job for which ``status`` and ``result`` know it. "
+        "Default: none, not tracked.",
+        "seconds",
+        _is_life,
+        _LIFE,
+    ),
+    "history": JobOption(
+        "Keep the job as it was enqueued, and each run with its error, as long (``Client.history``). "
+        "Default: False.",
+        "flag",
+        _is_flag,
+        "True or False",
+        needs="track",
+    ),
+    "unique_for": JobOption(
+        "Seconds, after the job's delay, for which a job with the same class, queue and arguments is a "
+        "duplicate: it is not enqueued, and the answer is the jid of the other. Default: none, not unique.",
+        "seconds",
+        _is_life,
+        _LIFE,
+        _ENTERPRISE,
+    ),
     "unique_until": JobOption(
-        lambda value: value in ("success", "start", "expiry"),
+        "When that ends earlier: when the job is done or dead, at its start, or never. Default: ``success``.",
+        "choice",
+        lambda value: value in _UNTIL,
         "success, start or expiry",
         _ENTERPRISE,
         needs="unique_for",
+        choices=_UNTIL,
     ),
     "unique_by": JobOption(
+        "What counts as the same instead of all arguments: a value, in Python also a function of the "
+        "arguments.",
+        "value",
         lambda value: True,
         "a function of the arguments, or what it returns",
         needs="unique_for",
         is_field=False,
     ),
     "on_duplicate": JobOption(
-        lambda value: value in ("skip", "raise", "replace"),
+        "``skip``, ``raise`` DuplicateJobError, or ``replace`` a job that is still scheduled. Default: skip.",
+        "choice",
+        lambda value: value in _ON_DUPLICATE,
         "skip, raise or replace",
         needs="unique_for",
         is_field=False,
+        choices=_ON_DUPLICATE,
     ),
     "max_waiting": JobOption(
+        "With this many jobs in its queue, a job that is due now is refused (QueueFullError). "
+        "Default: no limit.",
+        "count",
         lambda value: value is None or (_is_count(value) and value >= 1),
         "a number of jobs from 1, or None",
         is_field=False,
     ),
     "wait": JobOption(
+        "Seconds to wait for room in the queue first. Default: 0.",
+        "seconds",
         lambda value: _is_number(value) and 0 <= value < math.inf,
         "seconds from 0",
         needs="max_waiting",
         is_field=False,
     ),
-    "encrypt": JobOption(_is_flag, "True or False", is_field=False),
+    "encrypt": JobOption(
+        "Seal the arguments with the newest key of ``[encryption]``. Default: False.",
+        "flag",
+        _is_flag,
+        "True or False",
+        is_field=False,
+    ),
     "jid": JobOption(
-        lambda value: isinstance(value, str) and value != "", "a string that is not empty", "Sidekiq"
+        "The job's id, for a call that enqueues one job. Default: a random one.",
+        "text",
+        lambda value: isinstance(value, str) and value != "",
+        "a string that is not empty",
+        "Sidekiq",
     ),
     "extra": JobOption(
-        lambda value: isinstance(value, Mapping), "a dict with fields of your own", is_field=False
+        'Fields of the application\'s own, e.g. ``{"tenant": 7}``; a job reads them in ``message.data``.',
+        "object",
+        lambda value: isinstance(value, Mapping),
+        "a dict with fields of your own",
+        is_field=False,
     ),
 }
 """The options of an enqueue call, by name."""
