@@ -116,7 +116,16 @@ class MissingExtraError(EmbeddedError):
 
 
 class BadArgumentError(PyworkersError, ValueError):
-    """A job cannot be enqueued with these arguments; the message names the path of the invalid value."""
+    """A job cannot be enqueued with these arguments; the message names the path of the invalid value.
+
+    ``field`` is the parameter or the option that has it, e.g. ``args``; empty if it is not known.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", location: str = "", code: str = "", field: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint, location=location, code=code)
+        self.field = field
 
 
 class QueueFullError(PyworkersError):

@@ -26,6 +26,7 @@ from pyworkers.protocol.options import CONDITION_OPTIONS, check_options, fields_
 from pyworkers.protocol.sealing import Sealing
 
 _JID_BYTES = 12
+_ARGS = "args"
 # Options whose text differs from job to job.
 _PER_JOB = frozenset(("jid", "expires_in"))
 _RETRY_TYPES = (bool, int, type(None))
@@ -176,7 +177,8 @@ class Draft:
         except (TypeError, ValueError, RecursionError) as error:
             _explain(args, path, error)
         if len(payload) > MAX_BYTES:
-            raise BadArgumentError(f"{path}: a job of {len(payload)} bytes; the limit is {MAX_BYTES}")
+            message = f"{path}: a job of {len(payload)} bytes; the limit is {MAX_BYTES}"
+            raise BadArgumentError(message, field=_ARGS)
         return PushedJob(self.queue, payload, jid, self.at)
 
 
@@ -294,7 +296,7 @@ def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None
     if delay is None and at is None:
         return None
     if delay is not None and at is not None:
-        raise BadArgumentError("delay and at exclude each other")
+        raise BadArgumentError("delay and at exclude each other", field="at")
     due = timestamps.due(at if delay is None else now + seconds(delay))
     return due if due > now else None
 
@@ -311,6 +313,7 @@ def seconds(delay: float | timedelta) -> float:
         raise BadArgumentError(
             f"{shown} is not a delay: write seconds from 0, or a timedelta",
             hint="a time is for enqueue_at, or at=…" if isinstance(delay, datetime) else "",
+            field="delay",
         )
     return float(number)
 
@@ -319,14 +322,14 @@ def _check_queue(queue: str, name: str) -> None:
     try:
         check_queue_name(queue)
     except ValueError as error:
-        raise BadArgumentError(f"{name} {error}", hint=_method_of(queue)) from error
+        raise BadArgumentError(f"{name} {error}", hint=_method_of(queue), field=name) from error
 
 
 def _check_class(job_class: str) -> None:
     # Sidekiq's metrics separate their fields by "|" (metrics/query.rb).
     if not isinstance(job_class, str) or not job_class or "|" in job_class:
         message = f"{job_class!r} cannot be a job class: a name without '|'"
-        raise BadArgumentError(message, hint=_method_of(job_class))
+        raise BadArgumentError(message, hint=_method_of(job_class), field="job_class")
     check_value(job_class, "job_class")
 
 
@@ -334,7 +337,8 @@ def unlisted(args: object, path: str) -> BadArgumentError:
     """The error for arguments that are not in a list; ``path`` names them."""
     form = "[a, b]" if path == "args" else "[[a, b], [c, d]], a list for each job"
     kind = f"of type {type(args).__name__}"
-    return BadArgumentError(f"{path} is {kind}, not a list or tuple of arguments", hint=f"write {form}")
+    message = f"{path} is {kind}, not a list or tuple of arguments"
+    return BadArgumentError(message, hint=f"write {form}", field=_ARGS)
 
 
 def _method_of(given: object) -> str:
@@ -349,4 +353,4 @@ def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
     with suppress(RecursionError):
         check_value(args, path)
     # The other causes: an integer of more digits than Python writes, or a call stack that was deep before.
-    raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
+    raise BadArgumentError(f"{path} cannot be written as JSON: {error}", field=_ARGS) from error

@@ -250,7 +250,7 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
         _check_text(value, path)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise BadArgumentError(f"{path} is {value!r}, which is not a JSON number")
+            raise BadArgumentError(f"{path} is {value!r}, which is not a JSON number", field=_field(path))
     elif isinstance(value, list | tuple):
         _check_depth(depth, path)
         for index, item in enumerate(value):
@@ -259,12 +259,15 @@ def check_value(value: Any, path: str, depth: int = 0) -> None:
         _check_depth(depth, path)
         for key, item in value.items():
             if not isinstance(key, str):
-                raise BadArgumentError(f"{path} has the key {key!r}; JSON keys are strings")
+                raise BadArgumentError(
+                    f"{path} has the key {key!r}; JSON keys are strings", field=_field(path)
+                )
             _check_text(key, f"{path} key {key!r}")
             check_value(item, f"{path}[{key!r}]", depth + 1)
     elif not (value is None or isinstance(value, bool | int)):
         kind = type(value).__name__
-        raise BadArgumentError(f"{path} is of type {kind}, which JSON does not carry", hint=_hint(value))
+        message = f"{path} is of type {kind}, which JSON does not carry"
+        raise BadArgumentError(message, hint=_hint(value), field=_field(path))
 
 
 # By the names of classes, because most of their modules are not loaded.
@@ -297,11 +300,18 @@ def _hint(value: Any) -> str:
 
 def _check_depth(depth: int, path: str) -> None:
     if depth > MAX_DEPTH:
-        raise BadArgumentError(f"{path[:60]}… is nested deeper than {MAX_DEPTH} levels")
+        message = f"{path[:60]}… is nested deeper than {MAX_DEPTH} levels"
+        raise BadArgumentError(message, field=_field(path))
 
 
 def _check_text(text: str, path: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BadArgumentError(f"{path} holds a lone surrogate at character {error.start}") from error
+        message = f"{path} holds a lone surrogate at character {error.start}"
+        raise BadArgumentError(message, field=_field(path)) from error
+
+
+def _field(path: str) -> str:
+    """``args`` of the path ``args[0]['a']``."""
+    return path.partition("[")[0].partition(" ")[0]

@@ -84,11 +84,13 @@ def due(at: datetime | float) -> float:
     """
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            raise BadArgumentError(f"{at!r} has no time zone", hint="use datetime.now(UTC) or .astimezone()")
+            hint = "use datetime.now(UTC) or .astimezone()"
+            raise BadArgumentError(f"{at!r} has no time zone", hint=hint, field="at")
         return min(max(at.timestamp(), 0.0), LATEST)
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
         raise BadArgumentError(
             f"{at!r} is not a time: write epoch seconds up to the year 9999 or an aware datetime",
             hint="a delay is for enqueue_in, or delay=…" if isinstance(at, timedelta) else "",
+            field="at",
         )
     return float(at)
