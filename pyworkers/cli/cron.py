@@ -17,12 +17,13 @@ from pyworkers.api import CronJob, CronSet
 from pyworkers.api.cron import ACTIONS, ADD
 from pyworkers.api.cronjob import CRON, RUN
 from pyworkers.cli.actions import commands, perform
+from pyworkers.cli.joboptions import job_options
 from pyworkers.cli.options import ConfigOptions, config_options, listing_group
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.times import Times, distance, utc_option
 from pyworkers.cli.output.unknown import warn_of_unknown
-from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_retry, reads
+from pyworkers.cli.params import parse_args, parse_duration, parse_queue, reads
 from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
 
@@ -94,13 +95,9 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     callback=reads(parse_duration),
     help="How long a slot counts as late, not as missed: 90, 5m, 1h30m.",
 )
-@click.option(
-    "--retry",
-    metavar="true|false|N",
-    callback=reads(parse_retry),
-    help="Retries of the job if it fails.  [default: the handler's]",
-)
 @click.option("--replace", is_flag=True, help="Replace a run-time entry of the same name.")
+# An id is for one job, and the arguments of an entry are stored in plain text.
+@job_options(without=("jid", "encrypt"))
 @json_option
 @utc_option
 @config_options
@@ -116,6 +113,7 @@ def add(
     Example: pyworkers cron add poll 'every 30s' Poll -q mail
     """
     as_json, times = options.pop("as_json"), options.pop("times")
+    options["retry"] = options["options"].pop("retry", None)
     try:
         given = {"name": name, "schedule": schedule, "job_class": job_class, "args": args, **options}
         perform(source.redis(), ADD, given)

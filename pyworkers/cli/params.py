@@ -72,16 +72,25 @@ def parse_args(text: str) -> list[Any]:
     """The arguments of a job from a JSON list; ``-`` reads the list from stdin. Raises ValueError."""
     if text == "-":
         text = sys.stdin.buffer.read().decode()
-    try:
-        args = _DECODER.decode(text)
-    except simplejson.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}; write lists like '[7, \"hello\"]'") from error
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+    args = _decoded(text, "write lists like '[7, \"hello\"]'")
     if not isinstance(args, list):
         raise ValueError(f"must be a JSON list, e.g. [1, 2], not {text[:40]}")
     check_value(args, "args")
     return args
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value. Raises ValueError."""
+    return _decoded(text, "write texts with quotes, as '\"eu\"', and objects as '{\"tenant\": 7}'")
+
+
+def _decoded(text: str, hint: str) -> Any:
+    try:
+        return _DECODER.decode(text)
+    except simplejson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}; {hint}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def parse_retry(text: str) -> bool | int:

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from pyworkers.asyncclient import AsyncClient
+from pyworkers.cli import main
 from pyworkers.client import Client
 from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.flow.track import MAX_RESULT_BYTES
@@ -181,6 +183,25 @@ def test_the_other_ends_of_a_job_have_their_states(server: ServerProcess, client
             with pytest.raises(JobFailedError, match=f"is {state}"):
                 client.result(jid, PATIENCE_S)
             assert client.status(jid).state == state, mode
+
+
+def test_a_command_enqueues_and_waits_for_the_result(server: ServerProcess, client: Client) -> None:
+    where = ["--url", client.config.url, "--namespace", client.config.namespace]
+
+    def enqueue_by_hand(jid: str, args: list[Any], *words: str) -> tuple[int, str, str]:
+        call = ["enqueue", "process", "work_process", json.dumps(args), "--jid", jid, "--retry", "false"]
+        found = CliRunner().invoke(main, [*call, *words, *where])
+        return found.exit_code, found.stdout, found.stderr
+
+    value, patience = [1, {"a": "\u202e"}], f"{PATIENCE_S}s"
+    assert enqueue_by_hand("j1", ["return", value], "--wait", patience) == (0, '[1,{"a":"\\u202e"}]\n', "")
+    code, out, _ = enqueue_by_hand("j2", ["return", value], "--wait", patience, "--track", "1h", "--json")
+    facts = {"action": "enqueue", "done": 1, "jids": ["j2"], "state": "done", "result": value}
+    assert (code, json.loads(out)) == (0, facts)
+    error = "Error: the job j3 is failed: ValueError: it is broken\n"
+    assert enqueue_by_hand("j3", ["fail"], "--wait", patience) == (1, "", error)
+    late = enqueue_by_hand("j4", ["return"], "--wait", "50ms", "--in", "1h")
+    assert late == (1, "", "Error: the job j4 has not ended in the time\n")
 
 
 def test_a_retried_job_is_shown_as_such_and_its_result_is_awaited(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from pyworkers.api.enqueueing import Enqueued, Member
 from pyworkers.cli import main
 from pyworkers.cli.params import parse_args, parse_duration, parse_retry, parse_time
-from pyworkers.enqueueing import interception
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.flow.history import JobHistory
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
-from pyworkers.protocol.status import JobStatus
+from pyworkers.protocol.options import OPTIONS
 
 
 class Pushes:
@@ -24,35 +22,13 @@ class Pushes:
 
     def __init__(self) -> None:
         self.jobs: list[PushedJob] = []
+        self.batches: set[str] = set()
 
-    def now(self) -> float:
-        return time.time()
-
-    def redis(self) -> None: ...
-
-    def push(self, jobs: list[PushedJob], owner: object) -> None:
-        self.jobs += jobs
-
-    def enlist(self, plan: BatchPlan, owner: object) -> None:
-        raise NotImplementedError
-
-    def batch_status(self, batch: str) -> BatchStatus | None:
-        raise NotImplementedError
-
-    def batch_result(self, batch: str, deadline: float) -> object:
-        raise NotImplementedError
-
-    def status(self, jid: str) -> JobStatus:
-        raise NotImplementedError
-
-    def history(self, jid: str) -> JobHistory | None:
-        raise NotImplementedError
-
-    def iteration(self, jid: str) -> dict[str, bytes]:
-        raise NotImplementedError
-
-    def result(self, jid: str, deadline: float) -> object:
-        raise NotImplementedError
+    def enqueue(self, _admin: object, jobs: Iterable[Member]) -> list[Enqueued]:
+        taken = list(jobs)
+        self.jobs += [member.job for member in taken]
+        self.batches |= {member.batch for member in taken}
+        return [Enqueued(member.job.jid, True) for member in taken]
 
     def envelope(self) -> dict[str, Any]:
         [job] = self.jobs
@@ -61,11 +37,10 @@ class Pushes:
 
 
 @pytest.fixture
-def pushes() -> Iterator[Pushes]:
+def pushes(monkeypatch: pytest.MonkeyPatch) -> Pushes:
     taken = Pushes()
-    previous = interception.intercept(taken)
-    yield taken
-    interception.intercept(previous)
+    monkeypatch.setattr("pyworkers.cli.enqueue.enqueue_all", taken.enqueue)
+    return taken
 
 
 def enqueue(*words: str, stdin: bytes = b"") -> Result:
@@ -223,6 +198,70 @@ def test_retry_is_stored_in_the_envelope(text: str, stored: bool | int, pushes: 
     assert (type(retry), retry) == (type(stored), stored)
 
 
+@pytest.mark.parametrize(
+    ("name", "word", "text", "stored"),
+    [
+        ("backtrace", "--backtrace", "7", 7),
+        ("dead", "--no-dead", None, False),
+        ("tags", "--tag", "x", ["x"]),
+        ("retry_for", "--retry-for", "1h", 3600),
+        ("retry_queue", "--retry-queue", "slow", "slow"),
+        ("retry_max", "--retry-max", "3", 3),
+        ("timeout", "--timeout", "1.5", 1.5),
+        ("track", "--track", "1h", 3600),
+        ("unique_for", "--unique-for", "5m", 300),
+        ("jid", "--jid", "mine", "mine"),
+    ],
+)
+def test_an_option_of_a_job_is_a_field_of_the_envelope(
+    name: str, word: str, text: str | None, stored: object, pushes: Pushes
+) -> None:
+    assert enqueue("mail", "SendMail", word, *([] if text is None else [text])).exit_code == 0
+    assert pushes.envelope()[name] == stored
+
+
+def test_several_options_of_a_job_count_together(pushes: Pushes) -> None:
+    unique = [
+        "--unique-for",
+        "1h",
+        "--unique-until",
+        "start",
+        "--unique-by",
+        '"eu"',
+        "--on-duplicate",
+        "raise",
+    ]
+    more = [
+        "--track",
+        "1h",
+        "--history",
+        "--tag",
+        "a",
+        "--tag",
+        "b",
+        "--extra",
+        '{"tenant": 7}',
+        "--batch",
+        "B",
+    ]
+    room = ["--max-waiting", "3", "--wait-for-room", "2s", "--expires-in", "1d"]
+    assert enqueue("mail", "SendMail", "[7]", *unique, *more, *room).exit_code == 0
+    envelope = pushes.envelope()
+    assert (envelope["unique_until"], envelope["tags"], envelope["tenant"]) == ("start", ["a", "b"], 7)
+    assert envelope["expiry"] == envelope["enqueued_at"] + 86_400
+    conditions = pushes.jobs[0].conditions
+    assert conditions is not None and conditions.lock is not None
+    assert (conditions.max_waiting, conditions.wait_s, conditions.lock.on_duplicate) == (3, 2, "raise")
+    assert pushes.batches == {"B"}
+
+
+@pytest.mark.parametrize("command", [["enqueue"], ["cron", "add"]])
+def test_the_help_has_each_option_of_a_job_in_the_words_of_the_table(command: list[str]) -> None:
+    words = CliRunner().invoke(main, [*command, "--help"], terminal_width=10_000).output
+    shown = {name for name, option in OPTIONS.items() if option.meaning.replace("``", "") in words}
+    assert OPTIONS.keys() - shown == (set() if command == ["enqueue"] else {"jid", "encrypt"})
+
+
 def test_up_to_20_equal_jobs_their_jids_are_printed_one_per_line(pushes: Pushes) -> None:
     result = enqueue("mail", "SendMail", "[1]", "--count", "20")
     assert result.output.split("\n") == [*(job.jid for job in pushes.jobs), ""]
@@ -250,6 +289,13 @@ def test_above_20_equal_jobs_only_their_number_is_printed(pushes: Pushes) -> Non
         (["mail", "C", "--in", "0", "--at", "0"], "--in and --at exclude each other"),
         (["mail", "C", "--retry", "maybe"], "'maybe' is not true, false"),
         (["mail", "C", "--count", "0"], "0 is not in the range x>=1"),
+        (["mail", "C", "--count", "2", "--jid", "a"], "--wait and --jid are for one job"),
+        (["mail", "C", "--count", "2", "--wait", "1"], "--wait and --jid are for one job"),
+        (["mail", "C", "--history"], "history has no effect without track"),
+        (["mail", "C", "--unique-for", "0"], "unique_for must be seconds above 0"),
+        (["mail", "C", "--extra", "[7]"], "extra must be a dict with fields of your own, not [7]"),
+        (["mail", "C", "--extra", "{tenant: 7}"], "not JSON"),
+        (["mail", "C", "--extra", '{"batch": "b"}'], "pyworkers writes it"),
     ],
 )
 def test_a_usage_error_ends_with_2_and_enqueues_nothing(

@@ -75,7 +75,7 @@ ALLOWED = {
         "http", "streams", "version",
     },
     "serving": {"protocol", "config", "store", "enqueueing", "app", "errors", "programs"},
-    "api": {"protocol", "config", "store", "errors", "http", "lazy", "text"},
+    "api": {"protocol", "config", "store", "encryption", "errors", "http", "lazy", "text"},
     "web": {"protocol", "config", "api", "logs", "errors", "http", "text", "version"},
     "cli": {
         "protocol", "config", "store", "client", "api", "server", "web", "embedded", "errors", "streams",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import click
 
@@ -20,6 +23,7 @@ from pyworkers.errors import JobFailedError, PyworkersError, ResultTimeout, Untr
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.status import JobState
 
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 _FACTS = STATUS.shown("state", "queue", "failures", "done", "started_at", "finished_at", "error")
 
 
@@ -78,17 +82,29 @@ def result(ctx: click.Context, source: ConfigOptions, jid: str, timeout: float, 
     \b
     Example: pyworkers result b4a577edbccf1d805744efa9 --timeout 1m
     """
-    config = source.redis()
+    if not print_result(source.redis(), jid, timeout, as_json):
+        ctx.exit(1)
+
+
+def print_result(
+    config: RedisConfig, jid: str, timeout_s: float, as_json: bool, facts: Mapping[str, Any] = _NO_FACTS
+) -> bool:
+    """Wait for what a job returned, and print it; False if the JSON says that it has failed.
+
+    ``facts``: more members of the JSON. Raises PyworkersError, with the id.
+    """
     try:
-        value = Client.from_config(config).result(jid, timeout)
+        value = Client.from_config(config).result(jid, timeout_s)
     except JobFailedError as error:
         if not as_json:
             raise _error_of(config, jid, error) from None
-        print_json({"state": error.state, "error_class": error.error_class, "error": error.error})
-        ctx.exit(1)
+        print_json({**facts, "state": error.state, "error_class": error.error_class, "error": error.error})
+        return False
     except (UntrackedJobError, ResultTimeout) as error:
         raise _error_of(config, jid, error) from None
-    click.echo(printable_json(encode({"state": "done", "result": value} if as_json else value)))
+    answer = {**facts, "state": "done", "result": value} if as_json else value
+    click.echo(printable_json(encode(answer)))
+    return True
 
 
 def _error_of(

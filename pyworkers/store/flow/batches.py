@@ -32,7 +32,7 @@ PORTION = 1000
 """Members that one script adds."""
 # Portions up to this many bytes are sent before the reply to the first of them is read.
 _AT_ONCE_BYTES = 4_000_000
-_REFUSED = {
+REFUSED = {
     b"unknown": "the batch {} is unknown: it has expired, or was deleted",
     b"ended": "the batch {} has ended: all its members are done",
 }
@@ -126,8 +126,8 @@ def _added(
 def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
     """Add members and jobs. Raises BatchError, and the first error of Redis."""
     for answer in _call_all(wires, "enlist", calls):
-        if answer in _REFUSED:
-            raise BatchError(_REFUSED[answer].format(plan.id))
+        if answer in REFUSED:
+            raise BatchError(REFUSED[answer].format(plan.id))
 
 
 def _call_all(wires: Wires, name: str, calls: Iterable[_Parts]) -> Iterator[Any]:

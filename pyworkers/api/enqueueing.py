@@ -1,0 +1,112 @@
+"""Enqueueing: jobs that people and programs describe by names and values, with the checks of the client.
+
+Used by ``pyworkers enqueue`` and by the JSON of the dashboard: one reader, one way into Redis.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyworkers.api.target import Admin
+from pyworkers.encryption import Encryption, KeySource
+from pyworkers.errors import BadArgumentError, EncryptionKeyError, QueueFullError
+from pyworkers.protocol.draft import Writing, draft, moment
+from pyworkers.protocol.options import OPTIONS, suggestion
+from pyworkers.protocol.portions import portions
+from pyworkers.store.flow.enqueueing import PORTION, Answered, Enqueued, Member, Receipt, enqueue
+
+__all__ = [
+    "FIELDS",
+    "PORTION",
+    "Answered",
+    "Enqueued",
+    "Member",
+    "Receipt",
+    "enqueue",
+    "enqueue_all",
+    "read",
+    "wait_s",
+    "writing_with",
+]
+
+FIELDS: Mapping[str, str] = {
+    "queue": "The queue.",
+    "class": "The job class.",
+    "args": "The arguments. Default: none.",
+    "in": "Seconds until the job is due. Default: now.",
+    "at": "When the job is due, in epoch seconds. A time in the past is now.",
+    "batch": "The id of a batch, of which the job becomes a member.",
+}
+"""What describes a job beside the options of an enqueue call, each with its meaning."""
+_REQUIRED = ("queue", "class")
+# The parameters of the client that have another name here.
+_RENAMED = {"delay": "in", "job_class": "class"}
+_PAUSE_S = 0.1
+
+
+def writing_with(keys: KeySource | None) -> Writing:
+    """How the arguments of these jobs are written: with these keys, or else those of the environment."""
+    return Writing(encryption=Encryption(keys or None))
+
+
+def read(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
+    """The job that these fields and options describe. Nothing is sent.
+
+    Raises BadArgumentError, with the field, for anything that the client refuses.
+    """
+    for name in given:
+        if name not in FIELDS and name not in OPTIONS:
+            near = suggestion(name, (*FIELDS, *OPTIONS))
+            message = f"{name} is not a field of a job{f': {near}' if near else ''}"
+            raise BadArgumentError(message, hint="a field of your own goes into extra", field=name)
+    for name in _REQUIRED:
+        if name not in given:
+            raise BadArgumentError(f"{name} is missing", field=name)
+    try:
+        return _member(given, now, writing)
+    except BadArgumentError as error:
+        field = _RENAMED.get(error.field, error.field)
+        raise BadArgumentError(error.message, hint=error.hint, field=field) from error
+    except EncryptionKeyError as error:
+        raise BadArgumentError(error.message, hint=error.hint, field="encrypt") from error
+
+
+def _member(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
+    batch = given.get("batch", "")
+    if not isinstance(batch, str):
+        raise BadArgumentError(f"batch must be the id of a batch, not {batch!r}", field="batch")
+    options = {name: value for name, value in given.items() if name in OPTIONS}
+    retry = options.pop("retry", None)
+    due = moment(given.get("in"), given.get("at"), now)
+    plan = draft(given["queue"], given["class"], retry, options, due, writing)
+    return Member(plan.job(given.get("args", ()), now), batch)
+
+
+def enqueue_all(admin: Admin, jobs: Iterable[Member]) -> list[Enqueued]:
+    """Push jobs, a thousand at a time, each of them all or none; waits for room in a full queue if asked to.
+
+    Raises the errors of ``enqueue``; then the thousands before are in Redis.
+    """
+    found: list[Enqueued] = []
+    for portion in portions(jobs, PORTION):
+        found += _with_room(admin, portion)
+    return found
+
+
+def _with_room(admin: Admin, jobs: Sequence[Member]) -> list[Enqueued]:
+    until = time.monotonic() + wait_s(jobs)
+    while True:
+        try:
+            return admin.run(enqueue(admin.keys, jobs)).jobs
+        except QueueFullError:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise
+        time.sleep(min(_PAUSE_S, left_s))
+
+
+def wait_s(jobs: Iterable[Member]) -> float:
+    """How long the push of these jobs waits for room in their queues."""
+    return max((job.conditions.wait_s for job, _ in jobs if job.conditions), default=0.0)

@@ -1,0 +1,107 @@
+"""Enqueueing for people and programs: one script pushes the jobs of a request, also as members of batches.
+
+Used by ``api``. A request with a receipt can be sent again: the receipt is written in the step that pushes
+its jobs, and answers the second request. Any other is never repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from pyworkers.errors import BatchError
+from pyworkers.protocol.conditions import Conditions
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.effects import AddMember
+from pyworkers.protocol.flow.plans import members
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps, script
+from pyworkers.store.flow import conditions
+from pyworkers.store.flow.batches import REFUSED
+from pyworkers.store.flow.removal import clear_up
+from pyworkers.store.transport.replies import blob
+
+PORTION = 1000
+"""Jobs that one script pushes, all or none."""
+
+
+class Receipt(NamedTuple):
+    """What is kept of a request, so that it can be sent again."""
+
+    key: str
+    digest: str
+    """Of the request: another one with the same receipt is refused."""
+    life_s: int
+
+
+class Enqueued(NamedTuple):
+    """What became of a job of a request."""
+
+    jid: str
+    """Its id; of a duplicate, which was not enqueued, the id of the other job."""
+    is_new: bool
+
+
+class Answered(NamedTuple):
+    """The answer to a request."""
+
+    jobs: list[Enqueued]
+    digest: str | None = None
+    """The digest in its receipt, if it was answered from there: nothing was done now."""
+
+
+class Member(NamedTuple):
+    """A job, and the batch of which it becomes a member; empty for none."""
+
+    job: PushedJob
+    batch: str = ""
+
+
+def enqueue(keys: Keys, jobs: Sequence[Member], receipt: Receipt | None = None) -> Steps[Answered]:
+    """Push jobs, up to ``PORTION``: all but the duplicates, or none.
+
+    Raises BatchError for a batch that is unknown or has ended, QueueFullError, DuplicateJobError and
+    StoreError, after which none was pushed, and RedisUnavailableError, after which they may have been pushed.
+    """
+    pushed = [_joined(member) for member in jobs]
+    batches = list(dict.fromkeys(member.batch for member in jobs if member.batch))
+    names, args = conditions.call_of(keys, pushed)
+    kept = receipt or Receipt(keys.queues, "", 0)
+    answer, replaced = yield from script(
+        "enqueue",
+        [kept.key, *names],
+        [kept.digest, kept.life_s, len(batches), *batches, *args],
+        partial(_read, pushed),
+        keys.namespace,
+    )
+    if replaced and (clearing := clear_up(keys, replaced, time.time())):
+        yield from clearing
+    return answer
+
+
+def _joined(member: Member) -> PushedJob:
+    """The job with the field and the effect of a member of its batch."""
+    if not member.batch:
+        return member.job
+    [job] = members([member.job], member.batch)
+    before = job.conditions or Conditions()
+    joins = AddMember(member.batch, job.jid)
+    return job._replace(conditions=before._replace(effects=(*before.effects, joins)))
+
+
+def _read(jobs: Sequence[PushedJob], reply: Any) -> tuple[Answered, list[bytes]]:
+    about = blob(reply[0])
+    if about in REFUSED:
+        raise BatchError(REFUSED[about].format(_text(reply[1])))
+    if about == b"kept":
+        digest, *facts = map(_text, reply[1:])
+        pairs = zip(facts[::2], facts[1::2], strict=True)
+        return Answered([Enqueued(other or jid, not other) for jid, other in pairs], digest), []
+    others, replaced = conditions.read(reply, jobs)
+    return Answered([Enqueued(others.get(job.jid, job.jid), job.jid not in others) for job in jobs]), replaced
+
+
+def _text(value: Any) -> str:
+    return blob(value).decode(errors="replace")
