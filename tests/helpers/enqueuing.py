@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Self
 import redis
 
 from pyworkers import AsyncClient, Client, PyworkersError
+from tests.helpers.certificates import Certificates
 from tests.helpers.support import ROOT, whole_lines
 
 QUEUE = "queue:q"
@@ -34,11 +36,15 @@ class Call(NamedTuple):
 class Producer:
     """The running program, with one of the two clients: ``client`` or ``async``."""
 
-    def __init__(self, url: str, kind: str, path: Path, rate: int = 200) -> None:
+    def __init__(
+        self, url: str, kind: str, path: Path, rate: int = 200, certificates: Certificates | None = None
+    ) -> None:
         self._path = path
         path.touch()
-        words = [sys.executable, "-m", "tests.helpers.enqueuing", url, kind, str(path), str(rate)]
-        self._process = subprocess.Popen(words, cwd=ROOT)
+        words = [sys.executable, "-m", "tests.helpers.enqueuing", kind, str(path), str(rate)]
+        files = certificates.environment if certificates else {}
+        environment = os.environ | files | {"PYWORKERS_REDIS__URL": url}
+        self._process = subprocess.Popen(words, cwd=ROOT, env=environment)
 
     def __enter__(self) -> Self:
         return self
@@ -86,8 +92,8 @@ class _Notes:
         return self._next - now
 
 
-def _produce(url: str, notes: _Notes) -> None:
-    with Client(url) as client:
+def _produce(notes: _Notes) -> None:
+    with Client() as client:
         while True:
             began = time.monotonic()
             try:
@@ -97,8 +103,8 @@ def _produce(url: str, notes: _Notes) -> None:
             time.sleep(notes.pause_s())
 
 
-async def _produce_async(url: str, notes: _Notes) -> None:
-    async with AsyncClient(url) as client:
+async def _produce_async(notes: _Notes) -> None:
+    async with AsyncClient() as client:
         while True:
             began = time.monotonic()
             try:
@@ -109,8 +115,8 @@ async def _produce_async(url: str, notes: _Notes) -> None:
 
 
 if __name__ == "__main__":
-    place, kind, file, per_s = sys.argv[1:]
+    kind, file, per_s = sys.argv[1:]
     if kind == "async":
-        asyncio.run(_produce_async(place, _Notes(file, int(per_s))))
+        asyncio.run(_produce_async(_Notes(file, int(per_s))))
     else:
-        _produce(place, _Notes(file, int(per_s)))
+        _produce(_Notes(file, int(per_s)))

@@ -123,12 +123,23 @@ class Sentinel(OwnRedis):
 class Group:
     """A primary and replicas with three sentinels that must agree; who is who changes."""
 
-    def __init__(self, binary: str, folder: Path, *options: str, replicas: int = 1) -> None:
+    def __init__(
+        self,
+        binary: str,
+        folder: Path,
+        *options: str,
+        replicas: int = 1,
+        certificates: Certificates | None = None,
+    ) -> None:
         words = [*PERSISTENT, *options]
-        self.servers = [OwnRedis(binary, folder / f"redis{n}", *words) for n in range(replicas + 1)]
+        self.certificates = certificates
+        self.servers = [
+            OwnRedis(binary, folder / f"redis{n}", *words, certificates=certificates)
+            for n in range(replicas + 1)
+        ]
         self.sentinels = [Sentinel(binary, folder / f"sentinel{n}", self.servers[0], 2) for n in range(3)]
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        self.url = f"redis+sentinel://{hosts}/mymaster/0"
+        self.url = f"{'rediss' if certificates else 'redis'}+sentinel://{hosts}/mymaster/0"
 
     def start(self) -> Self:
         """Return when the replicas have what the primary has, and the sentinels know all."""

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from tests.conftest import missing
+from tests.helpers.certificates import Certificates
 from tests.helpers.enqueuing import Producer, kept, lost
 from tests.helpers.redises import Group, OwnRedis
 from tests.helpers.server_process import WAITING_APP, serving
@@ -119,7 +120,8 @@ def producing(group: Group, folder: Path) -> Iterator[list[Producer]]:
     """A producer with each client, both at work."""
     with contextlib.ExitStack() as stack:
         producers = [
-            stack.enter_context(Producer(group.url, kind, folder / kind)) for kind in ("client", "async")
+            stack.enter_context(Producer(group.url, kind, folder / kind, certificates=group.certificates))
+            for kind in ("client", "async")
         ]
         for producer in producers:
             wait_for(lambda producer=producer: len(producer.acknowledged()) > 100, message="it enqueues")  # type: ignore[misc]
@@ -138,16 +140,30 @@ def first_kept(producer: Producer, successor: OwnRedis, promoted: float) -> floa
     return wait_for(found, message="the producer follows")
 
 
-@pytest.mark.fault("R5")
-@pytest.mark.parametrize(("way", "soon_s"), [("demotion", LOST_S), ("hang", GAP_S)])
-def test_producers_follow(tmp_path: Path, group: Group, way: str, soon_s: float) -> None:
-    """A former primary takes writes until it is demoted, which are lost; one that hangs answers nothing."""
+def follow(folder: Path, group: Group, way: str, soon_s: float) -> None:
+    """Both clients enqueue through a failover; soon after the promotion, their jobs are kept."""
     former = group.primary
-    with producing(group, tmp_path) as producers, fail_over_by(way, group):
+    with producing(group, folder) as producers, fail_over_by(way, group):
         successor = group.promoted(former)
         promoted = time.monotonic()
         for producer in producers:
             assert first_kept(producer, successor, promoted) - promoted < stretched(soon_s)
+
+
+@pytest.mark.fault("R5")
+@pytest.mark.parametrize(("way", "soon_s"), [("demotion", LOST_S), ("hang", GAP_S)])
+def test_producers_follow(tmp_path: Path, group: Group, way: str, soon_s: float) -> None:
+    """A former primary takes writes until it is demoted, which are lost; one that hangs answers nothing."""
+    follow(tmp_path, group, way, soon_s)
+
+
+@pytest.mark.fault("R5")
+def test_producers_leave_a_primary_that_hangs_by_tls(tmp_path: Path) -> None:
+    """Connections that are being opened to it wait for their handshake."""
+    binary = shutil.which("redis-server") or missing("redis-server is not installed")
+    secure = Group(binary, tmp_path / "group", certificates=Certificates(tmp_path / "certificates"))
+    with contextlib.closing(secure.start()):
+        follow(tmp_path, secure, "hang", GAP_S)
 
 
 @pytest.mark.fault("R5")
