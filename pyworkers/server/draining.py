@@ -46,7 +46,7 @@ class Draining(Part):
         stop: Callable[[], None],
         fail: Callable[[str, BaseException], None],
     ) -> None:
-        super().__init__(workload.health.of(self.name))
+        super().__init__(workload.shard.health.of(self.name))
         self._within_s = within_s
         self._workload = workload
         self._stop = stop
@@ -84,10 +84,10 @@ class Draining(Part):
 
     def _idle(self) -> bool:
         """True if nothing runs here, Redis has all outcomes, and no cron slot is due."""
-        return self._workload.queues.idle and self._workload.services.cron.is_idle
+        return self._workload.shard.queues.idle and self._workload.shard.services.cron.is_idle
 
     def _check_workers(self) -> None:
-        for group, reason in self._workload.queues.failing().items():
+        for group, reason in self._workload.shard.queues.failing().items():
             hint = "see worker.boot_failed in the log"
             self._give_up(PyworkersError(f"the group {group!r} runs no jobs: {reason}", hint=hint))
 
@@ -98,9 +98,9 @@ class Draining(Part):
 
     async def _left(self) -> bool:
         """True if a job is left in Redis."""
-        workload, until = self._workload, time.time() + self._within_s
-        store, queues, identity = workload.store, workload.plan.queues, workload.identity
-        zsets = workload.services.scheduler.zsets if self._within_s else []
+        shard, until = self._workload.shard, time.time() + self._within_s
+        store, queues, identity = shard.store, shard.plan.queues, shard.identity
+        zsets = shard.services.scheduler.zsets if self._within_s else []
         seen = await store.arun(draining.see(store.keys, identity, queues, zsets, until))
         if seen.mine or await self._waits(seen, until) or await self._comes_due(seen, zsets, until):
             return True
@@ -108,7 +108,7 @@ class Draining(Part):
 
     async def _waits(self, seen: Sight, until: float) -> bool:
         """True if a queue that is not paused has a job that may run by then."""
-        groups, store = self._workload.plan.groups, self._workload.store
+        groups, store = self._workload.plan.groups, self._workload.shard.store
         waiting = seen.waiting.keys() - seen.paused
         ordered = waiting & {queue for group in groups.values() if group.ordered for queue in group.queues}
         if waiting - ordered or not ordered:
@@ -123,14 +123,14 @@ class Draining(Part):
             return True
         for zset in zsets if seen.more else ():
             start = 0
-            while page := await self._workload.store.arun(draining.due(zset, until, start)):
+            while page := await self._workload.shard.store.arun(draining.due(zset, until, start)):
                 if self._any_of(queues, page):
                     return True
                 start += len(page)
         return False
 
     def _any_of(self, queues: set[str], members: list[bytes]) -> bool:
-        namespace = self._workload.store.keys.namespace
+        namespace = self._workload.shard.store.keys.namespace
         return any(_queue(member, namespace) in queues for member in members)
 
     # The end
@@ -142,14 +142,14 @@ class Draining(Part):
 
     async def report(self) -> None:
         """Log what ran and what is left."""
-        store, workload = self._workload.store, self._workload
-        tallies = workload.services.counters.executions.totals().values()
+        shard = self._workload.shard
+        tallies = shard.services.counters.executions.totals().values()
         ran = {
             "jobs": sum(tally.processed for tally in tallies),
             "failed": sum(one.failed for one in tallies),
         }
         try:
-            rest = await store.arun(draining.rest(store.keys, workload.identity, workload.plan.queues))
+            rest = await shard.store.arun(draining.rest(shard.store.keys, shard.identity, shard.plan.queues))
         except PyworkersError as error:
             log.warning(
                 "server.drained", **ran, error=error.message, hint="what is left could not be counted"

@@ -30,12 +30,13 @@ from pyworkers.server.incarnation import SIGNALS
 from pyworkers.server.owner import Owner
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import Group, Plan
+from pyworkers.server.shard import Control
 from pyworkers.server.upgrade.predecessor import Predecessor
 from pyworkers.server.upgrade.successor import CommandLine
 from pyworkers.server.upgrade.systemd import keep_alive, notify
 from pyworkers.server.upgrade.upgrade import Upgrade, UpgradeCallbacks, forbidden
 from pyworkers.server.waiting import cancel, now, on_callback_failure
-from pyworkers.server.workload import Control, Origin, Workload
+from pyworkers.server.workload import Origin, Workload
 from pyworkers.store.preflight import inspect, judge_password
 from pyworkers.store.processes.signals import Signal
 from pyworkers.store.transport.connections import has_sentinels
@@ -101,9 +102,8 @@ class Master:
             Control(self._tasks, self._stop, words),
             once=start.once,
         )
-        self._queues = self._workload.queues
+        self._shard = self._workload.shard
         self._generations = self._workload.generations
-        self._services = self._workload.services
         self._draining = self._make_draining()
         self._site = HttpEndpoint(configurations.current.http, self._tasks.start)
         self._upgrade = Upgrade(
@@ -145,8 +145,7 @@ class Master:
         if loaded is None:
             return
         work = self._workload.planned(loaded)
-        self._services.lease.serve(work.queues)
-        if not await self._services.register(self._stop, fail_fast):
+        if not await self._shard.register(work, self._stop, fail_fast):
             return
         await self._workload.start(loaded, work)
         _log_started(self._config, self._configurations.shown_redis, work, loaded.import_ms)
@@ -192,7 +191,7 @@ class Master:
 
         Raises PyworkersError.
         """
-        await self._queues.all_started()
+        await self._shard.queues.all_started()
         # Only now, because both servers answer from now on.
         self._site.open(self._sources(), predecessor.listener(self._start.command.bind))
         hit("before_takeover")
@@ -207,21 +206,21 @@ class Master:
         self.stop()
 
     def _sources(self) -> Sources:
-        managers = self._queues.serving
+        managers = self._shard.queues.serving
         return Sources(
-            self._workload.store,
-            self._services.lease,
-            self._services.counters,
-            self._workload.health,
+            self._shard.store,
+            self._shard.services.lease,
+            self._shard.services.counters,
+            self._shard.health,
             lambda: managers,
-            self._workload.facts,
-            self._services.memory,
+            self._shard.facts,
+            self._shard.services.memory,
             self._config.web.mask,
         )
 
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
-        store = self._workload.store
+        store = self._shard.store
         try:
             with shortages_translated():
                 redis_cli, sentinels = await store.redis_cli(), has_sentinels(self._config.redis)
@@ -248,15 +247,15 @@ class Master:
     def stop(self) -> None:
         """SIGTERM: stop; a second one changes nothing."""
         if not self._stop.is_set():
-            _log_stopping(len(self._queues.running()), self._config.server.shutdown_timeout)
+            _log_stopping(len(self._shard.queues.running()), self._config.server.shutdown_timeout)
         self._stop.set()
 
     def interrupt(self) -> None:
         """SIGINT: stop; a second one gives the running jobs back at once."""
         if self._interrupted and not self._stop_at_once.is_set():
             self._stop_at_once.set()
-            _log_hurried(len(self._queues.running()))
-            for manager in self._queues.everyone():
+            _log_hurried(len(self._shard.queues.running()))
+            for manager in self._shard.queues.everyone():
                 manager.stop_at_once()
         self._interrupted = True
         self.stop()
@@ -271,13 +270,13 @@ class Master:
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
-        managers = list(self._queues.everyone())
+        managers = list(self._shard.queues.everyone())
         for manager in managers:
             log.warning("server.state", **manager.describe())
         log.warning(
             "server.state",
-            redis_down=self._workload.health.is_down,
-            troubles=self._workload.health.troubles,
+            redis_down=self._shard.health.is_down,
+            troubles=self._shard.health.troubles,
             tasks=self._tasks.describe(),
         )
         # Last and one by one: faulthandler writes stacks word by word, into the middle of what others write.
@@ -292,19 +291,17 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # Stop reloads first: a new manager would not be stopped.
         await self._generations.freeze()
-        await self._queues.cleared_out(_GOODBYE_S)
-        stops = [manager.stop(deadline) for manager in self._queues.serving.values()]
+        await self._shard.queues.cleared_out(_GOODBYE_S)
+        stops = [manager.stop(deadline) for manager in self._shard.queues.serving.values()]
         others = (self._run_drain_hooks(deadline), self._upgrade.abandon(deadline))
         results = await asyncio.gather(*others, *stops, return_exceptions=True)
-        await self._queues.stopped(timeout_s=deadline - now())
+        await self._shard.queues.stopped(timeout_s=deadline - now())
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
-        interrupted = sum(manager.given_back for manager in self._queues.serving.values())
-        self._services.counters.interrupted(interrupted)
-        await self._services.sign_off()
+        await self._shard.sign_off()
         log.info("server.stopped")
         if self._draining is not None and self._draining.done:
             await self._draining.report()
@@ -320,8 +317,7 @@ class Master:
     async def _tear_down(self) -> None:
         await self._tasks.cancel()
         await self._generations.close()
-        await self._services.close()
-        await self._workload.store.close()
+        await self._shard.close()
 
 
 # What the log says at the start and at the stop, for the person who started the server

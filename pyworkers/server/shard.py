@@ -1,0 +1,229 @@
+"""Shard: what one server does at one Redis: its identity there, its queues with their workers, its services.
+
+Runs in the master's event loop. It has no fork server: that is the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pyworkers import logs
+from pyworkers.config.fields import Config, RedisConfig
+from pyworkers.protocol.keys import Keys
+from pyworkers.server.fetching.fetcher import GroupCallbacks
+from pyworkers.server.generations.generations import Generations
+from pyworkers.server.generations.spawner import Spawner
+from pyworkers.server.health import ServerHealth
+from pyworkers.server.heartbeat.facts import Facts
+from pyworkers.server.incarnation import Incarnation, Incarnations
+from pyworkers.server.manager import Manager, Shared
+from pyworkers.server.moves import Moves, name_in
+from pyworkers.server.parts import Tasks
+from pyworkers.server.plan import NOTHING, Group, Plan
+from pyworkers.server.pool.cpus import ReservedCpu
+from pyworkers.server.pool.gates import CancelledJobs, Gates, OneJob
+from pyworkers.server.pool.settling import Rules
+from pyworkers.server.queues import Queues
+from pyworkers.server.services import ServerParts, Services
+from pyworkers.store.jobs import InProgress
+from pyworkers.store.store import Store
+from pyworkers.store.transport.connections import connect_async, has_sentinels
+
+log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The tasks of the server, the event of its stop, and the signals that may come through Redis."""
+
+    tasks: Tasks
+    stop: asyncio.Event
+    words: Mapping[str, Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all shards of a server share."""
+
+    control: Control
+    generations: Generations
+    reserved: ReservedCpu
+    rng: random.Random
+    one: OneJob | None
+    """What lets one job start; None for a server that runs all."""
+
+
+class Shard:
+    """Makes the managers and services at one Redis, and keeps to its plan. The workload decides when."""
+
+    def __init__(self, config: Config, identity: str, common: Common) -> None:
+        self.plan = NOTHING
+        self._config = config
+        self._common = common
+        self._is_quiet = False
+        self._stops_at: float | None = None
+        self._following: asyncio.Task[None] | None = None
+        self.health = ServerHealth(time.monotonic, common.rng)
+        self.store = Store(connect_async(config.redis), Keys(config.redis.namespace))
+        self._incarnations = Incarnations(identity, config.log, self._lease_lost)
+        control = common.control
+        self.queues = Queues(
+            self._make_manager, control.tasks, config.server.shutdown_timeout, self._manager_stopped
+        )
+        server = ServerParts(
+            config, self.store, self._incarnations, self.health, self.queues, self.facts, control.words
+        )
+        self.services = Services(server)
+
+    @property
+    def identity(self) -> str:
+        """The current identity."""
+        return self._incarnations.identity()
+
+    async def register(self, work: Plan, stop: asyncio.Event, fail_fast: bool) -> bool:
+        """As ``Services.register``, for the queues of a plan."""
+        self.services.lease.serve(work.queues)
+        return await self.services.register(stop, fail_fast)
+
+    async def start(self, work: Plan, spawner: Spawner) -> None:
+        """Start the managers of the first plan, and the services."""
+        self._apply(work, spawner)
+        self.services.start(self._common.control.tasks)
+        self._follow_primary()
+        if self._is_quiet:
+            await self._quiet_all()
+
+    def configure(self, config: Config) -> None:
+        """Use another configuration: its log now, the rest for the next plan."""
+        self._config = config
+        self._incarnations.log_as(config.log)
+
+    async def use(self, work: Plan, spawner: Spawner) -> None:
+        """Move to another plan and generation."""
+        self._apply(work, spawner)
+        if self._is_quiet:
+            await self._quiet_all()
+        self.services.heartbeat.nudge()
+
+    def _apply(self, work: Plan, spawner: Spawner) -> None:
+        """Make the managers match a plan and the code that was loaded last."""
+        self.plan = work
+        self.services.cron.use(work.cron, client_middleware=work.manifest.get("client_middleware", False))
+        self.services.lease.serve(work.queues)
+        ordered = self.queues.ordered
+        self.queues.apply(work.groups, spawner, self._rules(), self.services.remote.paused)
+        if self.queues.ordered != ordered:
+            self.services.follow_queues()
+
+    async def connect_to(self, redis: RedisConfig) -> None:
+        """Use another Redis of the same data from now on."""
+        self._config = replace(self._config, redis=redis)
+        await self._leave_for(redis)
+        self._follow_primary()
+
+    def _follow_primary(self) -> None:
+        """Notice when another Redis becomes the primary, as far as the URL allows that."""
+        if self._following is not None:
+            self._following.cancel()
+        tasks, redis = self._common.control.tasks, self._config.redis
+        if has_sentinels(redis):
+            self._following = tasks.start(self.store.watch_primary(_log_failover), "primary")
+        elif host := name_in(redis.url):
+            health = self.health.of(Moves.name)
+            moves = Moves(self.store, redis, host, health, lambda: self._leave_for(redis))
+            self._following = tasks.start(moves.run(), Moves.name)
+
+    async def _leave_for(self, redis: RedisConfig) -> None:
+        _log_failover()
+        await self.services.changes.connect_to(redis)
+        await self.queues.connect_to(redis)
+        await self.store.connect_to(redis)
+
+    def _rules(self) -> Rules:
+        return Rules(self.plan.manifest, self._config.retry.max, time.time, self._common.rng)
+
+    def _make_manager(self, group: Group, spawner: Spawner) -> Manager:
+        cancelled = CancelledJobs(self.queues.cancellations)
+        gates = Gates(cancelled, self.services.suspects, self.services.asks, self._common.one)
+        shared = Shared(
+            self._config,
+            self.health.of_queue,
+            gates,
+            self._common.reserved,
+            GroupCallbacks(
+                self.services.settled,
+                self.services.counters.interrupted,
+                self._incarnations.lost,
+                self.services.recovery.saw_lease,
+                self._incarnations.may_fetch,
+            ),
+            self._common.rng,
+        )
+        inprogress = InProgress(self.store.keys, list(group.queues), self._incarnations.identity())
+        return Manager(group, inprogress, spawner, self._rules(), shared)
+
+    def _manager_stopped(self, manager: Manager) -> None:
+        self.services.counters.interrupted(manager.given_back)
+        for queue in manager.queues:
+            self.health.forget_queue(queue)
+
+    def facts(self) -> Facts:
+        """The facts about this server that Sidekiq's Web UI shows."""
+        common = self._common
+        return Facts(
+            self._incarnations.identity(),
+            self.plan.groups,
+            self.queues.running(),
+            self._is_quiet or common.control.stop.is_set(),
+            [os.getpid(), common.generations.current.process.pid, *self.queues.pids()],
+            self.plan.classes,
+            self.queues.workers,
+            self.queues.restarts,
+            self.queues.failing,
+            self.plan.features,
+            self._stops_at,
+        )
+
+    def _lease_lost(self, earlier: Incarnation) -> None:
+        """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
+        identity = self._incarnations.identity()
+        # Before the managers move, because they start new workers.
+        self._common.generations.identify(identity)
+        self.queues.move_to(identity)
+        self.services.begin_anew()
+        self.queues.clear_out(earlier.identity)
+
+    # Stop
+
+    def stop_by(self, at: float) -> None:
+        """Show that the server stops, and when at the latest, in epoch seconds."""
+        self._stops_at = at
+        self.services.heartbeat.nudge()
+
+    def quiet(self) -> None:
+        """Fetch no more jobs until the end of the server; running jobs continue."""
+        self._is_quiet = True
+        self._common.control.tasks.start(self._quiet_all(), "quiet")
+
+    async def _quiet_all(self) -> None:
+        await self.queues.quiet()
+        self.services.heartbeat.nudge()
+
+    async def sign_off(self) -> None:
+        """Write the last counters, and deregister, after the stop of all managers."""
+        self.services.counters.interrupted(sum(one.given_back for one in self.queues.serving.values()))
+        await self.services.sign_off()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.services.close()
+        await self.store.close()
+
+
+def _log_failover() -> None:
+    log.warning("redis.failover")
