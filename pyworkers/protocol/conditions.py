@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from pyworkers.protocol.effects import Effect
+    from pyworkers.protocol.effects import NoteRun
 
 OnDuplicate = Literal["skip", "raise", "replace"]
 """What a push does if the lock is held: it keeps the job that holds it, refuses the push, or replaces that
@@ -49,5 +49,14 @@ class Conditions(NamedTuple):
     """The most jobs in its queue, this one included, at which it is pushed; 0: any number."""
     wait_s: float = 0.0
     """How long the push waits for room in the queue before it fails."""
-    effects: tuple[Effect, ...] = ()
-    """Written with the job, if it is pushed: never for a duplicate or into a full queue."""
+    status_s: int = 0
+    """How long the status of the job is kept until a server changes it; 0: it has none."""
+    history: bool = False
+    """The status keeps the job as it is pushed."""
+    batch: str = ""
+    """The batch of which it is a member; empty for none."""
+    run: NoteRun | None = None
+    """The run of a cron entry that it is.
+
+    This and the fields before are written with the job: never for a duplicate or into a full queue.
+    """

@@ -113,9 +113,7 @@ def with_slot(job: PushedJob, name: str, slot: int, *, triggered: bool = False) 
     job = job._replace(payload=splice(job.payload, {runs.FIELD: about}))
     noted = runs.entered(about, job.jid, job.queue, job.at)
     conditions = job.conditions or Conditions()
-    return (
-        job._replace(conditions=conditions._replace(effects=(*conditions.effects, *noted))) if noted else job
-    )
+    return job._replace(conditions=conditions._replace(run=noted)) if noted else job
 
 
 def _latest(entry: CronEntry, after: float, until: float, most: int) -> list[int]:

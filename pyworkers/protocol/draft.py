@@ -19,7 +19,7 @@ from pyworkers.errors import BadArgumentError, EncryptionKeyError
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import Conditions
 from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_args, encode_text
-from pyworkers.protocol.flow import history, unique
+from pyworkers.protocol.flow import unique
 from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.options import CONDITION_OPTIONS, check_options, fields_of
@@ -189,14 +189,11 @@ class ConditionalDraft(Draft):
     def _job(self, args: Sequence[Any], jid: str, now: float, times: str, path: str) -> PushedJob:
         options, digest = self.options, self._digest
         job = Entering(self.queue, self.job_class, args, jid, options, now, self.at, path, digest)
-        fields, conditions, at = entry_of(job)
+        fields, conditions = entry_of(job)
         more = f",{encode(fields)[1:-1]}" if fields else ""
         sent = self._sent(args, jid, path)
         pushed = Draft._job(self, sent, jid, now, more + times, path)
-        if conditions is not None and self.options.get("history"):
-            kept = history.entered(pushed.payload, jid, now, at)
-            conditions = conditions._replace(effects=(*conditions.effects, *kept))
-        return pushed._replace(at=at, conditions=conditions)
+        return pushed._replace(conditions=conditions)
 
     def _digest(self, text: bytes) -> bytes:
         """The digest of the arguments, for the key of a unique job."""

@@ -163,13 +163,13 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         _PLAIN.batch("*"),
         worker="sadd hset hget hmget hincrby hexists expire srem scard smembers lrange del unlink",
-        client="sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush lrange "
-        "del unlink",
+        client="type sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush "
+        "lrange del unlink",
         admin="hexists hget hmget hset hincrby expire sadd srem scard smembers lrange del unlink",
         read_only="hgetall scard sscan lrange",
     ),
     Grant(_PLAIN.audit, admin="lpush ltrim", read_only="llen lrange"),
-    Grant(_PLAIN.job("*"), client="hset expire hmget hgetall", read_only="hmget"),
+    Grant(_PLAIN.job("*"), client="type hset expire hmget hgetall", read_only="hmget"),
     Grant(
         _PLAIN.result("*"), client="xrange xread xadd expire", admin="xadd expire", read_only="xrange xread"
     ),

@@ -33,13 +33,6 @@ class Firing(NamedTuple):
     definition: bytes = b""
 
 
-class Fired(NamedTuple):
-    """What became of the jobs of a slot: the duplicates (conditions.py), and the scheduled jobs replaced."""
-
-    others: Others
-    replaced: list[bytes]
-
-
 class Changed(NamedTuple):
     """The changes made at run time: definitions by name, and the names of the paused entries."""
 
@@ -59,8 +52,8 @@ class StoredCron:
     last: Mapping[bytes, bytes]
 
 
-def fire(keys: Keys, firing: Firing) -> Request[Fired | None]:
-    """Enqueue the jobs of a slot, unless the slot was dealt with before: then None.
+def fire(keys: Keys, firing: Firing) -> Request[Others | None]:
+    """Enqueue the jobs of a slot, and return the duplicates; None if the slot was dealt with before.
 
     Also None if the entry is paused, or is a run-time entry whose definition has changed since. Safe to send
     again after a lost reply. Raises QueueFullError and DuplicateJobError, which deal with the slot as well.
@@ -72,8 +65,8 @@ def fire(keys: Keys, firing: Firing) -> Request[Fired | None]:
     return script("cron/fire", [*names, *more_names], args, partial(_fired, jobs), keys.namespace)
 
 
-def _fired(jobs: Sequence[PushedJob], reply: Any) -> Fired | None:
-    return None if blob(reply[0]) == b"passed" else Fired(*conditions.read(reply, jobs))
+def _fired(jobs: Sequence[PushedJob], reply: Any) -> Others | None:
+    return None if blob(reply[0]) == b"passed" else conditions.read(reply, jobs)
 
 
 def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Request[float]:

@@ -12,6 +12,7 @@ from pyworkers.plugins.memory import MemoryBatches
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.admission import Admission, Admitted
+from pyworkers.protocol.flow.entry import entered
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.memory import EffectMemory
 from pyworkers.protocol.flow.plans import BatchStatus
@@ -40,7 +41,7 @@ class Kept:
         admitted = self._admission.admit(jobs, now, waiting, is_scheduled)
         for job in admitted.jobs:
             if job.conditions is not None:
-                self.apply(job.conditions.effects)
+                self.apply(entered(job.queue, job.payload, job.jid, job.at, job.conditions))
         return admitted
 
     def apply(self, effects: Iterable[Effect]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 import time
@@ -15,13 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyworkers import AsyncClient, Client
-from pyworkers.errors import DuplicateJobError, QueueFullError, StoreError
+from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError, StoreError
 from pyworkers.protocol.conditions import Conditions, OnDuplicate, Others, UniqueLock
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import DeleteKey, StoreValue, Unlock
+from pyworkers.protocol.effects import Unlock
 from pyworkers.protocol.flow.admission import Admission
+from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.store import scripts
 from pyworkers.store.acl import Role
+from pyworkers.store.flow.removal import ends as removal_ends
+from pyworkers.store.flow.removal import written
 from tests.helpers.acl import url_of
 from tests.helpers.support import PATIENCE_S, wait_for
 
@@ -192,19 +197,95 @@ def test_a_push_waits_for_room(push: Push, server: redis.Redis, keys: Keys) -> N
     assert time.monotonic() - began >= 0.3
 
 
-def test_effects_are_written_with_the_jobs_that_are_pushed(
+def test_a_status_is_written_with_the_jobs_that_are_pushed(
     push: Push, server: redis.Redis, keys: Keys
 ) -> None:
-    """Over all rights: those of a client end at its own keys."""
-    url = server.connection_pool.connection_kwargs
-    with Client(f"redis://{url['host']}:{url['port']}/{url['db']}", namespace=keys.namespace) as client:
-        jobs = [locked(jid, effects=(StoreValue(jid, b"1", 60), DeleteKey(f"x{jid}"))) for jid in "ab"]
-        assert client.push(jobs) == {"b": "a"}
-        assert (server.get(keys.own("a")), server.get(keys.own("b"))) == (b"1", None)
-        server.hset(keys.own("c"), "f", 1)
-        with pytest.raises(StoreError, match="WRONGTYPE"):
-            client.push([job("d"), job("c", Conditions(effects=(StoreValue("c", b"1", 60),)))])
+    assert push(locked("a", status_s=60, history=True), locked("b", status_s=60)) == {"b": "a"}
+    entered = {b"state": b"waiting", b"queue": b"q", b"attempt": b"0", b"job": locked("a").payload}
+    assert (server.hgetall(keys.job("a")), server.hgetall(keys.job("b"))) == (entered, {})
+    assert 0 < server.ttl(keys.job("a")) <= 60
+    push(job("c", Conditions(status_s=60), SOON))
+    assert server.hget(keys.job("c"), "state") == b"scheduled"
+    server.set(keys.job("e"), "x")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        push(job("d"), job("e", Conditions(status_s=60)))
     assert waiting(server, keys) == ["a"]
+
+
+def test_a_member_is_counted_with_its_push(push: Push, server: redis.Redis, keys: Keys) -> None:
+    for batch in ("b", "ended"):
+        server.hset(keys.batch(batch), mapping={"open": 0, "total": 0, "done": 0})
+    server.hset(keys.batch("ended"), "success_at", 1)
+    push(locked("a", batch="b"), job("c", Conditions(batch="b")), locked("d", batch="b"))
+    assert server.smembers(keys.batch("b") + ":members") == {b"a", b"c"}
+    assert server.hget(keys.batch("b"), "total") == b"2"
+    for batch in ("ended", "unknown"):
+        with pytest.raises(BatchError, match=f"the batch {batch} (is unknown|has ended)"):
+            push(job("x"), job("y", Conditions(batch=batch)))
+    assert waiting(server, keys) == ["a", "c"]
+
+
+def test_jobs_that_may_be_replaced_are_spread_over_a_millisecond(
+    push: Push, server: redis.Redis, keys: Keys
+) -> None:
+    names = [f"C|q|{hashlib.sha256(b'%d' % n).hexdigest()[:32]}{'|expiry' * (n % 2)}" for n in range(100)]
+    push(*(locked(f"j{n}", name, "replace", SOON) for n, name in enumerate(names)))
+    scores = scheduled(server, keys)
+    assert all(SOON <= score < SOON + 0.001 for score in scores.values())
+    assert len(set(scores.values())) > 80
+    assert push(locked("new", names[0], "replace", SOON)) == {}
+    assert scheduled(server, keys)["new"] == scores["j0"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"track": 60},
+        {"track": True, "retry_count": 2, "queue": "q"},
+        {"track": "soon", "checkpoint": True},
+        {"track": 0, "batch": "b"},
+        {"track": 1.5, "batch": "b", "batch_index": 0, "queue": "q"},
+        {"cron": {"name": "nightly", "slot": 60}},
+        {"track": [], "cron": {"name": 7}, "batch": 7, "checkpoint": None},
+    ],
+)
+def test_the_end_of_a_replaced_job_is_that_of_the_rules(
+    one_redis_url: str, namespace: str, fields: dict[str, Any]
+) -> None:
+    """The script ends the job by itself, so that each producer needs one round trip."""
+    ends = []
+    with redis.Redis.from_url(one_redis_url) as server:
+        for by_script in (True, False):
+            keys = Keys(f"{namespace}{by_script}:")
+            raw = json.dumps({"class": "C", "args": [], "jid": "old", **fields}).encode()
+            server.hset(keys.batch("b"), mapping={"open": 0, "total": 2, "done": 0})
+            server.sadd(keys.batch("b") + ":members", "old", "other")
+            server.hset(keys.iteration("old"), "c", "1")
+            if by_script:
+                with Client(one_redis_url, namespace=keys.namespace) as client:
+                    old = PushedJob("q", raw, "old", SOON, Conditions(UniqueLock("unique:k", 60, "replace")))
+                    client.push([old])
+                    client.push([locked("new", on_duplicate="replace")])
+            else:
+                names, args = written(keys, removal_ends([raw], Ending.REPLACED, time.time()))
+                text = scripts.load("removal/apply").text
+                server.eval(text, len(names), *names, *args, keys.namespace)
+            ends.append(contents(server, keys))
+    assert ends[0] == ends[1]
+
+
+def contents(server: Any, keys: Keys) -> dict[str, Any]:
+    """What ends of jobs change, without the times."""
+    found: dict[str, Any] = {"members": server.smembers(keys.batch("b") + ":members")}
+    found["batch"] = server.hgetall(keys.batch("b"))
+    found["status"] = server.hgetall(keys.job("old"))
+    found["status"].pop(b"finished_at", None)
+    found["ttls"] = [server.ttl(keys.job("old")), server.ttl(keys.result("old"))]
+    found["answers"] = [fields for _, fields in server.xrange(keys.result("old"))]
+    found["saved"] = server.exists(keys.iteration("old"))
+    runs = server.hgetall(keys.cron_runs("nightly"))
+    found["runs"] = {name: {**json.loads(facts), "finished_at": ""} for name, facts in runs.items()}
+    return found
 
 
 @pytest.mark.parametrize("wrong", ["queue", "queues", "schedule", "lock"])

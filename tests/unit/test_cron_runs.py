@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from pyworkers.protocol.cron import CronEntry, job_of
+from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import Effect, NoteRun
 from pyworkers.protocol.envelope import decode
+from pyworkers.protocol.flow import track
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of, effects_of_start
 from pyworkers.protocol.flow.runs import CronRun, read_runs
@@ -32,20 +34,25 @@ def ended(ending: Ending, data: Any = None, jid: str = "j1", **about: Any) -> tu
     return effects_of(Ended(ending, ABOUT if data is None else data, jid, "mail", "Sweep", 90.5, **about))
 
 
+def run_of(job: PushedJob) -> NoteRun:
+    assert job.conditions is not None
+    assert job.conditions.run is not None
+    return job.conditions.run
+
+
 def test_the_job_of_a_slot_notes_its_run_with_the_push() -> None:
     job = job_of(ENTRY, 60, 61.0, "j1")
-    assert job.conditions is not None
-    assert facts(*job.conditions.effects) == {"state": "waiting", "queue": "mail"}
+    assert facts(run_of(job)) == {"state": "waiting", "queue": "mail"}
     triggered = job_of(ENTRY, 60, 61.0, "j1", triggered=True)
-    assert triggered.conditions is not None
-    assert facts(*triggered.conditions.effects)["triggered"] == "1"
+    assert facts(run_of(triggered))["triggered"] == "1"
     assert decode(triggered.payload)["cron"] == {"name": "nightly", "slot": 60, "triggered": True}
 
 
-def test_the_effects_of_its_options_stay() -> None:
+def test_the_conditions_of_its_options_stay() -> None:
     job = job_of(CronEntry("nightly", "@daily", "mail", "Sweep", options={"track": 60}), 60, 61.0, "j1")
+    assert run_of(job).key == "cron-runs:nightly"
     assert job.conditions is not None
-    assert [type(effect).__name__ for effect in job.conditions.effects] == ["StoreFields", "NoteRun"]
+    assert job.conditions.status_s == track.ALIVE_S
 
 
 def test_the_stages_of_a_run() -> None:

@@ -72,7 +72,6 @@ def test_of_a_long_traceback_the_end_is_kept_as_long_as_the_status() -> None:
 
 @pytest.mark.parametrize("jid", ["", "x" * 257, "a\nb"])
 def test_an_id_that_is_no_part_of_a_key_has_no_history(jid: str) -> None:
-    assert history.entered(b"{}", jid, NOW, None) == ()
     assert fields_of(effects_of_start(JobStart(ASKED, jid, "q", 1, NOW))) == {}
 
 

@@ -121,12 +121,6 @@ def test_the_lock_of_a_job_for_later_lives_as_much_longer() -> None:
     assert job.conditions.lock.life_s == 160
 
 
-def test_jobs_that_may_be_replaced_are_spread_over_a_millisecond() -> None:
-    times = [pushed([n], at=NOW + 60, unique_for=60, on_duplicate="replace").at for n in range(200)]
-    assert all(at is not None and NOW + 60 <= at < NOW + 60.001 for at in times)
-    assert len(set(times)) > 150
-
-
 def test_a_key_says_that_its_lock_ends_by_time_alone() -> None:
     job = pushed(at=NOW + 60, unique_for=60, unique_until="expiry", on_duplicate="replace")
     found = json.loads(job.payload)["unique_key"]

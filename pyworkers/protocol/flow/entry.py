@@ -5,12 +5,13 @@ Pure; used by producers, and by the server for the jobs of cron entries. The cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.conditions import Conditions, UniqueLock
-from pyworkers.protocol.flow import track, unique
+from pyworkers.protocol.effects import Effect
+from pyworkers.protocol.flow import history, track, unique
 from pyworkers.protocol.options import seconds_of
 
 
@@ -33,17 +34,16 @@ class Entering:
 
 
 class Entry(NamedTuple):
-    """How a job enters: more fields of its envelope, the conditions of its push, and when it is due."""
+    """How a job enters: more fields of its envelope, and the conditions of its push."""
 
     fields: Mapping[str, Any]
     conditions: Conditions | None
-    at: float | None
 
 
 def entry_of(job: Entering) -> Entry:
     """The entry of a job. Raises BadArgumentError, and the errors of ``unique_by``."""
     fields: dict[str, Any] = {}
-    lock, at, options = None, job.at, job.options
+    lock, options = None, job.options
     if options.get("unique_for") is not None:
         by = options.get("unique_by")
         key = unique.key_of(job.job_class, job.queue, job.args, by, job.path, job.digest)
@@ -51,13 +51,20 @@ def entry_of(job: Entering) -> Entry:
             key += unique.BY_TIME
         fields[unique.FIELD] = key
         mode = options.get("on_duplicate", "skip")
-        life_s = seconds_of(options["unique_for"]) + (0.0 if at is None else max(0.0, at - job.now))
+        life_s = seconds_of(options["unique_for"]) + (0.0 if job.at is None else max(0.0, job.at - job.now))
         lock = UniqueLock(unique.lock_of(key), life_s, mode)
-        if mode == "replace" and at is not None:
-            at = unique.spread(at, key)
     # A job for later does not wait in the queue.
     limit = options.get("max_waiting") or 0
-    tracked = () if options.get("track") is None else track.entered(job.jid, job.queue, job.now, at)
-    if lock is None and not limit and not tracked:
-        return Entry(fields, None, at)
-    return Entry(fields, Conditions(lock, limit, options.get("wait", 0.0), tracked), at)
+    status_s = 0 if options.get("track") is None else track.entered_s(job.jid, job.now, job.at)
+    if lock is None and not limit and not status_s:
+        return Entry(fields, None)
+    is_kept = bool(status_s and options.get("history"))
+    return Entry(fields, Conditions(lock, limit, options.get("wait", 0.0), status_s, is_kept))
+
+
+def entered(queue: str, payload: bytes, jid: str, at: float | None, asked: Conditions) -> Iterator[Effect]:
+    """What push.lua writes with a job, but for its lock, as effects for what has no Redis."""
+    if asked.status_s:
+        yield track.entered(jid, queue, at, asked.status_s)
+    if asked.history:
+        yield history.entered(payload, jid, asked.status_s)

@@ -18,7 +18,7 @@ from pyworkers.protocol.effects import Effect, StoreFields
 from pyworkers.protocol.envelope import decode, encode
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.start import JobStart
-from pyworkers.protocol.flow.track import ALIVE_S, entered_ttl, fits, is_tracked, kept_s, status_key
+from pyworkers.protocol.flow.track import ALIVE_S, is_tracked, kept_s, status_key
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import FIELDS, Answer, JobStatus, read_status
 
@@ -61,11 +61,9 @@ class JobHistory:
         return asdict(self)
 
 
-def entered(payload: bytes, jid: str, now: float, at: float | None) -> tuple[Effect, ...]:
-    """The effects of the push of a job, with those of ``track``."""
-    if not fits(jid):
-        return ()
-    return (StoreFields.of(status_key(jid), {"job": payload.decode()}, entered_ttl(now, at)),)
+def entered(payload: bytes, jid: str, status_s: int) -> Effect:
+    """The job as it is pushed, as push.lua writes it with the status."""
+    return StoreFields.of(status_key(jid), {"job": payload.decode()}, status_s)
 
 
 def started(start: JobStart) -> Iterable[Effect]:

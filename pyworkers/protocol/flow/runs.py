@@ -7,7 +7,7 @@ texts, to which each stage of the job adds its facts. The script keeps the fifty
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -64,10 +64,10 @@ def runs_key(name: str) -> str:
     return f"cron-runs:{name}"
 
 
-def entered(about: Mapping[str, Any], jid: str, queue: str, at: float | None) -> tuple[Effect, ...]:
-    """The effects of the push of a job with this field ``cron``. ``at``: when it is due, None for now."""
+def entered(about: Mapping[str, Any], jid: str, queue: str, at: float | None) -> NoteRun | None:
+    """What the push of a job with this field ``cron`` notes. ``at``: when it is due, None for now."""
     state = JobState.WAITING if at is None else JobState.SCHEDULED
-    return tuple(_noted(about, jid, {"state": state, "queue": queue}))
+    return next(_noted(about, jid, {"state": state, "queue": queue}), None)
 
 
 def started(start: JobStart) -> Iterable[Effect]:
@@ -92,7 +92,7 @@ def _error(ended: Ended) -> str:
     return ": ".join(text for text in (ended.error_class, ended.error_message) if text)[:_LONGEST_ERROR]
 
 
-def _noted(about: object, jid: str, facts: Mapping[str, str]) -> Iterable[Effect]:
+def _noted(about: object, jid: str, facts: Mapping[str, str]) -> Iterator[NoteRun]:
     """The effect for a job with this field ``cron``; none for one that another program has written."""
     if not isinstance(about, Mapping) or not fits(jid):
         return

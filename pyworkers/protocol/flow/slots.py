@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import simplejson
 
-from pyworkers.protocol import effects
 from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
@@ -70,15 +69,13 @@ class SlotAnswer:
 
 def _row(job: PushedJob) -> list[Any]:
     conditions = job.conditions
-    about = conditions and [conditions.lock, conditions.max_waiting, effects.pack(conditions.effects).hex()]
+    about = conditions and [conditions.lock, conditions.max_waiting, conditions.status_s, conditions.history]
     return [job.queue, job.payload.decode(), job.jid, job.at, about]
 
 
 def _job(queue: str, payload: str, jid: str, at: float | None, about: list[Any] | None) -> PushedJob:
     conditions = None
     if about is not None:
-        lock, max_waiting, written = about
-        conditions = Conditions(
-            lock and UniqueLock(*lock), max_waiting, 0.0, effects.unpack(bytes.fromhex(written))
-        )
+        lock, max_waiting, status_s, history = about
+        conditions = Conditions(lock and UniqueLock(*lock), max_waiting, 0.0, status_s, history)
     return PushedJob(queue, payload.encode(), jid, at, conditions)

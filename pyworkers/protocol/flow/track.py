@@ -81,17 +81,17 @@ def _seconds(data: Mapping[str, Any]) -> int:
     return int(min(max(1.0, value), _MAX_S)) if value > 0 else 0
 
 
-def entered(jid: str, queue: str, now: float, at: float | None) -> tuple[Effect, ...]:
-    """The status of a job that is enqueued now. ``at`` is the time at which it is due, None for now."""
-    if not fits(jid):
-        return ()
+def entered(jid: str, queue: str, at: float | None, status_s: int) -> Effect:
+    """The status of a job that is enqueued, as push.lua writes it. ``at`` is when it is due, None for now."""
     state = JobState.WAITING if at is None else JobState.SCHEDULED
     fields = {"state": state.value, "queue": queue, "attempt": "0"}
-    return (StoreFields.of(status_key(jid), fields, entered_ttl(now, at)),)
+    return StoreFields.of(status_key(jid), fields, status_s)
 
 
-def entered_ttl(now: float, at: float | None) -> int:
-    """How long the status of a job is kept that is enqueued now, and due at ``at``."""
+def entered_s(jid: str, now: float, at: float | None) -> int:
+    """How long the status of a job is kept that is enqueued now, and due at ``at``; 0: it has none."""
+    if not fits(jid):
+        return 0
     due_s = 0 if at is None else max(0, int(at - now))
     return min(ALIVE_S + due_s, _MAX_S)
 

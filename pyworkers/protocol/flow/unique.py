@@ -24,8 +24,6 @@ BY_TIME = "|expiry"
 # A longer name of a class or queue, or one with the separator, is cut, and ends with a hash of it.
 _SHOWN, _CUT, _NAME_DIGITS, _DIGITS = 64, 47, 16, 32
 _LONGEST = 256
-# The step of a float that holds a time of today.
-_STEP_S = 2.0**-22
 
 
 def digest(text: bytes) -> bytes:
@@ -68,14 +66,6 @@ def parts_of(key: str) -> tuple[str, str, str]:
     """Class, queue and digest of a key, the first two perhaps shortened; empty for a foreign key."""
     parts = key.removesuffix(BY_TIME).split("|")
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else ("", "", key)
-
-
-def spread(at: float, key: str) -> float:
-    """The time, plus less than a millisecond that depends on the key.
-
-    To find a scheduled job, push.lua reads those with the same score: they must not be thousands.
-    """
-    return at + int(parts_of(key)[2][-3:], 16) * _STEP_S
 
 
 def effects(ended: Ended) -> Iterable[Unlock]:

@@ -35,7 +35,6 @@ from pyworkers.server.slots.questions import (
 )
 from pyworkers.store import cron as slots
 from pyworkers.store.cron import Firing
-from pyworkers.store.flow.removal import clear_up
 from pyworkers.store.store import Store
 
 # The most slots of an entry for one request to a worker.
@@ -195,18 +194,16 @@ class Slots:
         """Push the jobs of a slot. False if the slot was dealt with before."""
         name = one.entry.name
         try:
-            fired = await self._store.arun(slots.fire(self._keys, self._firing(one, slot, jobs)))
+            others = await self._store.arun(slots.fire(self._keys, self._firing(one, slot, jobs)))
         except (QueueFullError, DuplicateJobError) as error:
             self._failed(one, slot, error.message)
             return True
-        if fired is None:
+        if others is None:
             return False
         hit("cron_after_slot")
         for job in jobs:
-            if other := fired.others.get(job.jid):
+            if other := others.get(job.jid):
                 log.info("cron.duplicate", name=name, slot=slot, queue=job.queue, jid=other)
             else:
                 log.info("cron.fired", name=name, slot=slot, queue=job.queue, jid=job.jid)
-        if call := clear_up(self._keys, fired.replaced, time.time()):
-            await self._store.arun(call)
         return True

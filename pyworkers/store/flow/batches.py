@@ -12,9 +12,8 @@ from typing import Any
 import hiredis
 import redis
 
-from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
+from pyworkers.errors import DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import AddMember
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
@@ -32,10 +31,6 @@ PORTION = 1000
 """Members that one script adds."""
 # Portions up to this many bytes are sent before the reply to the first of them is read.
 _AT_ONCE_BYTES = 4_000_000
-REFUSED = {
-    b"unknown": "the batch {} is unknown: it has expired, or was deleted",
-    b"ended": "the batch {} has ended: all its members are done",
-}
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 _Parts = tuple[Any, ...]
 """The call of a script: the number of its keys, the keys, the arguments."""
@@ -80,9 +75,7 @@ def _portions(
 def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     """Push the members that have conditions: first, as the push may be refused. A duplicate is no member."""
     jobs = [
-        job._replace(
-            conditions=job.conditions._replace(effects=(*job.conditions.effects, AddMember(plan.id, job.jid)))
-        )
+        job._replace(conditions=job.conditions._replace(batch=plan.id))
         for job in plan.jobs
         if job.conditions is not None
     ]
@@ -126,8 +119,8 @@ def _added(
 def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
     """Add members and jobs. Raises BatchError, and the first error of Redis."""
     for answer in _call_all(wires, "enlist", calls):
-        if answer in REFUSED:
-            raise BatchError(REFUSED[answer].format(plan.id))
+        if answer != b"ok":
+            raise conditions.batch_refused(answer, plan.id)
 
 
 def _call_all(wires: Wires, name: str, calls: Iterable[_Parts]) -> Iterator[Any]:

@@ -7,7 +7,6 @@ that was refused is repeated if that may help: nothing was written.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +14,13 @@ import hiredis
 import redis
 from redis.exceptions import NoScriptError
 
-from pyworkers.errors import DuplicateJobError, QueueFullError
-from pyworkers.protocol.conditions import NO_OTHERS, Others
+from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
+from pyworkers.protocol.conditions import NO_OTHERS, Conditions, Others
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import Effect
-from pyworkers.protocol.flow.ending import Ending
+from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.flow import deadlines
-from pyworkers.store.flow.removal import ends, written
 from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.replies import integer
 from pyworkers.store.wiresteps import Pause, Sent, WireSteps
@@ -38,17 +35,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 0.01, 0.25, 1.5
 def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
     """Push ``jobs``, all but the duplicates or none. Waits for room in a full queue if a condition says so.
 
-    Raises QueueFullError, DuplicateJobError and StoreError, after which none was pushed, and
+    Raises QueueFullError, DuplicateJobError, BatchError and StoreError, after which none was pushed, and
     RedisUnavailableError, after which they may have been pushed or not.
     """
     arguments = call_of(keys, jobs)
     due = deadlines.now_s() + max(job.conditions.wait_s for job in jobs if job.conditions)
     pause_s = _FIRST_PAUSE_S
     while True:
-        reply = yield from _called(keys, "push", *arguments)
+        reply = yield from _called(keys, *arguments)
         try:
-            others, replaced = read(reply, jobs)
-            break
+            return read(reply, jobs)
         except QueueFullError:
             left_s = due - deadlines.now_s()
             if left_s <= 0:
@@ -56,15 +52,11 @@ def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
         # Random: many producers may wait for the same queue.
         yield Pause(min(pause_s * random.uniform(0.5, 1.0), left_s))
         pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
-    if replaced and (left := ends(replaced, Ending.REPLACED, time.time())):
-        # The jobs are pushed: what Redis refuses here is left to the sweep.
-        yield from _called(keys, "removal/apply", *written(keys, ((1, effect) for _, effect in left)))
-    return others
 
 
-def _called(keys: Keys, name: str, names: Sequence[str], args: Sequence[Any]) -> WireSteps[Any]:
-    """Call a script that makes names of keys; the reply, or the error."""
-    script, parts = scripts.load(name), (len(names), *names, *args, keys.namespace)
+def _called(keys: Keys, names: Sequence[str], args: Sequence[Any]) -> WireSteps[Any]:
+    """Call ``push.lua``; the reply, or the error."""
+    script, parts = scripts.load("push"), (len(names), *names, *args, keys.namespace)
     call = Sent(hiredis.pack_command(("EVALSHA", script.sha, *parts)), 1, REFUSALS)
     [reply] = yield call
     if _is_refusal(reply):
@@ -83,38 +75,61 @@ def call_of(keys: Keys, jobs: Sequence[PushedJob]) -> tuple[list[str], list[Any]
     queues: dict[str, int] = {}
     locks: list[str] = []
     rows: list[Any] = []
-    effects: list[tuple[int, Effect]] = []
-    for place, (queue, payload, jid, at, conditions) in enumerate(jobs, 1):
-        rows += (queues.setdefault(queue, len(queues) + 1), jid, payload, "" if at is None else at)
-        lock = None if conditions is None else conditions.lock
-        limit = 0 if conditions is None else conditions.max_waiting
-        if lock is None:
-            rows += (limit, 0, "")
-        else:
-            rows += (limit, lock.life_ms, lock.on_duplicate)
-            locks += (keys.own(lock.key), keys.own(lock.score_key))
+    for queue, payload, jid, at, conditions in jobs:
+        options = [] if at is None else ["at", at]
         if conditions is not None:
-            effects += ((place, effect) for effect in conditions.effects)
-    more_names, more = written(keys, effects)
-    names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks, *more_names]
-    return names, [len(jobs), len(queues), *queues, *rows, *more]
+            options += _options(conditions)
+            if lock := conditions.lock:
+                locks += (keys.own(lock.key), keys.own(lock.score_key))
+        place = queues.setdefault(queue, len(queues) + 1)
+        rows += (place, jid, payload, len(options) // 2, *options)
+    names = [keys.queues, keys.schedule, *map(keys.queue, queues), *locks]
+    return names, [len(jobs), len(queues), *queues, *rows]
 
 
-def read(reply: Any, jobs: Sequence[PushedJob]) -> tuple[Others, list[bytes]]:
-    """The duplicates and the replaced jobs, by the reply of ``push.lua``.
+def _options(asked: Conditions) -> list[Any]:
+    """The names and values for the script."""
+    options: list[Any] = []
+    if asked.max_waiting:
+        options += ("max_waiting", asked.max_waiting)
+    if asked.lock:
+        options += ("lock", asked.lock.life_ms, "on_duplicate", asked.lock.on_duplicate)
+    if asked.status_s:
+        options += ("status", asked.status_s)
+    if asked.history:
+        options += ("history", 1)
+    if asked.batch:
+        options += ("batch", asked.batch)
+    if run := asked.run:
+        options += ("run", encode([run.key, run.run, run.facts.decode(), run.ttl_s]))
+    return options
 
-    Raises redis-py's errors, QueueFullError and DuplicateJobError.
+
+def read(reply: Any, jobs: Sequence[PushedJob]) -> Others:
+    """The duplicates, by the reply of ``push.lua``.
+
+    Raises redis-py's errors, QueueFullError, DuplicateJobError and BatchError.
     """
     if isinstance(reply, Exception):
         raise reply
     about, *rest = reply
     if about == b"pushed":
-        pairs = zip(jobs, rest, strict=False)
-        found = {job.jid: other.decode(errors="replace") for job, other in pairs if other != 0}
-        return found or NO_OTHERS, rest[len(jobs) :]
-    if about == b"failed":
-        raise redis.ResponseError(rest[0].decode(errors="replace"))
+        pairs = zip(jobs, rest, strict=True)
+        return {job.jid: other.decode(errors="replace") for job, other in pairs if other} or NO_OTHERS
     queue, _, _, _, conditions = jobs[integer(rest[0]) - 1]
     if about == b"duplicate":
         raise DuplicateJobError(rest[1].decode(errors="replace"))
+    if about == b"batch":
+        raise batch_refused(rest[1], conditions.batch if conditions else "")
     raise QueueFullError(queue, conditions.max_waiting if conditions else 0)
+
+
+_REFUSED = {
+    b"unknown": "the batch {} is unknown: it has expired, or was deleted",
+    b"ended": "the batch {} has ended: all its members are done",
+}
+
+
+def batch_refused(why: bytes, batch: str) -> BatchError:
+    """The error for a batch that takes no members. ``why``: ``unknown`` or ``ended``."""
+    return BatchError(_REFUSED[why].format(batch))

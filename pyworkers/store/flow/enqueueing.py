@@ -6,21 +6,16 @@ its jobs, and answers the second request. Any other is never repeated.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from pyworkers.errors import BatchError
 from pyworkers.protocol.conditions import Conditions
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import AddMember
 from pyworkers.protocol.flow.plans import members
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps, script
 from pyworkers.store.flow import conditions
-from pyworkers.store.flow.batches import REFUSED
-from pyworkers.store.flow.removal import clear_up
 from pyworkers.store.transport.replies import blob
 
 PORTION = 1000
@@ -66,41 +61,34 @@ def enqueue(keys: Keys, jobs: Sequence[Member], receipt: Receipt | None = None) 
     StoreError, after which none was pushed, and RedisUnavailableError, after which they may have been pushed.
     """
     pushed = [_joined(member) for member in jobs]
-    batches = list(dict.fromkeys(member.batch for member in jobs if member.batch))
     names, args = conditions.call_of(keys, pushed)
     kept = receipt or Receipt(keys.queues, "", 0)
-    answer, replaced = yield from script(
-        "enqueue",
-        [kept.key, *names],
-        [kept.digest, kept.life_s, len(batches), *batches, *args],
-        partial(_read, pushed),
-        keys.namespace,
+    return (
+        yield from script(
+            "enqueue",
+            [kept.key, *names],
+            [kept.digest, kept.life_s, *args],
+            partial(_read, pushed),
+            keys.namespace,
+        )
     )
-    if replaced and (clearing := clear_up(keys, replaced, time.time())):
-        yield from clearing
-    return answer
 
 
 def _joined(member: Member) -> PushedJob:
-    """The job with the field and the effect of a member of its batch."""
+    """The job with the field and the condition of a member of its batch."""
     if not member.batch:
         return member.job
     [job] = members([member.job], member.batch)
-    before = job.conditions or Conditions()
-    joins = AddMember(member.batch, job.jid)
-    return job._replace(conditions=before._replace(effects=(*before.effects, joins)))
+    return job._replace(conditions=(job.conditions or Conditions())._replace(batch=member.batch))
 
 
-def _read(jobs: Sequence[PushedJob], reply: Any) -> tuple[Answered, list[bytes]]:
-    about = blob(reply[0])
-    if about in REFUSED:
-        raise BatchError(REFUSED[about].format(_text(reply[1])))
-    if about == b"kept":
+def _read(jobs: Sequence[PushedJob], reply: Any) -> Answered:
+    if blob(reply[0]) == b"kept":
         digest, *facts = map(_text, reply[1:])
         pairs = zip(facts[::2], facts[1::2], strict=True)
-        return Answered([Enqueued(other or jid, not other) for jid, other in pairs], digest), []
-    others, replaced = conditions.read(reply, jobs)
-    return Answered([Enqueued(others.get(job.jid, job.jid), job.jid not in others) for job in jobs]), replaced
+        return Answered([Enqueued(other or jid, not other) for jid, other in pairs], digest)
+    others = conditions.read(reply, jobs)
+    return Answered([Enqueued(others.get(job.jid, job.jid), job.jid not in others) for job in jobs])
 
 
 def _text(value: Any) -> str:

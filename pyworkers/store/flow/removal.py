@@ -41,12 +41,6 @@ def ends(jobs: Iterable[bytes], ending: Ending, now: float, queue: str = "") -> 
     ]
 
 
-def clear_up(keys: Keys, replaced: Sequence[bytes], now: float) -> Request[None] | None:
-    """Apply the effects of the ends of replaced jobs; None if they have none."""
-    names, args = written(keys, ((1, effect) for _, effect in ends(replaced, Ending.REPLACED, now)))
-    return script("removal/apply", names, args, lambda _: None, keys.namespace) if args else None
-
-
 def remove(keys: Keys, zset: str, members: Sequence[bytes], now: float) -> Request[int]:
     """Delete members of a sorted set. Returns how many this call removed."""
     names, args = written(keys, ends(members, Ending.DELETED, now))

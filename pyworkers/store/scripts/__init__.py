@@ -30,21 +30,26 @@ class Script:
 
 @cache
 def load(name: str) -> Script:
-    """The script of that name, as ``cron/fire``, with the shared functions in front."""
-    text = _text(name)
-    # The scripts that remove jobs apply the effects of their ends, and those that push jobs the effects of
-    # their conditions. Effects count members of batches, and free the slots of limits.
-    push = ("push",) if "push_jobs(" in text else ()
-    effects = ("effects",) if push or "apply_effects(" in text else ()
-    batches = ("batches",) if effects or "batch." in text else ()
-    waiting = ("waiting",) if effects or "call_next(" in text else ()
-    sweep = ("sweep",) if "sweeping(" in text else ()
-    tokens = ("tokens",) if "token_of(" in text else ()
-    shared = ("prelude", *batches, *waiting, *effects, *push, *sweep, *tokens)
-    text = "".join(_text(f"shared/{part}") for part in shared) + text
-    if prefixed := "PREFIX" in text:
-        text = _text("shared/prefix") + text
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), prefixed)
+    """The script of that name, as ``cron/fire``, with the shared functions between its head and its code."""
+    head, _, code = _text(name).partition("\n\n")
+    text = f"{head}\n\n{_shared(code)}{code}"
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), "PREFIX" in text)
+
+
+def _shared(code: str) -> str:
+    """The functions that a script uses, and those that they use."""
+    # The scripts that remove jobs apply the effects of their ends, which count members of batches, free the
+    # slots of limits, and note runs of cron entries. Those that push jobs count members, and note runs.
+    push = ("push",) if "push_jobs(" in code else ()
+    effects = ("effects",) if "apply_effects(" in code else ()
+    batches = ("batches",) if effects or push or "batch." in code else ()
+    runs = ("runs",) if effects or push else ()
+    waiting = ("waiting",) if effects or "call_next(" in code else ()
+    sweep = ("sweep",) if "sweeping(" in code else ()
+    tokens = ("tokens",) if "token_of(" in code else ()
+    names = ("prelude", *batches, *runs, *waiting, *effects, *push, *sweep, *tokens)
+    text = "".join(_text(f"shared/{part}") for part in names)
+    return _text("shared/prefix") + text if "PREFIX" in text + code else text
 
 
 def keep() -> None:

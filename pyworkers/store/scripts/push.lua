@@ -1,14 +1,29 @@
--- Push jobs that have conditions (conditions.py), all or none.
+-- pyworkers push, wire 1
 --
--- KEYS 1 queues  2 schedule  then the queues of the jobs
---      then for each job with a lock: the lock, and the score of the scheduled job that holds it
---      then the keys of each effect
--- ARGV 1 number of jobs  2 number of queues, then their names
---      then for each job: place of its queue, jid, payload, time at which it is due or '' for now,
---      most jobs in its queue or 0, life of its lock in ms or 0 for no lock, mode of its lock
---      then for each effect: place of its job, name and arguments (protocol/effects)
--- Returns { 'pushed', for each job: 0, or the jid of the job that holds its lock; then the replaced jobs }
---      or, before any job was pushed: { 'full', place of the job }, { 'duplicate', place of the job, jid },
---      { 'failed', the error of an effect }
+-- Push jobs, all or none, in one round trip: with their locks, the limit of a queue, their statuses, their membership
+-- in batches, now or for later. A job that asks for none of these needs no script: SADD queues NAME and LPUSH
+-- queue:NAME JOB, or ZADD schedule AT JOB, in a transaction.
+--
+-- KEYS 1 queues  2 schedule  then the list of each queue below
+--      then for each job with a lock: pyworkers:unique:KEY and pyworkers:unique:KEY:at
+-- ARGV 1 number of jobs, at most 1000  2 number of queues, then their names
+--      then for each job: place of its queue among these names, from 1; its jid; the job, as JSON; the number of its
+--      options; then the name and the value of each option, in any order
+--      last: the prefix of all keys, or ''
+-- Options
+--      at            time at which it is due, in epoch seconds; without it: now
+--      max_waiting   with this many jobs in its queue, nothing is pushed; a job for later does not wait in the queue
+--      lock          life of its lock in ms: the life that was asked for, and the time until the job is due
+--      on_duplicate  'skip', 'raise' or 'replace'; without it: 'skip'
+--      status        life of its status in s until a server changes it: 2592000, and the time until the job is due
+--      history       '1': the status keeps the job as it is pushed
+--      batch         id of its batch
+--      run           for jobs of cron entries, by pyworkers itself: where their run is noted, as a JSON list
+-- Returns { 'pushed', for each job '', or the jid of the job that holds its lock: then it was not pushed }
+--      or, and nothing was pushed:
+--      { 'full', place of the job, from 1 }
+--      { 'duplicate', place of the job, jid of the job that holds its lock }
+--      { 'batch', place of the job, 'unknown' or 'ended' }
+--      or an error: ERR for arguments that are not these, WRONGTYPE for a key of another type.
 
-return push_jobs(1, 1)
+return (push_jobs(1, 1))

@@ -15,7 +15,7 @@ if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], ARGV[2]) ~= ARGV[4] then
   return { 'passed' }
 end
 local reply = push_jobs(5, 5)
-if reply[1] ~= nil and reply[1] ~= 'failed' then
+if reply[1] then
   redis.call('SET', KEYS[1], '1', 'EX', ARGV[1])
   begin_at(KEYS[2], ARGV[2], ARGV[3])
 end

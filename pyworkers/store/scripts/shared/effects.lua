@@ -5,20 +5,6 @@ local function reason_of(why)
   return type(why) == 'table' and why.err or tostring(why)
 end
 
--- The runs that are kept of a cron entry.
-local MOST_RUNS = 50
-
--- Delete the runs of a cron entry with the earliest slots; a slot stands in front of the name of its run.
-local function forget_runs(key)
-  local names = redis.call('HKEYS', key)
-  table.sort(names, function(one, other)
-    return (tonumber(string.match(one, '^%d+')) or 0) < (tonumber(string.match(other, '^%d+')) or 0)
-  end)
-  for n = 1, #names - MOST_RUNS do
-    redis.call('HDEL', key, names[n])
-  end
-end
-
 -- Apply the effects whose keys start at KEYS k and whose arguments start at ARGV a: for each the place of its
 -- job, counted from 1, its name and its arguments. `applies(place)` is true if that job was removed.
 -- Returns place and error of each effect that failed, in turn; the others are applied nevertheless.
@@ -33,20 +19,7 @@ local function apply_effects(k, a, applies)
   local made
   local effects = {
     NoteRun = { 1, 3, function(k, a)
-      if not holds(KEYS[k], 'hash') then
-        return
-      end
-      -- Another program may have written anything.
-      local read, facts = pcall(cjson.decode, redis.call('HGET', KEYS[k], ARGV[a]) or '{}')
-      facts = read and type(facts) == 'table' and facts or {}
-      for name, value in pairs(cjson.decode(ARGV[a + 1])) do
-        facts[name] = value
-      end
-      redis.call('HSET', KEYS[k], ARGV[a], cjson.encode(facts))
-      redis.call('EXPIRE', KEYS[k], ARGV[a + 2])
-      if redis.call('HLEN', KEYS[k]) > MOST_RUNS then
-        forget_runs(KEYS[k])
-      end
+      note_run(KEYS[k], ARGV[a], ARGV[a + 1], ARGV[a + 2])
     end },
     Unlock = { 1, 1, function(k, a)
       if redis.call('GET', KEYS[k]) == ARGV[a] then

@@ -4,6 +4,15 @@
 local MOST_LOCKS = 1000000
 -- Of several members with one score, how many are read to find one.
 local MOST_READ = 1000
+-- How long the runs of a cron entry are kept (runs.py).
+local RUNS_LIFE_S = 34560000
+
+-- Some jobs may be due at the same time, but each that may be replaced is found among those with its score: they must
+-- not be thousands. So its time has less than a millisecond more, by the digest at the end of its lock's name.
+local function spread(at, lock)
+  local digits = string.match(lock, '(%x%x%x)$') or string.match(lock, '(%x%x%x)|expiry$')
+  return digits and string.format('%.17g', at + tonumber(digits, 16) / 4194304) or at
+end
 
 -- The scheduled job that holds a lock; nil if it is no longer scheduled under the score that was kept.
 local function scheduled(schedule, key, jid)
@@ -23,34 +32,140 @@ local function scheduled(schedule, key, jid)
   end
 end
 
--- Push jobs, whose keys start at KEYS k and whose arguments start at ARGV a, to the last one: see push.lua.
-local function push_jobs(k, a)
+-- The seconds for which the status of a job is kept after its end; 0: it has none (track.py).
+local function tracked(job)
+  local value = job.track
+  if type(value) == 'number' then
+    return value > 0 and math.floor(math.min(math.max(1, value), 1000000000)) or 0
+  elseif type(value) == 'table' then
+    return next(value) and 3600 or 0
+  end
+  return (value == true or type(value) == 'string' and value ~= '') and 3600 or 0
+end
+
+-- The end of a scheduled job whose place another one takes: what waits for it is told, as rules.py has it.
+local function end_replaced(member, jid, batch)
+  local job, now, own = cjson.decode(member), clock(), PREFIX .. 'pyworkers:'
+  local queue = type(job.queue) == 'string' and job.queue or ''
+  local life = tracked(job)
+  if life > 0 then
+    local attempt = type(job.retry_count) == 'number' and string.format('%d', job.retry_count + 1) or '0'
+    local fields = { 'state', 'cancelled', 'queue', queue, 'attempt', attempt, 'finished_at', now, 'error', '' }
+    redis.pcall('HSET', own .. 'job:' .. jid, unpack(fields))
+    redis.pcall('EXPIRE', own .. 'job:' .. jid, life)
+    local answer = '{"state":"cancelled","error_class":"","error":""}'
+    redis.pcall('XADD', own .. 'result:' .. jid, 'MAXLEN', 1, '*', 'v', answer)
+    redis.pcall('EXPIRE', own .. 'result:' .. jid, life)
+  end
+  if job.checkpoint ~= nil then
+    redis.pcall('DEL', PREFIX .. 'it-' .. jid)
+  end
+  if type(job.batch) == 'string' then
+    pcall(batch().count, job.batch, { jid }, 'replaced', '', '')
+  end
+  local run = job.cron
+  if type(run) == 'table' and type(run.name) == 'string' and type(run.slot) == 'number' then
+    local facts = { state = 'cancelled', queue = queue, finished_at = now, error = '' }
+    local field = string.format('%d ', run.slot) .. jid
+    pcall(note_run, own .. 'cron-runs:' .. run.name, field, cjson.encode(facts), RUNS_LIFE_S)
+  end
+end
+
+local function is_count(value)
+  return string.find(value, '^%d+$') ~= nil
+end
+
+-- Name → true for a valid value.
+local OPTIONS = {
+  at = function(value)
+    local number = tonumber(value)
+    return number ~= nil and number > -math.huge and number < math.huge
+  end,
+  max_waiting = is_count,
+  lock = function(value)
+    return is_count(value) and tonumber(value) > 0
+  end,
+  on_duplicate = function(value)
+    return value == 'skip' or value == 'raise' or value == 'replace'
+  end,
+  status = function(value)
+    return is_count(value) and tonumber(value) > 0
+  end,
+  history = function(value)
+    return value == '1'
+  end,
+  batch = function(value)
+    return value ~= ''
+  end,
+  run = function(value)
+    return pcall(cjson.decode, value)
+  end,
+}
+
+-- The jobs whose keys start at KEYS k and whose arguments start at ARGV a; nil and the reason for others.
+local function read_jobs(k, a)
   local number, queues = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-  local WIDTH = 7
-  local first_job, first_lock = a + 1 + queues, k + 2 + queues
+  if not number or not queues then
+    return nil, 'no numbers of jobs and queues'
+  end
+  local jobs, lock, p = {}, k + 2 + queues, a + 2 + queues
+  for place = 1, number do
+    local job = { queue = tonumber(ARGV[p]), jid = ARGV[p + 1], payload = ARGV[p + 2] }
+    local options = tonumber(ARGV[p + 3])
+    if not (options and job.queue and job.queue >= 1 and job.queue <= queues and job.jid ~= '') then
+      return nil, 'job ' .. place .. ' has no queue, no jid, or no number of options'
+    end
+    job.key, job.name, p = KEYS[k + 1 + job.queue], ARGV[a + 1 + job.queue], p + 4
+    for _ = 1, options do
+      local name, value = ARGV[p], ARGV[p + 1]
+      if not (value and OPTIONS[name] and OPTIONS[name](value)) then
+        return nil, 'job ' .. place .. ' has an option that is unknown, or has an invalid value: ' .. tostring(name)
+      end
+      job[name], p = value, p + 2
+    end
+    if job.lock then
+      job.life, job.lock, job.score, lock = job.lock, KEYS[lock], KEYS[lock + 1], lock + 2
+      if job.at and job.lock and job.on_duplicate == 'replace' then
+        job.at = spread(job.at, job.lock)
+      end
+    end
+    jobs[place] = job
+  end
+  if p ~= #ARGV + 1 or lock ~= #KEYS + 1 then
+    return nil, 'the number of keys or of arguments is not that of the jobs'
+  end
+  return jobs
+end
+
+-- Push the jobs whose keys start at KEYS k and whose arguments start at ARGV a, to the last one: see push.lua.
+-- Returns its reply, and the jobs.
+local function push_jobs(k, a)
+  local jobs, reason = read_jobs(k, a)
+  if not jobs then
+    return redis.error_reply('ERR pyworkers push: ' .. reason)
+  end
+  local own, queues, schedule = PREFIX .. 'pyworkers:', KEYS[k], KEYS[k + 1]
+  local made
+  local function batch()
+    made = made or batches()
+    return made
+  end
 
   -- Decide about each job, without a write: it is pushed unless `other` is set or `dropped`.
-  local jobs, holders, waiting = {}, {}, {}
-  local lock = first_lock
-  for place = 1, number do
-    local p = first_job + (place - 1) * WIDTH
-    local job = { queue = 1 + ARGV[p + 1], jid = ARGV[p + 2], payload = ARGV[p + 3], at = ARGV[p + 4] }
-    jobs[place] = job
-    local limit, mode = tonumber(ARGV[p + 5]), ARGV[p + 7]
-    if ARGV[p + 6] ~= '0' then
-      job.lock, job.score, job.life, job.mode = KEYS[lock], KEYS[lock + 1], ARGV[p + 6], mode
-      lock = lock + 2
+  local holders, waiting = {}, {}
+  for place, job in ipairs(jobs) do
+    if job.lock then
       local earlier = holders[job.lock]
       local held = earlier and earlier.jid or redis.call('GET', job.lock)
-      if held and mode == 'replace' and held ~= job.jid then
-        if earlier and earlier.at ~= '' then
-          earlier.dropped, job.old = true, earlier.old
+      if held and job.on_duplicate == 'replace' and held ~= job.jid then
+        if earlier and earlier.at then
+          earlier.dropped, job.old, job.old_jid = true, earlier.old, earlier.old_jid
           held = false
         elseif not earlier then
-          job.old = scheduled(KEYS[k + 1], job.score, held)
+          job.old, job.old_jid = scheduled(schedule, job.score, held), held
           held = not job.old and held
         end
-      elseif held and mode == 'raise' and held ~= job.jid then
+      elseif held and job.on_duplicate == 'raise' and held ~= job.jid then
         return { 'duplicate', place, held }
       end
       job.other = held
@@ -58,67 +173,97 @@ local function push_jobs(k, a)
         holders[job.lock] = job
       end
     end
-    if job.at == '' and not job.other then
-      local size = waiting[job.queue] or redis.call('LLEN', KEYS[k + job.queue])
-      if limit > 0 and size >= limit then
+    if not job.at and not job.other then
+      local size, limit = waiting[job.key] or redis.call('LLEN', job.key), tonumber(job.max_waiting)
+      if limit and size >= limit then
         return { 'full', place }
       end
-      waiting[job.queue] = size + 1
+      waiting[job.key] = size + 1
+    end
+    if job.batch and not job.other then
+      local key = own .. 'batch:' .. job.batch
+      if redis.call('HEXISTS', key, 'open') == 0 then
+        return { 'batch', place, 'unknown' }
+      elseif redis.call('HEXISTS', key, 'success_at') == 1 then
+        return { 'batch', place, 'ended' }
+      end
     end
   end
 
   -- An error in the middle of a script does not undo its earlier writes: check the types first.
-  if not holds(KEYS[k], 'set') or not holds(KEYS[k + 1], 'zset') then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[k] .. ' is no set, or ' .. KEYS[k + 1] .. ' is no zset')
-  end
-
-  -- Effects come first: if Redis refuses one, the job is not pushed.
-  local failed = apply_effects(lock, first_job + number * WIDTH + 1, function(place)
-    return not jobs[place].other and not jobs[place].dropped
-  end)
-  if #failed > 0 then
-    return { 'failed', failed[2] }
-  end
-
-  local reply, listed, replaced, locked = { 'pushed' }, {}, {}, {}
-  local own = PREFIX .. 'pyworkers:'
-  for place, job in ipairs(jobs) do
-    reply[place + 1] = job.other or 0
+  local pushed, wanted = {}, { [queues] = 'set', [schedule] = 'zset' }
+  for _, job in ipairs(jobs) do
     if not job.other and not job.dropped then
-      if job.lock then
-        redis.call('SET', job.lock, job.jid, 'PX', job.life)
-        -- One that ends by time alone is never checked.
-        if string.sub(job.lock, -7) ~= '|expiry' then
-          locked[#locked + 1] = string.sub(job.lock, #own + 1)
-        end
-        if job.mode == 'replace' and job.at ~= '' then
-          redis.call('SET', job.score, job.at, 'PX', job.life)
-        else
-          -- That of an earlier holder: it could name this job.
-          redis.call('DEL', job.score)
-        end
-        if job.old then
-          redis.call('ZREM', KEYS[k + 1], job.old)
-          replaced[#replaced + 1] = job.old
-        end
+      pushed[#pushed + 1] = job
+      if job.status then
+        wanted[own .. 'job:' .. job.jid] = 'hash'
       end
-      if job.at ~= '' then
-        redis.call('ZADD', KEYS[k + 1], job.at, job.payload)
+      if job.batch then
+        wanted[own .. 'batch:' .. job.batch .. ':members'] = 'set'
+      end
+    end
+  end
+  for key, kind in pairs(wanted) do
+    if not holds(key, kind) then
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is no ' .. kind)
+    end
+  end
+
+  local listed, locked = {}, {}
+  for _, job in ipairs(pushed) do
+    -- First: a member that is pushed before it is one would not be counted.
+    if job.batch then
+      batch().add(job.batch, job.jid)
+    end
+    if job.status then
+      local key = own .. 'job:' .. job.jid
+      redis.call('HSET', key, 'state', job.at and 'scheduled' or 'waiting', 'queue', job.name, 'attempt', '0')
+      if job.history then
+        redis.call('HSET', key, 'job', job.payload)
+      end
+      redis.call('EXPIRE', key, job.status)
+    end
+    if job.run then
+      local run = cjson.decode(job.run)
+      note_run(own .. run[1], run[2], run[3], run[4])
+    end
+    if job.lock then
+      redis.call('SET', job.lock, job.jid, 'PX', job.life)
+      -- One that ends by time alone is never checked.
+      if string.sub(job.lock, -7) ~= '|expiry' then
+        locked[#locked + 1] = string.sub(job.lock, #own + 1)
+      end
+      if job.on_duplicate == 'replace' and job.at then
+        redis.call('SET', job.score, job.at, 'PX', job.life)
       else
-        if not listed[job.queue] then
-          listed[job.queue] = redis.call('SADD', KEYS[k], ARGV[a + job.queue])
-        end
-        redis.call('LPUSH', KEYS[k + job.queue], job.payload)
+        -- That of an earlier holder: it could name this job.
+        redis.call('DEL', job.score)
       end
+      if job.old then
+        redis.call('ZREM', schedule, job.old)
+      end
+    end
+    if job.at then
+      redis.call('ZADD', schedule, job.at, job.payload)
+    else
+      if not listed[job.key] then
+        listed[job.key] = redis.call('SADD', queues, job.name)
+      end
+      redis.call('LPUSH', job.key, job.payload)
     end
   end
   if #locked > 0 and holds(own .. 'locks', 'set') and redis.call('SCARD', own .. 'locks') < MOST_LOCKS then
     -- The sweep forgets the locks that are released.
     redis.call('SADD', own .. 'locks', unpack(locked))
   end
-  for _, old in ipairs(replaced) do
-    reply[#reply + 1] = old
+  for _, job in ipairs(pushed) do
+    if job.old then
+      end_replaced(job.old, job.old_jid, batch)
+    end
   end
-  return reply
+  local reply = { 'pushed' }
+  for place, job in ipairs(jobs) do
+    reply[place + 1] = job.other or ''
+  end
+  return reply, jobs
 end
-
