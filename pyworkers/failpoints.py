@@ -1,6 +1,7 @@
 """Failpoints: named places where a test makes a process die, stop, hang or fail.
 
-Called by master, fork server and worker. Unless the environment names a place, ``hit`` is an empty function.
+Called by master, fork server and worker, and by the move of a queue. Unless the environment names a place,
+``hit`` is an empty function.
 
 ``PYWORKERS_FAILPOINTS="before_settle=kill@3,job_end=sleep:0.5*2"``: the action runs whenever a process
 reaches the place, or only the third time (``@3``), and at most twice in all processes together (``*2``).
@@ -41,6 +42,11 @@ Place = Literal[
     "before_takeover",
     "slots_asked",
     "slots_answered",
+    "move_begun",
+    "move_parked",
+    "move_pushed",
+    "move_removed",
+    "move_ended",
 ]
 VARIABLE, LOG_VARIABLE = "PYWORKERS_FAILPOINTS", "PYWORKERS_FAILPOINTS_LOG"
 _POINT = re.compile(

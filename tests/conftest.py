@@ -209,6 +209,13 @@ def one_redis_url(servers: Servers) -> str:
     return servers.url(_wanted()[0])
 
 
+@pytest.fixture(scope="session")
+def second_redis_url(one_binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of another server than those of the other fixtures."""
+    with running_server(one_binary, tmp_path_factory.mktemp("second"), free_port()) as url:
+        yield url
+
+
 @pytest.fixture
 def namespace(servers: Servers) -> Iterator[str]:
     """A prefix for the keys of this test alone; what is left under it goes away afterwards."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
     from pyworkers.api.locks import Lock, LockPage, LockSet, StoredLock, read_lock_page
     from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
+    from pyworkers.api.moving import MoveCounts, QueueMove
     from pyworkers.api.problems import Problem, Severity
     from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
     from pyworkers.api.queue import Queue, QueuedJob
@@ -80,6 +81,7 @@ __all__ = [
     "MemberPage",
     "Metrics",
     "MetricsPart",
+    "MoveCounts",
     "Period",
     "Problem",
     "Process",
@@ -88,6 +90,7 @@ __all__ = [
     "ProcessView",
     "Queue",
     "QueueHead",
+    "QueueMove",
     "QueueStats",
     "QueuedJob",
     "RetrySet",
@@ -147,6 +150,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             ),
             "pyworkers.api.locks": ("Lock", "LockPage", "LockSet", "StoredLock", "read_lock_page"),
             "pyworkers.api.metrics": ("ClassMetrics", "Metrics", "MetricsPart", "Period"),
+            "pyworkers.api.moving": ("MoveCounts", "QueueMove"),
             "pyworkers.api.problems": ("Problem", "Severity"),
             "pyworkers.api.processes": (
                 "Process",

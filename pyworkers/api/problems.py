@@ -17,7 +17,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.classes import declarations, unaware_servers
 from pyworkers.store.flow.servers import uninformed
-from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_servers
+from pyworkers.store.moving import unfinished
+from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_moves, judge_servers
 from pyworkers.text import valid
 
 # Only the first of each kind: a thousand queues may be paused together.
@@ -91,6 +92,7 @@ def read_unsafe(keys: Keys) -> Steps[list[Problem]]:
     """Read the settings of Redis and of servers, as ``pyworkers check`` does; expensive: once a minute."""
     findings = yield from inspect("redis-cli", time.time)
     unsafe = [Finding(found.code, f"Redis: {found.message}", _FIX) for found in findings]
+    unsafe += (found for found in judge_moves((yield from unfinished(keys))) if not found.advice)
     unsafe += judge_servers((yield from uninformed(keys)))
     unsafe += judge_classes(unaware_servers((yield from declarations(keys))))
     return [Problem(Severity.ERROR, found.code, found.message, found.fix) for found in unsafe[:_MOST]]

@@ -44,6 +44,7 @@ _COMMANDS = {
     "cron": ("cron", "Show cron entries; add, pause, resume, remove or trigger them."),
     "pause": ("pausing", "Stop all servers from taking jobs from QUEUE."),
     "resume": ("pausing", "Let servers take jobs from a paused QUEUE again."),
+    "move": ("move", "Move the jobs of QUEUE to another Redis."),
     "processes": ("processes", "Show all servers: their queues and running jobs."),
     "workers": ("processes", "Show running jobs, the longest first."),
     "quiet": ("servers", "Make servers take no more jobs."),

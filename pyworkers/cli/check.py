@@ -32,6 +32,7 @@ from pyworkers.store.preflight import (
     judge_classes,
     judge_fields,
     judge_left,
+    judge_moves,
     judge_password,
     judge_producers,
     judge_queues,
@@ -60,8 +61,9 @@ def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     Reads the Redis server's version, role, eviction policy, persistence, clock and permissions; imports the
     application; compares its queues with those in Redis, its jobs with those of the servers that share a
     queue, and the Redis that it enqueues to in this environment with the server's. Names the ordered queues
-    that a failed job holds for more than a minute, and the processes of go-workers and Sidekiq Pro without a
-    heartbeat that have jobs in progress. Prints the fix for each finding.
+    that a failed job holds for more than a minute, the processes of go-workers and Sidekiq Pro without a
+    heartbeat that have jobs in progress, and moves of queues to another Redis that have not ended. Prints the
+    fix for each finding.
 
     \b
     Example: pyworkers check --config conf/workers.toml
@@ -136,6 +138,7 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
     from pyworkers.store.flow.classes import declarations, unaware_servers
     from pyworkers.store.flow.servers import fields_of_others, uninformed
     from pyworkers.store.foreign import left
+    from pyworkers.store.moving import unfinished
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
     from pyworkers.store.transport.connections import connect_async, has_sentinels
@@ -147,6 +150,7 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
         findings += judge_password(await store.readable_on_the_way())
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         findings += judge_left(await store.arun(left(store.keys)))
+        findings += judge_moves(await store.arun(unfinished(store.keys)))
         findings += judge_fields(await store.arun(fields_of_others(store.keys)))
         declared = await store.arun(declarations(store.keys))
         return findings + judge_classes(unaware_servers([*declared, *own]))

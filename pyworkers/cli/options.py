@@ -21,8 +21,9 @@ from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.loading import load
 from pyworkers.config.sources import Place
+from pyworkers.config.stores import Stores
 from pyworkers.embedded import answers, directory_of, socket_path
-from pyworkers.errors import RedisUnavailableError
+from pyworkers.errors import ConfigError, RedisUnavailableError
 
 _FOR_REDIS = ("-c", "--config", "--url", "--namespace")
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -67,12 +68,24 @@ class ConfigOptions:
 
     def redis(self) -> RedisConfig:
         """The ``[redis]`` part. Raises ConfigError; RedisUnavailableError if an embedded server is down."""
-        redis = self.load().redis
-        directory = directory_of(redis.url)
-        if directory is not None and not answers(socket_path(directory)):
-            hint = "Start `pyworkers run` with the same configuration: it starts the embedded server."
-            raise RedisUnavailableError(f"no embedded server answers in {directory}", hint=hint)
-        return redis
+        return _running(self.load().redis)
+
+    def redis_named(self, name: str) -> RedisConfig:
+        """The table ``[redis.NAME]``; ``default`` is ``[redis]``. Raises as ``redis``."""
+        stores = Stores.of(self.load())
+        if name not in stores.by_name:
+            known = ", ".join(stores.by_name)
+            raise ConfigError(f"there is no Redis {name!r} in {self.name}", hint=f"known here: {known}")
+        return _running(stores.by_name[name])
+
+
+def _running(redis: RedisConfig) -> RedisConfig:
+    """The same. Raises RedisUnavailableError if it is an embedded server that is down."""
+    directory = directory_of(redis.url)
+    if directory is not None and not answers(socket_path(directory)):
+        hint = "Start `pyworkers run` with the same configuration: it starts the embedded server."
+        raise RedisUnavailableError(f"no embedded server answers in {directory}", hint=hint)
+    return redis
 
 
 class _FileOption(click.Option):

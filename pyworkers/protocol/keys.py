@@ -187,6 +187,19 @@ class Keys:
         return self.own(f"sweep:{name}")
 
     @property
+    def moves(self) -> str:
+        """HASH queue → ``ID PORTION TARGET``: the moves of queues to another Redis that have not ended."""
+        return self.own("moves")
+
+    def moving(self, queue: str) -> str:
+        """LIST of the jobs of a queue that are on their way to another Redis (moving.py)."""
+        return self.own(f"moving:{queue}")
+
+    def moved(self, move: str) -> str:
+        """STRING, in the Redis to which a queue moves: the last portion that has arrived."""
+        return self.own(f"moved:{move}")
+
+    @property
     def audit(self) -> str:
         """LIST of the last thousand actions of people by the dashboard, the latest first."""
         return self.own("audit")

@@ -136,7 +136,7 @@ GRANTS: tuple[Grant, ...] = (
         _PLAIN.iteration("*"),
         worker="hexists type unlink del hset expire",
         client="hmget",
-        admin="hsetnx expire exists",
+        admin="hsetnx expire exists hgetall hset pexpire pttl unlink",
     ),
     Grant(_PLAIN.executions("*"), worker="hincrby expire", read_only="hgetall hmget"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
@@ -148,7 +148,7 @@ GRANTS: tuple[Grant, ...] = (
         client="type scard sadd",
         read_only="sscan exists",
     ),
-    Grant(_PLAIN.awaited, worker="exists zscan zrem zremrangebyscore", client="zadd expire"),
+    Grant(_PLAIN.awaited, worker="exists zscan zrem zremrangebyscore", client="zadd expire", admin="zmscore"),
     Grant(
         _PLAIN.sweep("*"),
         worker="exists get set pttl hset hsetnx hget hdel hlen hscan expire",
@@ -168,8 +168,14 @@ GRANTS: tuple[Grant, ...] = (
         admin="hexists hget hmget hset hincrby expire sadd srem scard smembers lrange del unlink",
         read_only="hgetall scard sscan lrange",
     ),
+    Grant(_PLAIN.moving("*"), admin="exists lrange rpush type unlink", read_only="llen"),
     Grant(_PLAIN.audit, admin="lpush ltrim", read_only="llen lrange"),
-    Grant(_PLAIN.job("*"), client="type hset expire hmget hgetall", read_only="hmget"),
+    Grant(
+        _PLAIN.job("*"),
+        client="type hset expire hmget hgetall",
+        admin="exists hgetall hset pexpire pttl unlink",
+        read_only="hmget",
+    ),
     Grant(
         _PLAIN.result("*"), client="xrange xread xadd expire", admin="xadd expire", read_only="xrange xread"
     ),
@@ -185,8 +191,8 @@ GRANTS: tuple[Grant, ...] = (
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire pexpire smembers "
         "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
         "zrangebyscore zremrangebyscore hmget hlen bitfield",
-        admin="incr set del hset hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore unlink "
-        "xadd type zcard zcount zrange zrangebyscore",
+        admin="incr set del hset hsetnx hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore "
+        "unlink xadd type zcard zcount zrange zrangebyscore",
         read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget",
     ),
 )

@@ -24,6 +24,7 @@ from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import integer
 
 if TYPE_CHECKING:
+    from pyworkers.protocol.moving import MoveState
     from pyworkers.store.foreign import LeftList
 
 OLDEST = (6, 2)
@@ -215,6 +216,20 @@ def judge_left(found: Sequence[LeftList]) -> list[Finding]:
             advice=True,
         )
         for one in found
+    ]
+
+
+def judge_moves(found: Mapping[str, tuple[MoveState, int]]) -> list[Finding]:
+    """Findings about moves of queues to another Redis that have not ended."""
+    return [
+        Finding(
+            "move",
+            f"the move of the queue {queue!r} to {move.target or 'another Redis'} has not ended, and "
+            f"{_jobs(parked)} {'is' if parked == 1 else 'are'} on the way",
+            f"if it is not running: pyworkers move {shlex.quote(queue)} with the same --from and --to",
+            advice=not parked,
+        )
+        for queue, (move, parked) in sorted(found.items())
     ]
 
 

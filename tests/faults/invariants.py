@@ -37,6 +37,7 @@ DECLARED = {
     r"pyworkers:limit-waiting:.+": True,
     r"pyworkers:batches": False,
     r"pyworkers:locks": False,
+    r"pyworkers:(moves|moving:.+|moved:.+)": False,
     r"pyworkers:sweep:(turn|missing)": True,
     r"pyworkers:awaited": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,

@@ -58,6 +58,8 @@ LOOKING = [
     ["check"],
 ]
 CHANGING = [
+    ["move", "other", "--from", "default", "--to", "archive", "--yes"],
+    ["move", "other", "--from", "archive", "--to", "default", "--yes"],
     ["limits", "reset", "slots"],
     ["limits", "reset", "turns"],
     ["jobs", "q", "kill", "q1"],
@@ -340,7 +342,11 @@ def test_what_is_not_permitted_is_a_named_error(redis_url: str, namespace: str) 
     assert refusal.value.code == "WRONGPASS"
 
 
-def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, namespace: str) -> None:
+def test_an_administrator_needs_all_its_rights_and_no_more(
+    redis_url: str, second_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYWORKERS_REDIS__ARCHIVE__URL", second_redis_url)
+    monkeypatch.setenv("PYWORKERS_REDIS__ARCHIVE__NAMESPACE", namespace)
     url = url_of(redis_url, Role.ADMIN, namespace)
     keys = Keys(namespace)
     with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
@@ -366,6 +372,9 @@ def test_an_administrator_needs_all_its_rights_and_no_more(redis_url: str, names
         work = {"queue": "q", "payload": job_of("iterable").decode(), "run_at": 1}
         admin.hset(keys.work("web:1:abcdef"), "tid", json.dumps(work))
         admin.hset(keys.iteration("iterable"), "ex", 1)
+        admin.lpush(keys.queue("other"), raw_job("other11", track=60))
+        admin.hset(keys.job("other11"), "state", "waiting")
+        admin.expire(keys.job("other11"), 60)
         admin.set(keys.unique("C|q|12"), "j1")
         with Client(redis_url, namespace=namespace) as client:
             client.enlist(plan)

@@ -27,6 +27,7 @@ EXAMPLES = {
     "job_class": "Add",
     "queue": "ledger",
     "task": "0f3a",
+    "move": "7c1e",
     "session": "0a1b2c",
     "jid": "b4a577edbccf1d805744efa9",
     "batch": "d2fdc9a9bd80e2f1b0f3c1a7",

@@ -1,0 +1,190 @@
+"""Moving: a queue whose jobs move to another Redis, once each, also if the move is killed and begun again.
+
+Used by the command line and by users' programs. Servers may run jobs of the queue meanwhile, in both.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyworkers.api.target import Where, admin_of
+from pyworkers.errors import PyworkersError
+from pyworkers.failpoints import hit
+from pyworkers.protocol import moving as rules
+from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.moving import AWAITED, PLACES, Candidate, MoveState
+from pyworkers.store import moving, queues, sets
+from pyworkers.store.moving import Portion
+from pyworkers.store.sets import PAGE, MembersByScore
+
+
+@dataclass(slots=True)
+class MoveCounts:
+    """What a move has done: the jobs moved by place, those of an earlier move included, and those left."""
+
+    moved: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PLACES, 0)))
+    left: Counter[str] = field(default_factory=Counter)
+    """Why jobs stay → how many."""
+
+    @property
+    def total(self) -> int:
+        """The number of jobs moved."""
+        return self.moved.total()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers for JSON."""
+        return {"moved": dict(self.moved), "left": dict(self.left)}
+
+
+class QueueMove:
+    """The move of the jobs of a queue from one Redis to another: of those that wait, in their order, and of
+    those in ``schedule`` and ``retry``.
+
+    Jobs with locks, members of batches and steps of chains stay. All methods raise RedisUnavailableError and
+    StoreError. ``name`` of the target is shown if the move is cut off.
+    """
+
+    def __init__(self, queue: str, source: Where, target: Where, *, name: str = "") -> None:
+        """Raises ConfigError, and ValueError for an invalid name of a queue."""
+        check_queue_name(queue)
+        self.queue = queue
+        self.counts = MoveCounts()
+        self._source, self._target = admin_of(source), admin_of(target)
+        self._from, self._to = self._source.keys, self._target.keys
+        self._name = name
+
+    @property
+    def size(self) -> int:
+        """How many jobs a move looks at: all of ``schedule`` and ``retry`` are searched."""
+        sizes = (
+            queues.size(self._from, self.queue),
+            sets.size(self._from.schedule),
+            sets.size(self._from.retry),
+        )
+        return sum(map(self._source.run, sizes))
+
+    def check(self) -> None:
+        """Raise PyworkersError for a queue that cannot move: an ordered one."""
+        for admin in (self._source, self._target):
+            if admin.run(moving.is_ordered(admin.keys, self.queue)):
+                hint = "let its servers run its jobs; new jobs go where the configuration says"
+                raise PyworkersError(f"{self.queue} is an ordered queue, which stays in its Redis", hint=hint)
+
+    def look(self) -> Iterator[int]:
+        """Count the jobs that would move, and those that would stay; yields how many were looked at."""
+        self.counts = MoveCounts()
+        self.counts.moved["queue"] += len(self._source.run(moving.parked(self._from, self.queue)))
+        for place in PLACES:
+            for looked_at, jobs, _ in self._pages(place, acting=False):
+                self.counts.moved[place] += len(jobs)
+                yield looked_at
+
+    def move(self) -> Iterator[int]:
+        """Move the jobs; yields how many were looked at. Raises PyworkersError for another move under way."""
+        self.counts = MoveCounts()
+        state = self._begin()
+        last = self._continue(state)
+        for place in PLACES:
+            for looked_at, jobs, skipped in self._pages(place, acting=True):
+                last = self._move(state, place, jobs, skipped)
+                yield looked_at
+        self._target.run(moving.expire_receipt(self._to, state))
+        hit("move_ended")
+        self._source.run(moving.finish(self._from, state, last))
+
+    def _begin(self) -> MoveState:
+        self.check()
+        new = MoveState(self.queue, secrets.token_hex(8), 0, self._name)
+        state = self._source.run(moving.begin(self._from, new))
+        hit("move_begun")
+        if self._target.run(moving.state(self._to, self.queue)) == state:
+            self._source.run(moving.finish(self._from, state, state.portion))
+            raise PyworkersError(f"{self.queue} cannot move: source and target are the same Redis")
+        return state
+
+    def _continue(self, state: MoveState) -> int:
+        """Move what an earlier process has left parked; returns the number of the last portion."""
+        parked = self._source.run(moving.parked(self._from, self.queue))
+        if parked and self._target.run(moving.receipt(self._to, state)) is None:
+            where = f" to {state.target}" if state.target else ""
+            raise PyworkersError(
+                f"a move of {self.queue}{where} has parked {len(parked)} jobs; this target does not know it",
+                hint="finish that move first, with the same --to",
+            )
+        self._target.run(moving.expect(self._to, state))
+        return self._move(state, "queue", [], 0)
+
+    def _move(self, state: MoveState, place: str, jobs: list[bytes], skipped: int) -> int:
+        """Move these jobs, and what was parked before; returns the number of the last portion."""
+        while True:
+            portion = self._source.run(moving.park(self._from, state, place, jobs, skipped))
+            if portion is None:
+                raise PyworkersError(f"another process has ended this move of {self.queue}")
+            if portion.jobs:
+                hit("move_parked")
+                self._deliver(state, portion)
+            if portion.mine:
+                return portion.number
+
+    def _deliver(self, state: MoveState, portion: Portion) -> None:
+        known = self._source.run(moving.records(self._from, portion.jobs))
+        pushed = self._target.run(moving.push(self._to, state, portion, known))
+        if pushed < 0:
+            raise PyworkersError(
+                self._refusal(pushed), hint="the jobs stay parked; the same command continues"
+            )
+        hit("move_pushed")
+        self._source.run(moving.remove(self._from, state, portion, known))
+        hit("move_removed")
+        self.counts.moved.update(job.place.decode() for job in portion.jobs)
+
+    def _refusal(self, pushed: int) -> str:
+        if pushed == -1:
+            return (
+                f"the target has lost its receipt of the move of {self.queue}: its data are gone, or others"
+            )
+        return "the target has a key of another type"
+
+    def _pages(self, place: str, *, acting: bool) -> Iterator[tuple[int, list[bytes], int]]:
+        """The jobs that may move, page by page: how many were looked at, the jobs, and how many stay."""
+        return self._waiting(acting) if place == "queue" else self._scored(place)
+
+    def _waiting(self, acting: bool) -> Iterator[tuple[int, list[bytes], int]]:
+        """From the end that is popped next on. Jobs that stay remain there, in their order."""
+        left = self._source.run(queues.size(self._from, self.queue))
+        staying: Counter[str] = Counter()
+        looked_at = 0
+        while left > looked_at:
+            skipped, wanted = staying.total() if acting else looked_at, min(PAGE, left - looked_at)
+            raws = self._source.run(moving.last_jobs(self._from, self.queue, skipped, wanted))
+            if not raws:
+                break
+            looked_at += len(raws)
+            yield len(raws), list(self._movable("queue", raws, staying)), staying.total()
+        self.counts.left.update(staying)
+
+    def _scored(self, place: str) -> Iterator[tuple[int, list[bytes], int]]:
+        pages = MembersByScore(moving.place_of(self._from, self.queue, place))
+        while not pages.ended:
+            members = self._source.run(pages.next_page())
+            raws = [raw for raw, _ in members]
+            yield len(raws), list(self._movable(place, raws, self.counts.left)), 0
+
+    def _movable(self, place: str, raws: list[bytes], staying: Counter[str]) -> Iterator[bytes]:
+        judged = [job for raw in raws if (job := rules.judge(raw, self.queue, place)) is not None]
+        waited_for = self._awaited(judged)
+        for job in judged:
+            reason = job.reason or (AWAITED if job.jid in waited_for else "")
+            if reason:
+                staying[reason] += 1
+            else:
+                yield job.raw
+
+    def _awaited(self, jobs: list[Candidate]) -> set[str]:
+        return self._source.run(
+            moving.awaited(self._from, [job.jid for job in jobs if job.tracked and job.jid])
+        )

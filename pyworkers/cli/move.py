@@ -1,0 +1,114 @@
+"""``pyworkers move``: moves the jobs of a queue to another Redis of the same program.
+
+Run by people, when the queue gets another Redis in the configuration.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from pyworkers.api.actions import result_of
+from pyworkers.api.moving import QueueMove
+from pyworkers.cli.bulk import ask, check_terminal, count
+from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.output.auditing import cut_off, noting
+from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import check_queue_name
+
+
+def _parse_queue(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    try:
+        check_queue_name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
+@click.command()
+@click.argument("queue", callback=_parse_queue)
+@click.option("--from", "source_name", required=True, metavar="REDIS", help="The Redis that has the jobs.")
+@click.option("--to", "target_name", required=True, metavar="REDIS", help="The Redis that gets them.")
+@click.option("--dry-run", is_flag=True, help="Print what would move and what would stay; change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@json_option
+@config_options
+def move(
+    source: ConfigOptions,
+    queue: str,
+    source_name: str,
+    target_name: str,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Move the jobs of QUEUE to another Redis.
+
+    Those that wait, are scheduled, or wait for a retry. REDIS is `default`, or a NAME of the sections
+    [redis.NAME]. First write `redis = "NAME"` into the section of the queue, and restart or reload servers
+    and producers: then new jobs go there. Jobs keep their bytes, their order and their times, and what is
+    known of them (status, history, checkpoint). Each arrives once: if the command is killed or a Redis is
+    away, the same command continues. Running jobs end where they are, and dead ones stay; run it again for
+    the retries of running jobs.
+
+    Jobs with a lock, members of batches, steps of chains and jobs for whose result a program waits stay, and
+    so do all jobs of an ordered queue: what spans jobs is within one Redis.
+
+    \b
+    Example: pyworkers move reports --from default --to archive --config conf/workers.toml
+
+    Exit code 1 if jobs stay, or if it is refused.
+    """
+    start, end = source.redis_named(source_name), source.redis_named(target_name)
+    moving = QueueMove(queue, start, end, name=target_name)
+    moving.check()
+    if not (yes or dry_run):
+        check_terminal()
+    if dry_run or not yes:
+        _run(moving, moving.look(), "Looking")
+    if not (dry_run or yes) and moving.counts.total:
+        ask(f"Move {count(moving.counts.total)} of {queue} from {source_name} to {target_name}?")
+    if not dry_run:
+        _move(start, moving, f"{queue}: {source_name} to {target_name}")
+    if as_json:
+        number = 0 if dry_run else moving.counts.total
+        about = {"queue": queue, "from": source_name, "to": target_name}
+        print_action("move", number, **about, **moving.counts.as_dict(), dry_run=dry_run)
+    else:
+        _tell(moving, dry_run)
+    if moving.counts.left and not dry_run:
+        click.get_current_context().exit(1)
+
+
+def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:
+    with noting(start, "queue.move", title) as noted:
+        noted.end(cut_off(0))
+        try:
+            _run(moving, moving.move(), "Moving")
+        finally:
+            noted.end(cut_off(moving.counts.total))
+        noted.end(result_of(moving.counts.total))
+
+
+def _run(moving: QueueMove, steps: Iterator[int], label: str) -> None:
+    """With a progress bar if stderr is a terminal."""
+    hidden = not sys.stderr.isatty()
+    with click.progressbar(length=moving.size, label=label, file=sys.stderr, hidden=hidden) as bar:
+        for number in steps:
+            bar.update(number)
+
+
+def _tell(moving: QueueMove, dry_run: bool) -> None:
+    counts = moving.counts
+    places = ", ".join(f"{_PLACES[place]} {number:,}" for place, number in counts.moved.items() if number)
+    verb = "would move" if dry_run else "moved"
+    click.echo(f"{verb} {count(counts.total)}{f' ({places})' if places else ''}")
+    for reason, number in sorted(counts.left.items()):
+        click.echo(f"{count(number)} {'stays' if number == 1 else 'stay'}: {printable(reason)}", err=True)
+
+
+_PLACES = {"queue": "waiting", "schedule": "scheduled", "retry": "for a retry"}

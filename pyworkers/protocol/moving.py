@@ -1,0 +1,99 @@
+"""Moving: which jobs of a queue may move to another Redis, and the text of those on their way.
+
+Pure; used by ``api``. A job may move if nothing in its Redis waits for its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope
+
+PLACES = ("queue", "schedule", "retry")
+"""Where the jobs of a queue wait, as the entries of the list of parked jobs name it."""
+INVALID = "it is invalid: not JSON"
+AWAITED = "a program waits for its result"
+_LOCKED = "it has a lock (unique_for), which stays in its Redis"
+_MEMBER = "it is a member of a batch, which stays in its Redis"
+# Field: why a job with it stays. The last three are of Sidekiq Pro, sidekiq-unique-jobs and Exq.
+_STAYING = {
+    "unique_key": _LOCKED,
+    "batch": _MEMBER,
+    "then": "it is a step of a chain, which stays in its Redis",
+    "bid": _MEMBER,
+    "lock_digest": _LOCKED,
+    "unique_token": _LOCKED,
+}
+_STATE = re.compile(r"(\S+) (\d+) (.*)", re.DOTALL)
+
+
+class MoveState(NamedTuple):
+    """A move of a queue that has not ended: its id, its last portion, and the name of the other Redis."""
+
+    queue: str
+    id: str
+    portion: int
+    target: str
+
+    @classmethod
+    def parse(cls, queue: str, stored: str) -> MoveState | None:
+        """A state as park.lua writes it; None for another text."""
+        found = _STATE.fullmatch(stored)
+        return cls(queue, found[1], int(found[2]), found[3]) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.portion} {self.target}"
+
+
+class ParkedJob(NamedTuple):
+    """A job in the list of parked ones: where it was, with which score, and its bytes."""
+
+    place: bytes
+    score: bytes
+    raw: bytes
+
+    @classmethod
+    def parse(cls, entry: bytes) -> ParkedJob:
+        """An entry as park.lua writes it. Raises ValueError."""
+        place, score, raw = entry.split(b" ", 2)
+        if place.decode(errors="replace") not in PLACES:
+            raise ValueError(f"no place of a job: {place!r}")
+        return cls(place, score, raw)
+
+
+class Candidate(NamedTuple):
+    """A job of a queue, and why it must stay; empty if it may move."""
+
+    raw: bytes
+    jid: str
+    tracked: bool
+    reason: str
+
+
+def judge(raw: bytes, queue: str, place: str) -> Candidate | None:
+    """Whether a job that was read in a place may move; None for a job of another queue."""
+    try:
+        data = envelope.decode(raw)
+    except BadMessageError:
+        # In a set, it is of no queue.
+        return Candidate(raw, "", False, INVALID) if place == "queue" else None
+    if place != "queue" and data.get("queue") != queue:
+        return None
+    jid = data.get("jid")
+    return Candidate(raw, jid if isinstance(jid, str) else "", bool(data.get("track")), _staying(data))
+
+
+def jid_of(raw: bytes) -> str:
+    """The id of a job; empty if it has none."""
+    try:
+        jid = envelope.decode(raw).get("jid")
+    except BadMessageError:
+        return ""
+    return jid if isinstance(jid, str) else ""
+
+
+def _staying(data: Mapping[str, Any]) -> str:
+    return next((reason for field, reason in _STAYING.items() if data.get(field)), "")

@@ -1,0 +1,240 @@
+"""``pyworkers move``: the jobs of a queue arrive in another real Redis, once each, in their order."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from pyworkers.api.moving import QueueMove
+from pyworkers.cli import main
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import PyworkersError
+from pyworkers.protocol.keys import Keys
+from tests.helpers.replies import as_list
+
+Run = Callable[..., Result]
+WORDS = ("move", "reports", "--from", "default", "--to", "archive")
+
+
+@pytest.fixture
+def there(second_redis_url: str) -> Iterator[redis.Redis]:
+    """A connection to the other Redis."""
+    with redis.Redis.from_url(second_redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def environment(
+    redis_url: str, second_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration of two Redis servers, also for programs that a test starts."""
+    for name, url in (("", redis_url), ("ARCHIVE__", second_redis_url)):
+        monkeypatch.setenv(f"PYWORKERS_REDIS__{name}URL", url)
+        monkeypatch.setenv(f"PYWORKERS_REDIS__{name}NAMESPACE", namespace)
+
+
+@pytest.fixture
+def run(environment: None) -> Run:
+    def run(*more: str) -> Result:
+        return CliRunner().invoke(main, [*WORDS, *more])
+
+    return run
+
+
+def job(number: int, queue: str = "reports", **fields: Any) -> bytes:
+    """A job as no JSON of ours writes it: its bytes must stay."""
+    about = {"jid": f"j{number}", "class": "Report", "queue": queue, "args": [number], **fields}
+    return json.dumps(about).encode() + b" "
+
+
+def fill(db: redis.Redis, keys: Keys, waiting: int = 450, later: int = 30) -> list[bytes]:
+    """Waiting, scheduled and failed jobs of the queue, among those of another; returns all of the queue."""
+    jobs = [job(number) for number in range(waiting + 2 * later)]
+    db.lpush(keys.queue("reports"), *jobs[:waiting])
+    for place, key in enumerate((keys.schedule, keys.retry)):
+        own = jobs[waiting + place * later :][:later]
+        db.zadd(key, {raw: 2e9 + number / 3 for number, raw in enumerate(own)})
+        db.zadd(key, {job(number, "mail"): 2e9 for number in range(9)})
+    return jobs
+
+
+def arrived(db: redis.Redis, keys: Keys) -> list[bytes]:
+    """All jobs of the queue in a Redis."""
+    found = as_list(db.lrange(keys.queue("reports"), 0, -1))
+    found += [raw.split(b" ", 2)[2] for raw in as_list(db.lrange(keys.moving("reports"), 0, -1))]
+    for key in (keys.schedule, keys.retry):
+        found += [raw for raw in as_list(db.zrange(key, 0, -1)) if b'"reports"' in raw]
+    return found
+
+
+def test_all_jobs_of_a_queue_arrive_with_their_bytes_order_and_times(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run
+) -> None:
+    jobs = fill(db, keys)
+    scores = db.zrange(keys.retry, 0, -1, withscores=True)
+    found = run("--yes", "--json")
+    assert (found.exit_code, json.loads(found.stdout)) == (0, {
+        "action": "move", "done": 510, "queue": "reports", "from": "default", "to": "archive",
+        "moved": {"queue": 450, "schedule": 30, "retry": 30}, "left": {}, "dry_run": False,
+    })  # fmt: skip
+    assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == jobs[449::-1]
+    assert there.zrange(keys.retry, 0, -1, withscores=True) == [pair for pair in scores if pair[0] in jobs]
+    assert (arrived(db, keys), db.zcard(keys.schedule)) == ([], 9)
+    assert there.smembers(keys.queues) == {b"reports"}
+    assert not db.exists(keys.moves) and b"queue.move" in as_list(db.lrange(keys.audit, 0, 0))[0]
+    # The receipt of a move that has ended expires.
+    assert all(there.ttl(key) > 0 for key in there.scan_iter(keys.moved("*")))
+
+
+# A kill at each step, of the first portion and of later ones.
+KILLS = [
+    "begun",
+    *(f"{step}@{nth}" for nth in (1, 2) for step in ("parked", "pushed", "removed")),
+    "parked@1",
+    "ended",
+]
+
+
+@pytest.mark.fault("D5")
+def test_a_kill_at_each_step_loses_no_job_and_doubles_none(
+    db: redis.Redis, there: redis.Redis, keys: Keys, environment: None
+) -> None:
+    filled = fill(db, keys, 900, 150)
+    jobs = sorted(filled)
+    for kill in KILLS:
+        step, _, nth = kill.partition("@")
+        points = {"PYWORKERS_FAILPOINTS": f"move_{step}=kill@{nth or 1}"}
+        command = [sys.executable, "-m", "pyworkers", *WORDS, "--yes"]
+        ended = subprocess.run(command, env=os.environ | points, capture_output=True, check=False)
+        assert ended.returncode == -9, (kill, ended.stderr)
+        both = arrived(db, keys) + arrived(there, keys)
+        if step == "pushed":
+            # Parked here, and there already.
+            both = list(set(both))
+        assert sorted(both) == jobs, kill
+    ended = subprocess.run([*command], env=dict(os.environ), capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert (arrived(db, keys), sorted(arrived(there, keys))) == ([], jobs)
+    assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == filled[899::-1]
+    assert not db.exists(keys.moves)
+
+
+def test_two_moves_at_once_and_servers_that_take_jobs_double_none(
+    db: redis.Redis, there: redis.Redis, keys: Keys, redis_url: str, second_redis_url: str
+) -> None:
+    jobs = fill(db, keys, 1500)
+    taken: list[bytes] = []
+    ends = RedisConfig(redis_url, keys.namespace), RedisConfig(second_redis_url, keys.namespace)
+
+    def move() -> None:
+        try:
+            for _ in QueueMove("reports", *ends).move():
+                taken.extend(as_list(db.rpop(keys.queue("reports"), 5) or []))
+        except PyworkersError as error:
+            assert "has ended this move" in error.message
+
+    threads = [threading.Thread(target=move) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    move()
+    assert sorted(arrived(db, keys) + arrived(there, keys) + taken) == sorted(jobs)
+
+
+STAYING: dict[str, dict[str, Any]] = {
+    "lock": {"unique_key": "Report|reports|1"},
+    "batch": {"batch": "b"},
+    "chain": {"then": {"v": 1, "steps": []}},
+    "batch of Sidekiq": {"bid": "x"},
+    "awaited": {"track": 60},
+}
+
+
+def test_jobs_on_whose_end_others_depend_stay_in_their_order_with_the_reason(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run
+) -> None:
+    staying = [job(1000 + number, **fields) for number, fields in enumerate(STAYING.values())]
+    staying.append(b"no job")
+    db.zadd(keys.awaited, {"j1004": time.time()})
+    for number, raw in enumerate([*staying] * 3):
+        db.lpush(keys.queue("reports"), raw, job(number), job(100 + number))
+    db.zadd(keys.retry, {staying[0]: 1.0})
+    looked = run("--dry-run")
+    assert (looked.exit_code, looked.stdout) == (0, "would move 36 jobs (waiting 36)\n")
+    found = run("--yes")
+    assert (found.exit_code, found.stdout) == (1, "moved 36 jobs (waiting 36)\n")
+    assert found.stderr.splitlines() == [
+        "3 jobs stay: a program waits for its result",
+        "4 jobs stay: it has a lock (unique_for), which stays in its Redis",
+        "6 jobs stay: it is a member of a batch, which stays in its Redis",
+        "3 jobs stay: it is a step of a chain, which stays in its Redis",
+        "3 jobs stay: it is invalid: not JSON",
+    ]
+    assert as_list(db.lrange(keys.queue("reports"), 0, -1)) == [*staying[::-1]] * 3
+    assert (db.zcard(keys.retry), there.llen(keys.queue("reports"))) == (1, 36)
+
+
+def test_what_a_redis_knows_of_a_job_moves_with_it(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run
+) -> None:
+    db.lpush(keys.queue("reports"), job(1, track=60))
+    db.hset(keys.job("j1"), mapping={"state": "waiting", "run:1": b"\xff"})
+    db.hset(keys.iteration("j1"), "c", "[7]")
+    db.expire(keys.iteration("j1"), 1000)
+    assert run("--yes").exit_code == 0
+    assert there.hgetall(keys.job("j1")) == {b"state": b"waiting", b"run:1": b"\xff"}
+    assert there.hget(keys.iteration("j1"), "c") == b"[7]" and there.ttl(keys.iteration("j1")) > 900
+    assert not db.exists(keys.job("j1"), keys.iteration("j1"))
+
+
+def refusals(
+    db: redis.Redis, there: redis.Redis, keys: Keys
+) -> dict[str, tuple[Callable[[], Any], tuple[str, ...], str]]:
+    parked = b"queue 0 " + job(7)
+    return {
+        "no yes": (lambda: None, (), "pass --yes"),
+        "ordered": (lambda: there.hset(keys.ordered("reports"), "fence", 3), ("--yes",), "an ordered queue"),
+        "the same": (lambda: None, ("--yes", "--to", "default"), "the same Redis"),
+        "no such": (lambda: None, ("--yes", "--to", "attic"), "no Redis 'attic' in"),
+        "another target": (
+            lambda: (db.hset(keys.moves, "reports", "x 1 attic"), db.rpush(keys.moving("reports"), parked)),
+            ("--yes",), "a move of reports to attic has parked 1 jobs",
+        ),
+        "a key of another type": (
+            lambda: there.set(keys.schedule, "text"), ("--yes",), "the jobs stay parked",
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", refusals(redis.Redis(), redis.Redis(), Keys()))
+def test_it_is_refused_and_no_job_is_lost(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run, case: str
+) -> None:
+    jobs = fill(db, keys, 3, 1)
+    prepare, words, reason = refusals(db, there, keys)[case]
+    prepare()
+    found = run(*words)
+    assert found.exit_code in (1, 2) and reason in found.output
+    assert not there.exists(keys.queue("reports")) and set(jobs) <= set(arrived(db, keys))
+
+
+def test_check_names_a_move_that_has_not_ended(
+    db: redis.Redis, keys: Keys, redis_url: str, namespace: str
+) -> None:
+    db.hset(keys.moves, "reports", "x 1 archive")
+    db.rpush(keys.moving("reports"), b"queue 0 " + job(1))
+    result = CliRunner().invoke(main, ["check", "--json", "--url", redis_url, "--namespace", namespace])
+    [found] = [one for one in json.loads(result.stdout)["findings"] if one["code"] == "move"]
+    message = "the move of the queue 'reports' to archive has not ended, and 1 job is on the way"
+    assert (found["message"], found["advice"]) == (message, False)
