@@ -79,13 +79,26 @@ PROBLEM: Table[Problem] = Table(
 def problems_in(stats: Stats) -> list[Problem]:
     """The problems that counts show: at most twenty of each kind, the errors first."""
     found: list[Problem] = []
-    for kind in (_lost, _unserved, _silent, _failing, held, _paused, _quiet):
-        some = list(kind(stats))
+    for some in by_kind(stats).values():
         found += some[:_MOST]
         if len(some) > _MOST:
             first, more = some[0], len(some) - _MOST
             found.append(Problem(first.severity, first.code, f"{more} more of this kind", first.fix))
     return found
+
+
+def by_kind(stats: Stats) -> dict[str, list[Problem]]:
+    """All problems that counts show, by their code, the errors first."""
+    kinds = {
+        "lease": _lost,
+        "unserved": _unserved,
+        "silent": _silent,
+        "failing": _failing,
+        "held": held,
+        "paused": _paused,
+        "quiet": _quiet,
+    }
+    return {code: list(find(stats)) for code, find in kinds.items()}
 
 
 def read_unsafe(keys: Keys) -> Steps[list[Problem]]:
@@ -148,11 +161,11 @@ def held(stats: Stats) -> Iterator[Problem]:
 
 def _holding(head: QueueHead, now: float) -> str:
     job = f"the job {_cut(head.jid)} ({_cut(head.job_class)})" if head.jid else "the job"
-    again = f"runs again in {_span(head.retry_at - now)}"
+    again = f"runs again in {span(head.retry_at - now)}"
     if head.since is None:
         return f"waits for {job} at its head, which {again}"
     why = "does not fit the active server" if head.misfit else f"fails ({_cut(head.error_class)})"
-    return f"has waited for {_span(now - head.since)} for {job} at its head, which {why} and {again}"
+    return f"has waited for {span(now - head.since)} for {job} at its head, which {why} and {again}"
 
 
 def _release(queue: QueueStats, head: QueueHead) -> str:
@@ -168,7 +181,8 @@ def _cut(text: str) -> str:
     return valid(text[:_LONGEST])
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """A length of time in the words of a message."""
     return f"{max(0, int(seconds))} s" if seconds < 120 else f"{int(seconds // 60)} min"
 
 

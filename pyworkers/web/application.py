@@ -33,6 +33,7 @@ from pyworkers.web.pages import (
     login,
     metrics,
     overview,
+    problems,
     queues,
     running,
     servers,
@@ -50,7 +51,8 @@ from pyworkers.web.site import Site, SiteSettings, site_of
 
 _LIVE = (overview, queues, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, queues, jobs, job, tasks, running, servers, audit, batches, limits, locks, cron, metrics,
+    overview, problems, queues, jobs, job, tasks, running, servers, audit, batches, limits, locks, cron,
+    metrics,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in _SUBJECTS for resource in module.RESOURCES)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from pyworkers.api import Problem
+from pyworkers.api import Problem, Severity
+from pyworkers.api.causes import causes_in
 from pyworkers.api.problems import problems_in, read_unsafe
 from pyworkers.api.stats import read_stats
 from pyworkers.protocol.keys import Keys
@@ -74,6 +75,31 @@ def test_an_ordered_queue_that_its_head_holds(
     assert ("held: the queue 'q'" in cli("check").stdout) == bool(message)
     db.rpop(keys.queue("q"))
     assert all_problems(run_work, keys) == []
+
+
+def test_three_silent_servers_are_one_cause(run_work: Run, keys: Keys, db: redis.Redis) -> None:
+    now = time.time()
+    for number in range(3):
+        queues = [f"q{place}" for place in range(number, 9, 3)]
+        register(db, keys, f"web:{number}:a", {"queues": queues}, beat=now - 130 - number)
+        db.hset(keys.owners, f"web:{number}:a", "[]")
+    for place in range(9):
+        db.sadd(keys.queues, f"q{place}")
+        db.lpush(keys.queue(f"q{place}"), *[raw_job("a")] * (place + 1))
+    db.sadd(keys.queues, "lonely")
+    db.lpush(keys.queue("lonely"), raw_job("a"))
+    db.sadd(keys.paused, "q0")
+    unsafe = Problem(Severity.ERROR, "eviction", "Redis may evict jobs", "set noeviction")
+    found = causes_in(run_work(read_stats(keys)), [unsafe])
+    assert [(cause.code, len(cause.problems), len(cause.unserved)) for cause in found] == [
+        ("silent", 3, 9),
+        ("unserved", 1, 0),
+        ("eviction", 1, 0),
+        ("paused", 1, 0),
+    ]
+    assert found[0].title == "3 servers are silent since 2 min"
+    assert [queue.name for queue in found[0].unserved[:2]] == ["q8", "q7"]
+    assert [cause.title for cause in found[1:]] == ["", "", ""]
 
 
 def all_problems(run_work: Run, keys: Keys) -> list[Problem]:

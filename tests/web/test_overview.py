@@ -57,6 +57,25 @@ def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis
     assert "The last 30 days" in dashboard.get("?days=x").text
 
 
+def test_problems_are_shown_by_cause(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    for number in range(3):
+        register(
+            db, keys, f"web:{number}:a", {"queues": [f"q{number}", f"r{number}"]}, beat=time.time() - 125
+        )
+        for queue in (f"q{number}", f"r{number}"):
+            db.sadd(keys.queues, queue)
+            db.lpush(keys.queue(queue), *[raw_job("j")] * (number + 1))
+    for number in range(5):
+        db.sadd(keys.paused, f"p{number}")
+    page = dashboard.get().text
+    assert "3 servers are silent since 2 min: web:" in page
+    assert "6 queues with waiting jobs are not served because of it: q2 3, r2 3, q1 2, …" in page
+    assert "5 queues are paused: p" in page and "no server takes jobs" not in page
+    problems = dashboard.get("problems").text
+    assert problems.count("wrote its last heartbeat") == 3
+    assert problems.count("no job of it starts") == 5
+
+
 def test_hostile_servers_and_queues(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     db.sadd(keys.paused, "<b>\u202e")
     register(db, keys, "<i>:1:a", {"queues": ["<u>"]}, beat="x", busy="many", rss="1e999")

@@ -17,8 +17,9 @@ import simplejson
 from markupsafe import Markup
 from starlette.requests import Request
 
-from pyworkers.api import Problem, Severity, Stats
-from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api import Problem, Stats
+from pyworkers.api.causes import Cause, causes_in
+from pyworkers.api.problems import read_unsafe
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.stats import read_stats
 from pyworkers.api.target import Operation
@@ -79,22 +80,16 @@ class Reader:
         self._samples.add(self._stats)
         return self._stats
 
-    async def problems(self, stats: Stats) -> list[Problem]:
-        """The problems in these counts, and those of Redis, as of the last minute. Raises PyworkersError."""
+    async def causes(self, stats: Stats) -> list[Cause]:
+        """The causes in these counts, and those of Redis, as of the last minute. Raises PyworkersError."""
         if time.monotonic() - self._unsafe_at > _UNSAFE_S:
             self._unsafe = await self._site.read(read_unsafe(self._site.keys))
             self._unsafe_at = time.monotonic()
-        return self._with_unsafe(stats)
+        return self.known_causes(stats)
 
-    @property
-    def known_problems(self) -> list[Problem]:
-        """The problems in the last counts."""
-        return self._unsafe if self._stats is None else self._with_unsafe(self._stats)
-
-    def _with_unsafe(self, stats: Stats) -> list[Problem]:
-        """The errors first."""
-        found = problems_in(stats) + self._unsafe
-        return sorted(found, key=lambda problem: problem.severity is not Severity.ERROR)
+    def known_causes(self, stats: Stats) -> list[Cause]:
+        """The causes in these counts, and those of Redis that were read last."""
+        return causes_in(stats, self._unsafe)
 
     @contextmanager
     def viewing(self) -> Iterator[None]:
@@ -146,7 +141,7 @@ class Reader:
                 self._asked_at = time.monotonic()
                 if not await self._site.read(request_numbers(self._site.keys)):
                     self._asked_at = math.inf
-            await self.problems(await self.read())
+            await self.causes(await self.read())
             self._current = True
             for watched in self._watched.wanted():
                 # A read that Redis refuses for one page is no trouble of the others.

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api import Day, Problem, Stats
+from pyworkers.api import Day, Stats
+from pyworkers.api.causes import Cause
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
 from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
@@ -29,6 +29,7 @@ from pyworkers.web.tables import UNKNOWN, Listing, link
 
 _DAYS = (7, 30, 90)
 _MOST_SERVERS = 20
+_MOST_CAUSES = 3
 _COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
 _TILES = ("enqueued", "busy", "oldest", "scheduled", "retries", "dead", "done", "failed")
 # The counts that lead to a page.
@@ -42,7 +43,7 @@ async def show(request: Request) -> Response:
     """The page."""
     reader, site = reader_of(request), site_of(request)
     stats = await reader.read()
-    problems = await reader.problems(stats)
+    causes = await reader.causes(stats)
     asked = request.query_params.get("days", "")
     days = next((choice for choice in _DAYS if str(choice) == asked), 30)
     history = await site.read(read_history(site.keys, days))
@@ -56,7 +57,7 @@ async def show(request: Request) -> Response:
         by_day=Listing(request, DAY.shown("date", "done", "failed"), history, stats.now),
         history_chart=history_chart(history),
         highest=max(day.processed for day in history),
-        **context_of(request, stats, problems, reader.samples),
+        **context_of(request, stats, causes, reader.samples),
     )
 
 
@@ -72,16 +73,17 @@ def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
     """Each part as HTML."""
     if reader.last is None:
         return {}
-    context = context_of(request, reader.last, reader.known_problems, reader.samples)
+    context = context_of(request, reader.last, reader.known_causes(reader.last), reader.samples)
     return {name: fragment(request, f"live/{name}.html", **context) for name in PARTS}
 
 
-def context_of(request: Request, stats: Stats, problems: list[Problem], samples: Samples) -> dict[str, Any]:
+def context_of(request: Request, stats: Stats, causes: list[Cause], samples: Samples) -> dict[str, Any]:
     """The values that the templates of the parts show."""
     busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
     return {
         "counts": counts(request, stats),
-        "problems": problems,
+        "causes": causes[:_MOST_CAUSES],
+        "more_causes": max(0, len(causes) - _MOST_CAUSES),
         "servers": Listing(request, _COLUMNS, busiest[:_MOST_SERVERS], stats.now),
         "more_servers": max(0, len(busiest) - _MOST_SERVERS),
         "latest": samples.latest,
@@ -134,12 +136,6 @@ async def _stats(ask: CheckedRequest) -> dict[str, Any]:
     return stats.as_dict()
 
 
-async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
-    stats: Stats = await ask.site.read(read_stats(ask.keys))
-    unsafe = await ask.site.read(read_unsafe(ask.keys))
-    return [problem.as_dict() for problem in (*problems_in(stats), *unsafe)]
-
-
 async def _history(ask: CheckedRequest) -> list[dict[str, Any]]:
     days = await ask.site.read(read_history(ask.keys, ask.given["days"]))
     return [day.as_dict() for day in days]
@@ -149,7 +145,6 @@ FEEDS: Mapping[str, Feed] = {"overview": parts}
 ROUTES = [Route("/", show)]
 RESOURCES = (
     Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
-    Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM.schema)),
     Resource(
         "/history",
         "The counts of each day, the latest first.",

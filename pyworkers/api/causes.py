@@ -1,0 +1,106 @@
+"""Causes: problems as people read them, one line for each cause, with the queues that it leaves unserved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyworkers.api.problems import Problem, Severity, by_kind, span
+from pyworkers.api.queuestats import QueueStats
+from pyworkers.api.stats import Stats
+from pyworkers.text import counted
+
+# What several problems of one kind are together, and their fix.
+_SEVERAL = {
+    "lease": (
+        "server",
+        "lost their leases: other servers of their queues take their jobs over",
+        "start a server of their queues, if none runs",
+    ),
+    "silent": ("server", "are silent since {since}", "look at their hosts and logs"),
+    "failing": ("server", "cannot start workers", "look at their logs"),
+    "unserved": (
+        "queue",
+        "have waiting jobs, and no server takes jobs from them",
+        "start a server that has handlers of these queues",
+    ),
+    "held": ("ordered queue", "wait for the job at their head", "pyworkers check prints the commands"),
+    "paused": ("queue", "are paused", "resume them"),
+    "quiet": ("server", "take no more jobs: they are quiet", "stop them if they stay: they do not resume"),
+}
+# Servers first: queues are not served because of them.
+_FIRST = ("silent", "lease", "failing", "unserved")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Problems with one cause."""
+
+    problems: Sequence[Problem]
+    """All of one code, at least one; queues with the most waiting jobs first."""
+    unserved: Sequence[QueueStats] = ()
+    """The queues that no server serves because of it, those with the most waiting jobs first."""
+    since: str = ""
+    """How long the first silent server has been silent, in words."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The waiting jobs of each queue."""
+
+    @property
+    def code(self) -> str:
+        """What kind of problem it is, as ``silent``."""
+        return self.problems[0].code
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.problems[0].severity
+
+    @property
+    def title(self) -> str:
+        """The problems together, as ``3 servers are silent since 2 min``; empty for a single one."""
+        if len(self.problems) == 1:
+            return ""
+        noun, words, _ = _SEVERAL[self.code]
+        return f"{counted(len(self.problems), noun)} {words.format(since=self.since)}"
+
+    @property
+    def fix(self) -> str:
+        """What to do about all of them."""
+        return self.problems[0].fix if len(self.problems) == 1 else _SEVERAL[self.code][2]
+
+
+def causes_in(stats: Stats, unsafe: Iterable[Problem] = ()) -> list[Cause]:
+    """The causes that counts show, and ``unsafe`` ones of settings: errors first, servers before queues."""
+    found = by_kind(stats)
+    silent = {problem.server for problem in found["silent"]}
+    # The lease of a silent server has expired as well.
+    found["lease"] = [problem for problem in found["lease"] if problem.server not in silent]
+    gone = silent | {problem.server for problem in found["lease"]}
+    theirs = {queue for server in stats.servers if server.identity in gone for queue in server.queues}
+    left = {problem.queue for problem in found["unserved"] if problem.queue in theirs}
+    found["unserved"] = [problem for problem in found["unserved"] if problem.queue not in left]
+    by_size = sorted(stats.queues, key=lambda queue: -queue.size)
+    unserved = {"silent" if silent else "lease": [queue for queue in by_size if queue.name in left]}
+    sizes = {queue.name: queue.size for queue in by_size}
+    since = _since(stats)
+    causes = [
+        Cause(
+            sorted(problems, key=lambda problem: -sizes.get(problem.queue, 0)),
+            unserved.get(code, ()),
+            since,
+            sizes,
+        )
+        for code, problems in found.items()
+        if problems
+    ]
+    return sorted([*causes, *(Cause([problem]) for problem in unsafe)], key=_rank)
+
+
+def _rank(cause: Cause) -> tuple[bool, int]:
+    code = cause.code
+    return cause.severity is not Severity.ERROR, _FIRST.index(code) if code in _FIRST else len(_FIRST)
+
+
+def _since(stats: Stats) -> str:
+    beats = (server.beat for server in stats.servers if server.silent(stats.now))
+    return span(stats.now - min(beats, default=stats.now))
