@@ -54,22 +54,22 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
     if not several:
         # The hold may be that of an earlier run of the job that adds members.
-        _send(wires, plan, [_added(keys, plan, mode, members, jobs, release=plan.token)])
+        _send(wires, plan, [call_of(keys, plan, mode, members, jobs, release=plan.token)])
         return
-    _send(wires, plan, [_added(keys, plan, mode, hold=plan.token)])
+    _send(wires, plan, [call_of(keys, plan, mode, hold=plan.token)])
     _push_conditional(wires, keys, plan)
     _send(wires, plan, _portions(keys, plan, members, jobs))
     for inner in plan.inner:
         _enlist(wires, keys, inner)
     _send(wires, plan, _portions(keys, plan, (), plan.starts))
-    _send(wires, plan, [_added(keys, plan, "add", release=plan.token)])
+    _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
 
 
 def _portions(
     keys: Keys, plan: BatchPlan, members: Sequence[str], jobs: Sequence[PushedJob]
 ) -> Iterator[_Parts]:
     for ids, part in zip_longest(portions(members, PORTION), portions(jobs, PORTION), fillvalue=()):
-        yield _added(keys, plan, "add", ids, part)
+        yield call_of(keys, plan, "add", ids, part)
 
 
 def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
@@ -86,11 +86,11 @@ def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
             if not number and not plan.exists:
                 list(_call_all(wires, "unlist", [(1, keys.queues, plan.id, keys.namespace)]))
             elif not number:
-                _send(wires, plan, [_added(keys, plan, "add", release=plan.token)])
+                _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
             raise
 
 
-def _added(
+def call_of(
     keys: Keys,
     plan: BatchPlan,
     mode: str,
@@ -100,7 +100,7 @@ def _added(
     hold: str = "",
     release: str = "",
 ) -> _Parts:
-    """The call that adds some members and jobs."""
+    """The number of keys, the keys and the arguments of ``enlist.lua``, for some members and jobs."""
     fields: list[str] = []
     then: Sequence[str] = ()
     if mode == "create":

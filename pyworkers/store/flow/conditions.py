@@ -127,9 +127,10 @@ def read(reply: Any, jobs: Sequence[PushedJob]) -> Others:
 _REFUSED = {
     b"unknown": "the batch {} is unknown: it has expired, or was deleted",
     b"ended": "the batch {} has ended: all its members are done",
+    b"exists": "the batch {} exists already",
 }
 
 
 def batch_refused(why: bytes, batch: str) -> BatchError:
-    """The error for a batch that takes no members. ``why``: ``unknown`` or ``ended``."""
+    """The error for a batch that is not made, or takes no members; ``why`` is the script's word."""
     return BatchError(_REFUSED[why].format(batch))

@@ -1,13 +1,21 @@
--- Make a batch, open it again, or add members to it, with their jobs; and close it.
+-- pyworkers batch, wire 1
 --
--- KEYS 1 queues  2 schedule  3 batches  then the queues of the jobs
--- ARGV 1 id  2 'create', 'open' or 'add'  3 token of the hold to put, or ''  4 token of the hold to release, or ''
---      5 number of fields  6 number of jobs that follow  7 number of members
---      then the fields and their values, the jobs that follow ('QUEUE PAYLOAD'), the ids of the members
---      then for each queue with jobs: its name, place of its key, number of arguments, then its jobs; for the
---      schedule, whose name is '', at and job in turn
--- Returns 'ok', or 'unknown' if the batch, or the one around it, does not exist, 'ended' if all of it was done.
--- Nothing was done then.
+-- Make a batch, open it again, or add members to it, with their jobs; and close it. A batch is open while it has a hold,
+-- a name that its producer chooses: no callback fires meanwhile. Members with conditions are pushed by push.lua, while
+-- the batch is open.
+--
+-- KEYS 1 queues  2 schedule  3 pyworkers:batches  then the list of each queue of the jobs below
+-- ARGV 1 id of the batch  2 'create', 'open' or 'add'  3 name of the hold to put, or ''  4 name of the hold to release,
+--        or ''
+--      5 number of fields  6 number of jobs that follow  7 number of members, at most 1000
+--      then name and value of each field of the hash, for 'create'
+--      then the jobs that follow a group, each 'QUEUE JOB', for 'create'
+--      then the ids of the members
+--      then for each queue with jobs: its name, place of its key in KEYS, number of its jobs, then these
+--      for jobs for later: '', 2, twice their number, then time and job in turn
+--      last: the prefix of all keys, or ''
+-- Returns 'ok'; or, and nothing was done: 'unknown' if the batch, or the one around it, does not exist, 'ended' if all
+-- of its members were done, 'exists' if it was to be made and is there; or an error, WRONGTYPE.
 
 local batch = batches()
 local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
@@ -33,7 +41,9 @@ if mode == 'create' then
       parent = string.sub(ARGV[i + 1], string.find(ARGV[i + 1], ' ', 1, true) + 1)
     end
   end
-  if parent and not batch.touch(batch.key(parent)) then
+  if redis.call('HEXISTS', key, 'open') == 1 then
+    return 'exists'
+  elseif parent and not batch.touch(batch.key(parent)) then
     return 'unknown'
   end
 elseif not batch.touch(key) then

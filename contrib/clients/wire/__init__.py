@@ -1,0 +1,44 @@
+"""Wire: the files from which clients in other languages are built: scripts and test vectors.
+
+``python -m contrib.clients.wire`` writes them. A test holds them equal to what Python's own clients and
+servers use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from contrib.clients.wire import batches, canonicals, envelopes, keyed, pushes, states
+from pyworkers.store import scripts
+
+FOLDER = Path(__file__).parent
+WIRE = 1
+"""The version of all of them."""
+SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist"}
+"""The published scripts, by file."""
+_SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+    "canonical": canonicals.cases,
+    "unique_keys": keyed.key_cases,
+    "sealed": keyed.sealed_cases,
+    "digests": keyed.digest_cases,
+    "envelopes": envelopes.cases,
+    "pushes": pushes.cases,
+    "batches": batches.cases,
+    "following": batches.following_cases,
+    "statuses": states.status_cases,
+    "answers": states.answer_cases,
+}
+
+
+def files() -> dict[str, str]:
+    """The text of each published file, by its name."""
+    found = {name: scripts.load(script).text for name, script in SCRIPTS.items()}
+    # Each text is ASCII, so that no program on the way changes it.
+    lines = [f'{{\n"wire": {WIRE}']
+    for section, cases in _SECTIONS.items():
+        rows = ",\n".join(json.dumps(case) for case in cases())
+        lines.append(f'"{section}": [\n{rows}\n]')
+    return {**found, "vectors.json": ",\n".join(lines) + "\n}\n"}

@@ -1,0 +1,105 @@
+"""The published files of the wire are current, and scripts and clients do what the vectors say."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+import redis
+
+from contrib.clients.wire import FOLDER, WIRE, files
+from pyworkers.errors import EncryptionKeyError
+from pyworkers.protocol.flow.canonical import canonical
+from pyworkers.protocol.sealing import Keyring
+from pyworkers.store import scripts
+
+VECTORS = json.loads((FOLDER / "vectors.json").read_text())
+
+
+def of(section: str) -> list[Any]:
+    return [pytest.param(case, id=case["name"]) for case in VECTORS[section]]
+
+
+@pytest.mark.parametrize("name", files())
+def test_a_published_file_is_current(name: str) -> None:
+    assert (FOLDER / name).read_text() == files()[name], "write it: python -m contrib.clients.wire"
+
+
+def test_a_published_script_has_its_version_in_the_first_line() -> None:
+    for name in files():
+        if name.endswith(".lua"):
+            first = (FOLDER / name).read_text().partition("\n")[0]
+            assert first == f"-- pyworkers {name.removesuffix('.lua')}, wire {WIRE}"
+
+
+def test_names_of_cases_are_unique() -> None:
+    for section, cases in VECTORS.items():
+        names = [case["name"] for case in cases] if isinstance(cases, list) else []
+        assert len(set(names)) == len(names), section
+    assert len(VECTORS["canonical"]) > 400
+
+
+def test_the_canonical_form_is_that_of_the_vectors() -> None:
+    """Read from the file, so that it is what other languages read."""
+    for case in VECTORS["canonical"]:
+        if "refused" in case:
+            with pytest.raises(ValueError):
+                canonical(json.loads(case["json"]))
+        else:
+            assert canonical(json.loads(case["json"])) == case["canonical"].encode(), case["name"]
+
+
+@pytest.mark.parametrize("case", of("sealed"))
+def test_sealed_arguments_are_opened_or_refused(case: dict[str, Any]) -> None:
+    keys = Keyring([base64.b64decode(key) for key in case["keys"]])
+    args = [case["sealed"]]
+    if "refused" in case:
+        with pytest.raises(EncryptionKeyError):
+            keys.open(args, case["jid"], case["class"])
+    else:
+        assert keys.open(args, case["jid"], case["class"]) == json.loads(case["args"])
+
+
+@pytest.fixture
+def server(redis_url: str) -> Any:
+    # The keys of vectors have one prefix: a database of its own keeps them from other tests.
+    url = redis_url.removesuffix("/0") + "/8"
+    with redis.Redis.from_url(url, decode_responses=True) as connection:
+        connection.flushdb()
+        yield connection
+        connection.flushdb()
+
+
+SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist"}
+
+
+def called(server: Any, script: str, case: dict[str, Any]) -> Any:
+    text = scripts.load(SCRIPTS[script]).text
+    return server.eval(text, len(case["keys"]), *case["keys"], *case["argv"])
+
+
+def seen(server: Any, command: list[str]) -> Any:
+    reply = server.execute_command(*command)
+    return sorted(reply) if isinstance(reply, set) else reply
+
+
+@pytest.mark.parametrize("case", [case for case in of("pushes") if "plain" not in case.values[0]])
+def test_the_push_script_answers_as_its_vector(server: Any, case: dict[str, Any]) -> None:
+    for command in case["before"]:
+        server.execute_command(*command)
+    if "error" in case:
+        with pytest.raises(redis.ResponseError, match=case["error"].removeprefix("ERR ")):
+            called(server, "push.lua", case)
+    else:
+        assert called(server, "push.lua", case) == case["reply"]
+    for step in case["after"]:
+        assert seen(server, step["command"]) == step["reply"], step["command"]
+
+
+@pytest.mark.parametrize("case", of("batches"))
+def test_the_batch_script_answers_as_its_vector(server: Any, case: dict[str, Any]) -> None:
+    for step in case["steps"]:
+        reply = called(server, step["script"], step) if "script" in step else seen(server, step["command"])
+        assert reply == step["reply"], step.get("command", step.get("argv"))
