@@ -141,11 +141,11 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
     from pyworkers.store.moving import unfinished
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
-    from pyworkers.store.transport.connections import connect_async, has_sentinels
+    from pyworkers.store.transport.connections import connect_async, has_group
 
     store = Store(connect_async(config), Keys(config.namespace))
     try:
-        redis_cli, sentinels = await store.redis_cli(), has_sentinels(config)
+        redis_cli, sentinels = await store.redis_cli(), has_group(config)
         findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
         findings += judge_password(await store.readable_on_the_way())
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))

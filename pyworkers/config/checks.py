@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.flow.carrying import check_names
+from pyworkers.protocol.keys import hash_tag
 from pyworkers.protocol.limits import parse_rate
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
@@ -22,7 +23,10 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^
 # shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
 _USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
 _ESCAPES = "(in a password, write / ? # as %2F %3F %23)"
-_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_SCHEMES = (
+    *("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"),
+    *("redis+cluster", "rediss+cluster"),
+)
 _PREFIX = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._~-]+)+")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
@@ -52,7 +56,7 @@ def _app_meant(path: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Check the URL of a Redis, of sentinels or of an embedded server."""
+    """Check the URL of a Redis, of sentinels, of a cluster or of an embedded server."""
     scheme, _, rest = url.partition(":" if url.startswith("embedded:") else "://")
     if scheme not in (*_SCHEMES, "embedded") or not rest:
         schemes = f"{', '.join(f'{known}://' for known in _SCHEMES)}, embedded:DIR"
@@ -88,6 +92,16 @@ def check_namespace(namespace: str) -> None:
     """Check the prefix of every key."""
     if not re.fullmatch(r"(\S*:)?", namespace):
         raise ValueError(f"must be empty or end with a colon, without white space, not {namespace!r}")
+
+
+def check_slot(url: str, namespace: str) -> None:
+    """Check that all keys are in one slot, if the URL is of a cluster."""
+    if url.partition("://")[0].endswith("+cluster") and not hash_tag(namespace):
+        name = re.sub(r"[{}]|:\Z", "", namespace) or "app"
+        raise ValueError(
+            "a cluster needs a namespace with a hash tag, which puts all keys into one slot: "
+            f'write namespace = "{{{name}}}:"'
+        )
 
 
 def check_bind(bind: str) -> None:

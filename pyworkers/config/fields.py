@@ -61,7 +61,7 @@ class RedisConfig:
 
     url: str = _option(
         "redis://127.0.0.1:6379/0",
-        "Where the jobs are: redis:// unix:// redis+sentinel:// embedded:DIR; by TLS rediss:// rediss+sentinel://.",
+        "Where the jobs are: redis:// unix:// redis+sentinel:// redis+cluster:// embedded:DIR; by TLS rediss…://.",
         check=check_url,
         mask=mask_url,
         example="redis://10.0.0.2/0",

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyworkers.config import sources
+from pyworkers.config.checks import check_slot
 from pyworkers.config.fields import Config, CronConfig, GroupConfig, QueueConfig, RedisConfig
 from pyworkers.config.groups import parse_queues
 from pyworkers.config.options import SECTIONS, KeyPath, Option, describe
@@ -67,6 +68,7 @@ def load(
         sections.setdefault(setting.path[:-1], {})[option.attribute] = _checked(setting, option)
         places[setting.path] = setting.locate
     config = _build(document, sections)
+    _check_slots(config, places)
     if config.other_redis or any(path[2:] == ("redis",) for path in places):
         _check_stores(config, places)
     return config
@@ -176,6 +178,18 @@ def _other_redis(document: sources.Document, found: _Sections) -> dict[str, Redi
             raise ConfigError(message, hint=hint, location=document.location(("redis", name)))
         others[name] = RedisConfig(**values)
     return others
+
+
+def _check_slots(config: Config, places: _Places) -> None:
+    """Raise ConfigError for a cluster with a namespace whose keys are in several slots."""
+    sections: dict[KeyPath, RedisConfig] = {("redis",): config.redis}
+    sections |= {("redis", name): other for name, other in config.other_redis.items()}
+    for path, redis in sections.items():
+        try:
+            check_slot(redis.url, redis.namespace)
+        except ValueError as error:
+            location = places.get((*path, "namespace"), places[*path, "url"])()
+            raise ConfigError(f"{'.'.join(path)}.namespace: {error}", location=location) from error
 
 
 def _check_stores(config: Config, places: _Places) -> None:

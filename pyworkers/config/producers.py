@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyworkers.config import own_redis
+from pyworkers.config.checks import check_slot
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.options import describe
 from pyworkers.errors import ConfigError
@@ -32,6 +33,17 @@ def config_for(
     at ``PYWORKERS_CONFIG``, as for the server itself. A given ``url`` is complete: user, password and
     certificates of the configuration belong to another server. Raises ConfigError.
     """
+    found = _config_for(url, namespace, env, path)
+    try:
+        check_slot(found.url, found.namespace)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return found
+
+
+def _config_for(
+    url: str | None, namespace: str | None, env: Mapping[str, str], path: str | Place | None
+) -> RedisConfig:
     given = {name: value for name, value in (("url", url), ("namespace", namespace)) if value is not None}
     _check_fields(given)
     if len(given) == 2:
@@ -47,7 +59,9 @@ def config_of_file(path: str | Place, env: Mapping[str, str]) -> RedisConfig:
     # Imported here, because most producers have no file.
     from pyworkers.config.loading import load
 
-    found = load(Path(path) if isinstance(path, str) else path, env={}).redis
+    # A namespace that is missing in the file may be that of the environment.
+    of_env = {name: env[name] for name in (_NAMESPACE,) if name in env}
+    found = load(Path(path) if isinstance(path, str) else path, env=of_env).redis
     return replace(found, **_from_env(env))
 
 

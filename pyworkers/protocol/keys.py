@@ -50,6 +50,29 @@ def literal(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text)
 
 
+def hash_tag(namespace: str) -> str:
+    """What determines the slot of all keys on a Redis Cluster; empty if they are in many slots.
+
+    https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags
+    """
+    return namespace.partition("{")[2].partition("}")[0] if "}" in namespace.partition("{")[2] else ""
+
+
+def slot_key(namespace: str) -> str:
+    """A key that never exists. By it, the node that has the slot of all keys is found."""
+    return f"{namespace}pyworkers:slot"
+
+
+def undivided(namespace: str) -> tuple[str, ...]:
+    """The last keys of a script that makes names of keys; none without a hash tag.
+
+    While the slot of a cluster moves, some keys are on one node and some on another, and a script fails at
+    the first one that is missing, after it has written others. With a key that never exists, the node refuses
+    it as a whole before (TRYAGAIN).
+    """
+    return (slot_key(namespace),) if hash_tag(namespace) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Builds the keys under one namespace. ``namespace`` is a prefix with its colon, or empty."""

@@ -39,7 +39,7 @@ from pyworkers.server.waiting import cancel, now, on_callback_failure
 from pyworkers.server.workload import Origin, Workload
 from pyworkers.store.preflight import inspect, judge_password
 from pyworkers.store.processes.signals import Signal
-from pyworkers.store.transport.connections import has_sentinels
+from pyworkers.store.transport.connections import has_group
 from pyworkers.version import __version__
 
 _GOODBYE_S = 3.0
@@ -223,7 +223,7 @@ class Master:
         store = self._shard.store
         try:
             with shortages_translated():
-                redis_cli, sentinels = await store.redis_cli(), has_sentinels(self._config.redis)
+                redis_cli, sentinels = await store.redis_cli(), has_group(self._config.redis)
                 findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
                 findings += judge_password(await store.readable_on_the_way())
         except PyworkersError as error:

@@ -32,7 +32,7 @@ from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.store import Store
-from pyworkers.store.transport.connections import connect_async, has_sentinels
+from pyworkers.store.transport.connections import connect_async, has_group
 
 log = logs.get_logger()
 
@@ -131,7 +131,7 @@ class Shard:
         if self._following is not None:
             self._following.cancel()
         tasks, redis = self._common.control.tasks, self._config.redis
-        if has_sentinels(redis):
+        if has_group(redis):
             self._following = tasks.start(self.store.watch_primary(_log_failover), "primary")
         elif host := name_in(redis.url):
             health = self.health.of(Moves.name)

@@ -438,7 +438,7 @@ def test_an_override_leaves_the_other_keys_of_the_table(toml: Toml) -> None:
             {"REDIS_URL": "http://me:secret@host"},
             "REDIS_URL",
             "redis.url: 'http://me:***@host' is not a Redis URL: use redis://, rediss://, unix://, "
-            "redis+sentinel://, rediss+sentinel://, embedded:DIR",
+            "redis+sentinel://, rediss+sentinel://, redis+cluster://, rediss+cluster://, embedded:DIR",
             "",
         ),
     ],

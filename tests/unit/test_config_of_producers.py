@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import load
 from pyworkers.config.producers import config_for
 from pyworkers.errors import ConfigError
+from pyworkers.store.transport.connections import connect
 
 pytestmark = pytest.mark.usefixtures("no_redis_in_environment")
 
@@ -112,3 +114,34 @@ def test_in_a_job_the_redis_of_the_server_comes_before_the_surroundings(
     assert Client("redis://x").config == RedisConfig("redis://x", "server:")
     assert Client(namespace="").config.namespace == ""
     assert Client.from_config(file).config == RedisConfig("redis://env/2", "file:", "me", "p")
+
+
+CLUSTER = "redis+cluster://a:1,b:2"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "line"),
+    [("", '"{app}:"'), ("shop:", '"{shop}:"'), ("{}:", '"{app}:"'), ("x:{:", '"{x:}:"')],
+)
+def test_a_cluster_needs_a_hash_tag(tmp_path: Path, namespace: str, line: str) -> None:
+    """Of each kind: a client by arguments and by the environment, a server by its file."""
+    file = tmp_path / "workers.toml"
+    file.write_text(f'[redis]\nurl = "{CLUSTER}"\nnamespace = "{namespace}"\n')
+    found = f"a cluster needs a namespace with a hash tag, .*: write namespace = {re.escape(line)}"
+    for make in (
+        lambda: Client(CLUSTER, namespace=namespace),
+        lambda: config_for(None, None, {"REDIS_URL": CLUSTER, "PYWORKERS_REDIS__NAMESPACE": namespace}),
+        lambda: connect(RedisConfig(CLUSTER, namespace)),
+    ):
+        with pytest.raises(ConfigError, match=found):
+            make()
+    with pytest.raises(ConfigError, match=found) as caught:
+        load(file, env={})
+    assert caught.value.location == f"{file}:3"
+
+
+def test_the_environment_may_give_a_cluster_its_hash_tag(tmp_path: Path) -> None:
+    file = tmp_path / "workers.toml"
+    file.write_text(f'[redis]\nurl = "{CLUSTER}"\n')
+    found = config_for(None, None, {"PYWORKERS_REDIS__NAMESPACE": "a{b}:"}, file)
+    assert found == RedisConfig(CLUSTER, "a{b}:")

@@ -175,6 +175,29 @@ def test_a_sentinel_url() -> None:
         assert (found["primary"].directory.name, found["db"], found["username"]) == ("main", 2, "user")
 
 
+def test_a_cluster_url() -> None:
+    url = "rediss+cluster://user:word@a:1,b,[::1]:3/0?socket_timeout=3"
+    for client in (connect(RedisConfig(url, "{x}:")), connect_async(RedisConfig(url, "{x}:"))):
+        found: Any = client.connection_pool.connection_kwargs
+        nodes = found["primary"].ends
+        assert [(node["host"], node["port"]) for node in nodes] == [("a", 1), ("b", 6379), ("::1", 3)]
+        assert {(node["username"], node["password"], node["tls"]) for node in nodes} == {
+            ("user", "word", found["tls"])
+        }
+        assert found["socket_timeout"] == 3.0
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis+cluster://h/1", "redis+cluster://:secret@", "redis+cluster://h?db=1", "redis+cluster://h,"],
+)
+def test_a_cluster_url_that_cannot_be_used(url: str) -> None:
+    for make in (connect, connect_async):
+        with pytest.raises(ConfigError, match=r"cannot be used: (a cluster URL is|the URL holds)") as caught:
+            make(RedisConfig(url, "{x}:"))
+        assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "url",
     ["redis+sentinel://h", "redis+sentinel://:secret@/main", "redis+sentinel://h/main/x", "redis+sentinel://h,/main",

@@ -14,7 +14,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.health import backoff_s
 from pyworkers.store.transport import errors
 from pyworkers.store.transport.connections import translate
-from pyworkers.store.transport.errors import NoPrimaryError, Reaction, code_of, rule_for
+from pyworkers.store.transport.errors import NoNodeError, NoPrimaryError, Reaction, code_of, rule_for
 from pyworkers.store.transport.replies import UnexpectedReplyError
 from tests.helpers.support import ROOT
 
@@ -90,6 +90,7 @@ EXCEPTIONS = [
     (caused(redis.ConnectionError("Error 1"), ssl.SSLCertVerificationError("expired")), "TLS", STOP, AWAY),
     (ssl.SSLError("wrong version"), "TLS", STOP, AWAY),
     (caused(redis.ConnectionError("Error 8"), ssl.SSLEOFError(8, "EOF")), "UNREACHABLE", RECONNECT, AWAY),
+    (caused(redis.ConnectionError("h:1"), NoNodeError("h:1")), "NONODE", RECONNECT, AWAY),
     (NoPrimaryError("h:1: no answer in time"), "NOMASTER", RECONNECT, AWAY),
     (caused(redis.ConnectionError("h:1"), NoPrimaryError("h:1")), "NOMASTER", RECONNECT, AWAY),
     (redis.exceptions.InvalidResponse("Protocol Error: b'HTTP/1.1'"), "PROTOCOL", RECONNECT, AWAY),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from inspect import signature
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
 
 import hiredis
@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers.config.checks import mask_url
+from pyworkers.config.checks import check_slot, mask_url
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
@@ -36,6 +36,9 @@ from pyworkers.store.transport.mismatch import (
 from pyworkers.store.transport.pools import AsyncPool, CheckedClient, WaitingPool
 from pyworkers.store.transport.replies import Readers
 from pyworkers.store.transport.tls import OPTIONS, Tls, contexts_of, has_tls
+
+if TYPE_CHECKING:
+    from pyworkers.store.transport.primary import Primary
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
@@ -64,19 +67,25 @@ def connect(config: RedisConfig, **options: Any) -> Connection:
 
     Raises ConfigError for a URL that cannot be used.
     """
-    with _url_checked(config.url):
+    with _url_checked(config):
         return _connect(config, socket_url(config.url), options)
 
 
 def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
     """As ``connect``, for asyncio; the client belongs to the loop that uses it first."""
-    with _url_checked(config.url):
+    with _url_checked(config):
         return _connect_async(config, socket_url(config.url), options)
 
 
-def has_sentinels(config: RedisConfig) -> bool:
-    """True if sentinels give the address of the server."""
+def has_group(config: RedisConfig) -> bool:
+    """True if sentinels, or the nodes of a cluster, give the address of the server."""
     return _has_group(config.url)
+
+
+def primary_of(client: Any) -> Primary | None:
+    """What finds the address of the server for a client of redis-py; None if the URL has it."""
+    pool = getattr(client, "connection_pool", None)
+    return None if pool is None else pool.connection_kwargs.get("primary")
 
 
 def translate(error: Exception) -> PyworkersError:
@@ -117,11 +126,12 @@ def errors_translated() -> _Translation:
 
 
 @contextmanager
-def _url_checked(url: str) -> Iterator[None]:
+def _url_checked(config: RedisConfig) -> Iterator[None]:
     try:
+        check_slot(config.url, config.namespace)
         yield
     except ValueError as error:
-        raise ConfigError(f"the Redis URL {mask_url(url)!r} cannot be used: {error}") from error
+        raise ConfigError(f"the Redis URL {mask_url(config.url)!r} cannot be used: {error}") from error
 
 
 def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connection:
@@ -177,13 +187,14 @@ def _of_group(config: RedisConfig, url: str, options: dict[str, Any]) -> dict[st
     from pyworkers.store.transport.group import parse
     from pyworkers.store.transport.primary import Primary
 
-    group = parse(url)
+    group = parse(url, config.namespace)
     options |= _tls(config, url, group.options)
-    return {**options, **group.options, "primary": Primary(group.directory, options)}
+    options |= group.options
+    return {**options, "primary": Primary(group.directory, options)}
 
 
 def _has_group(url: str) -> bool:
-    return url.partition("://")[0].endswith("+sentinel")
+    return url.partition("://")[0].endswith(("+sentinel", "+cluster"))
 
 
 def _parsed(url: str) -> dict[str, Any]:

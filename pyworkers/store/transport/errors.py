@@ -31,6 +31,10 @@ class NoPrimaryError(redis.ConnectionError):
     """No sentinel names a living primary."""
 
 
+class NoNodeError(redis.ConnectionError):
+    """No node of a cluster names the primary of the slot."""
+
+
 class Reaction(Enum):
     """The next step after an error. No step ends the server."""
 
@@ -67,6 +71,7 @@ TABLE: dict[str, Rule] = dict(
         _row("TIMEOUT", Reaction.RECONNECT, _AWAY, "Redis did not answer in time"),
         _row("DNS", Reaction.RECONNECT, _AWAY, "Redis cannot be reached, its name is not known"),
         _row("NOMASTER", Reaction.RECONNECT, _AWAY, "the sentinels name no primary"),
+        _row("NONODE", Reaction.RECONNECT, _AWAY, "no node of the cluster names the primary of the slot"),
         _row("TLS", Reaction.STOP, _AWAY, "Redis cannot be reached, because of TLS"),
         _row("PROTOCOL", Reaction.RECONNECT, _AWAY, "the peer does not speak Redis' protocol"),
         _row("UNEXPECTED", Reaction.RECONNECT, _AWAY, "Redis sent an unexpected reply"),
@@ -102,11 +107,16 @@ TABLE: dict[str, Rule] = dict(
 )
 
 _WHERE_LOGIN = "[redis] username and password, PYWORKERS_REDIS__PASSWORD, or redis://USER:PASSWORD@HOST"
+_RESHARD = "Wait until the slot has moved; if no reshard is under way: redis-cli --cluster fix HOST:PORT."
 MENDS: Mapping[str, str] = {
     "NOAUTH": f"Set the password: {_WHERE_LOGIN}.",
     "WRONGPASS": f"Check user name and password: {_WHERE_LOGIN}.",
     "DENIED": f"Set a password in Redis (requirepass), and here: {_WHERE_LOGIN}.",
     "BADDB": "Name a database that exists at the end of redis.url, e.g. /0.",
+    "MOVED": "Write redis+cluster://HOST:PORT,HOST:PORT in redis.url; if it is: redis-cli --cluster fix.",
+    "ASK": _RESHARD,
+    "TRYAGAIN": _RESHARD,
+    "CLUSTERDOWN": "redis-cli --cluster check HOST:PORT says what is missing.",
 }
 """The fix for an error, by its code, where the meaning does not name it."""
 
@@ -124,6 +134,7 @@ _OWN_CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (UnexpectedReplyError, "UNEXPECTED"),
     (TlsError, "TLS"),
     (NoPrimaryError, "NOMASTER"),
+    (NoNodeError, "NONODE"),
 )
 # redis-py before 7.4 does not keep the code (``status_code``).
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
@@ -159,6 +170,7 @@ _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
     # Raised while a connection is opened, which redis-py wraps for asyncio.
     (TlsError, "TLS"),
     (NoPrimaryError, "NOMASTER"),
+    (NoNodeError, "NONODE"),
     # A peer that ends in a handshake, and one that ends a connection in order.
     (ssl.SSLEOFError, "UNREACHABLE"),
     (ssl.SSLZeroReturnError, "UNREACHABLE"),

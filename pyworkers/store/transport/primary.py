@@ -1,9 +1,9 @@
 """Primary: finds the primary that a directory names, and follows it with all connections of this process.
 
-Used by every client of a ``redis+sentinel://`` URL. A planned failover leaves the former primary writable for
-about ten seconds, and a primary that hangs closes no connection. So a thread asks the directory while such
-connections are open, and closes those to a former primary, also while another thread waits for a reply. It
-sends no command that changes anything.
+Used by every client of a URL of sentinels or of a cluster. A planned failover by sentinels leaves the former
+primary writable for about ten seconds, and a primary that hangs closes no connection. So a thread asks the
+directory while such connections are open, and closes those to a former primary, also while another thread
+waits for a reply. It sends no command that changes anything.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class NamedPrimary(NamedTuple):
 
     epoch: int
     address: Address
+    nodes: Sequence[Address] = ()
+    """All that may be asked from now on; none: those of the URL."""
 
 
 class Directory(ABC):
@@ -67,6 +69,8 @@ class Directory(ABC):
     """The error if no place names a primary."""
     meanings: ClassVar[Mapping[str, str]]
     """What the code of an error means if a place is asked."""
+    answers_moved: ClassVar[bool] = False
+    """True if a former primary refuses all commands, and says which server is the primary."""
     places: Sequence[Address]
     name: str
 
@@ -161,6 +165,11 @@ class Primary:
         host, port = place
         return {**self.options, "host": host, "port": port}
 
+    def moved(self, error: Any) -> None:
+        """Ask the node first that another one names, in a refusal with its address."""
+        if error.host:
+            self.watch.ask_first((error.host, error.port))
+
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` after each failover, until cancelled."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
@@ -242,12 +251,14 @@ class Watch:
 
     def __init__(self, primary: Primary) -> None:
         self.primary = primary
-        self.places: Sequence[Address] = primary.directory.places
-        """The places to ask, in this order."""
+        self._first: Address | None = None
+        self._nodes: Sequence[Address] = ()
         # Reentrant: a signal handler may open a connection, too.
         self._lock = threading.RLock()
         self._known: NamedPrimary | None = None
         self._open: dict[weakref.ref[Any], tuple[Address, _Leave]] = {}
+        self._former: list[tuple[weakref.ref[Any], _Leave]] = []
+        """Connections to a former primary, closed with the next look."""
         self._listeners: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
 
@@ -263,8 +274,18 @@ class Watch:
     def agreed(self, found: NamedPrimary, place: Address) -> Address:
         """The address that a place has just named, or the known one if that is of a later failover."""
         # The next question goes to the one that has answered: the others may be slow to fail.
-        self.places = [place, *(other for other in self.places if other != place)]
+        self.ask_first(place)
         return self._follow(found, only_newer=True).address
+
+    def ask_first(self, place: Address) -> None:
+        """Begin the next search for the primary at this place."""
+        self._first = place
+
+    @property
+    def places(self) -> list[Address]:
+        """The places to ask, in this order."""
+        first = () if self._first is None else (self._first,)
+        return list(dict.fromkeys((*first, *self._nodes, *self.primary.directory.places)))
 
     @contextmanager
     def listening(self, changed: Callable[[], object]) -> Iterator[None]:
@@ -281,6 +302,7 @@ class Watch:
             if known is not None and only_newer and found.epoch < known.epoch:
                 return known
             self._known = found
+            self._nodes = found.nodes
         if known is not None and known.address != found.address:
             self._leave_all_but(found.address)
         return found
@@ -289,8 +311,11 @@ class Watch:
         for line, (address, leave) in list(self._open.items()):
             if address != current:
                 self._forget(line)
-                if (connection := line()) is not None:
-                    leave(connection)
+                if self.primary.directory.answers_moved:
+                    # A command under way is refused, and not in doubt, unless this server hangs.
+                    self._former.append((line, leave))
+                else:
+                    _leave(line, leave)
         for changed in [*self._listeners]:
             changed()
 
@@ -313,7 +338,11 @@ class Watch:
         asked: list[_Asked] = []
         try:
             while self._is_needed():
+                former = len(self._former)
                 time.sleep(_LOOK_S)
+                while former:
+                    _leave(*self._former.pop(0))
+                    former -= 1
                 self._look(asked)
         finally:
             for one in asked:
@@ -325,7 +354,7 @@ class Watch:
                 # An exception may refer to a closed one for long.
                 if _is_closed(line()):
                     self._forget(line)
-            if not self._open:
+            if not self._open and not self._former:
                 self._thread = None
             return self._thread is not None
 
@@ -347,14 +376,14 @@ class Watch:
 
     def _renew(self, asked: list[_Asked]) -> None:
         """Ask the places of now."""
-        places = set(self.places)
+        # The nodes of a cluster may be in the URL by other names.
+        places = self._nodes or self.primary.directory.places
         for one in [*asked]:
-            if one.place in places:
-                places.remove(one.place)
-            else:
+            if one.place not in places:
                 asked.remove(one)
                 one.close()
-        asked += (_Asked(self.primary, place) for place in sorted(places, key=self.places.index))
+        known = {one.place for one in asked}
+        asked += (_Asked(self.primary, place) for place in places if place not in known)
 
 
 class _Asked:
@@ -448,6 +477,11 @@ def _not_found(refusals: Sequence[_Refusal], kind: type[redis.ConnectionError]) 
 
 
 # --- how a connection is left -----------------------------------------------------------------------------
+
+
+def _leave(line: weakref.ref[Any], leave: _Leave) -> None:
+    if (connection := line()) is not None:
+        leave(connection)
 
 
 def _shut(connection: socket.socket) -> None:

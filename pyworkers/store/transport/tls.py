@@ -17,7 +17,7 @@ import redis
 
 from pyworkers.config.fields import RedisConfig
 
-_SCHEMES = ("rediss", "rediss+sentinel")
+_SCHEMES = ("rediss", "rediss+sentinel", "rediss+cluster")
 _PREFIX = "ssl_"
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -29,7 +29,7 @@ class TlsError(redis.ConnectionError):
 
 
 def has_tls(url: str) -> bool:
-    """True if connections to the server of a URL, and to its sentinels, are by TLS."""
+    """True if connections to the server of a URL, and to its sentinels or nodes, are by TLS."""
     return url.partition("://")[0] in _SCHEMES
 
 
@@ -151,7 +151,7 @@ _UNTRUSTED = (2, 18, 19, 20, 21)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a connection; ``announced``: sentinels gave its host, and not the URL."""
+    """The other end of a connection; ``announced``: sentinels or nodes gave its host, and not the URL."""
 
     host: str
     port: int
@@ -211,7 +211,8 @@ def _explain_refusal(code: int, message: str, peer: Peer, tls: Tls) -> str:
     if code == _NOT_YET_VALID:
         return f"the certificate of {peer} is not valid yet: compare the clocks of the two hosts"
     if code in (_OTHER_NAME, _OTHER_ADDRESS):
-        where = "have the sentinels announce" if peer.announced else "write in redis.url"
+        announcer = "nodes" if peer.kind == "+cluster" else "sentinels"
+        where = f"have the {announcer} announce" if peer.announced else "write in redis.url"
         return (
             f"the certificate of {peer} is not for {peer.host}: issue one that names it, "
             f"or {where} a name that the certificate has"
