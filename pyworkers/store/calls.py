@@ -8,23 +8,27 @@ steps. The caller runs them blocking or in an event loop; this module never choo
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from pyworkers.errors import PyworkersError
 from pyworkers.store import scripts
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport import replies
-from pyworkers.store.transport.connections import errors_translated
+from pyworkers.store.transport.connections import errors_translated, primary_of
+from pyworkers.store.transport.redirects import Redirects, is_redirect
 from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError
 
+# What may be raised where a step is yielded.
+_REFUSALS = (PyworkersError, ResponseError)
 S = TypeVar("S")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -157,7 +161,7 @@ def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
         while True:
             try:
                 result = perform(step)
-            except PyworkersError as error:
+            except _REFUSALS as error:
                 step = steps.throw(error)
             else:
                 step = steps.send(result)
@@ -173,7 +177,7 @@ async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[A
         while True:
             try:
                 result = await perform(step)
-            except PyworkersError as error:
+            except _REFUSALS as error:
                 step = steps.throw(error)
             else:
                 step = steps.send(result)
@@ -194,24 +198,70 @@ async def arun_one(connection: Commands, request: Request[T]) -> T:
 def _send(connection: redis.Redis, request: Request[T]) -> T:
     with errors_translated():
         try:
-            return request.read(_exchange(connection, request))
+            return request.read(drive(_sending(connection, request), partial(_perform, connection)))
         except UnexpectedReplyError:
             # The replies on the idle connections may be mixed up as well.
             connection.connection_pool.disconnect(inuse_connections=False)
             raise
 
 
+def _sending(
+    connection: redis.Redis | Pipelining, request: Request[Any]
+) -> Generator[Request[Any] | float, Any, list[Any]]:
+    """The replies to a request. Yields the request, and again what of it a node of a cluster has refused,
+    after a pause in seconds.
+    """
+    replies: list[Any] = [None] * len(request.commands)
+    places: Sequence[int] = range(len(replies))
+    left: Request[Any] = request
+    redirects: Redirects | None = None
+    refusal: ResponseError
+    while True:
+        try:
+            found = yield left
+        except ResponseError as error:
+            refusal = error
+        else:
+            for place, reply in zip(places, found, strict=True):
+                replies[place] = reply
+            places = [place for place in places if is_redirect(replies[place])]
+            if not places:
+                break
+            refusal = replies[places[0]]
+            left = replace(request, commands=[request.commands[place] for place in places])
+        redirects = redirects or Redirects(primary_of(connection))
+        yield redirects.pause_s(refusal)
+    return [_reply(request.mode, reply) for reply in replies]
+
+
+def _reply(mode: Mode, reply: Any) -> Any:
+    if not isinstance(reply, Exception):
+        return reply
+    if mode is Mode.LENIENT:
+        return None
+    raise reply
+
+
+def _perform(connection: redis.Redis, step: Request[Any] | float) -> list[Any]:
+    if isinstance(step, Request):
+        return _exchange(connection, step)
+    time.sleep(step)
+    return []
+
+
 def _exchange(connection: redis.Redis, request: Request[Any]) -> list[Any]:
+    """The replies, refusals among them as exceptions. Raises the one of a single command, or of EXEC."""
     if (single := request.single) is not None:
         return [_execute(connection, single)]
     if not request.commands:
         return []
-    with connection.pipeline(transaction=request.mode is Mode.TRANSACTION) as pipe:
+    transaction = request.mode is Mode.TRANSACTION
+    with connection.pipeline(transaction=transaction) as pipe:
         for sent in request.commands:
             pipe.execute_command(*sent.parts)
-        found = pipe.execute(raise_on_error=request.mode is not Mode.LENIENT)
+        found = pipe.execute(raise_on_error=transaction)
     return [
-        None if isinstance(reply, Exception) else _read(sent, reply)
+        reply if isinstance(reply, Exception) else _read(sent, reply)
         for sent, reply in zip(request.commands, found, strict=True)
     ]
 
@@ -230,7 +280,14 @@ def _read(sent: Command, reply: Any) -> Any:
 
 async def _asend(connection: Pipelining, request: Request[T]) -> T:
     with errors_translated():
-        return request.read(await _aexchange(connection, request))
+        return request.read(await adrive(_sending(connection, request), partial(_aperform, connection)))
+
+
+async def _aperform(connection: Pipelining, step: Request[Any] | float) -> list[Any]:
+    if isinstance(step, Request):
+        return await _aexchange(connection, step)
+    await asyncio.sleep(step)
+    return []
 
 
 async def _aexchange(connection: Pipelining, request: Request[Any]) -> list[Any]:
@@ -240,11 +297,12 @@ async def _aexchange(connection: Pipelining, request: Request[Any]) -> list[Any]
         if request is PAUSE:
             await asyncio.sleep(0)
         return []
-    async with connection.pipeline(transaction=request.mode is Mode.TRANSACTION) as pipe:
+    transaction = request.mode is Mode.TRANSACTION
+    async with connection.pipeline(transaction=transaction) as pipe:
         for sent in request.commands:
             pipe.execute_command(*sent.parts, read=sent.read)
-        found = await pipe.execute(raise_on_error=request.mode is not Mode.LENIENT)
-    return [None if isinstance(reply, Exception) else reply for reply in found]
+        found: list[Any] = await pipe.execute(raise_on_error=transaction)
+    return found
 
 
 async def _aexecute(connection: Commands, sent: Command) -> Any:

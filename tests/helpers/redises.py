@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import redis
+from redis.crc import key_slot
 
 from pyworkers.embedded import spawn_bound
 from tests.helpers.certificates import Certificates
 from tests.helpers.support import free_port, wait_for
 
+# A primary counts as failed after this time, and a replica is elected within about as much.
+NODE_TIMEOUT_MS = 1000
 PERSISTENT = ("--appendonly", "yes", "--save", "", "--repl-diskless-sync-delay", "0")
 
 
@@ -61,6 +66,15 @@ class OwnRedis:
         with contextlib.suppress(redis.RedisError), self.client() as client:
             return bool(client.ping())
         return False
+
+    @property
+    def runs(self) -> bool:
+        """False once it was killed."""
+        return self._process is not None
+
+    def option(self, name: str) -> str:
+        """The value of an option of its command line."""
+        return self._options[self._options.index(f"--{name}") + 1]
 
     def client(self) -> redis.Redis:
         """A connection of the test's own."""
@@ -154,7 +168,7 @@ class Group:
     def mend(self) -> None:
         """After a failover: start who was killed, make replicas of all but the primary, and empty them."""
         for server in (*self.servers, *self.sentinels):
-            if server._process is None:
+            if not server.runs:
                 server.start()
         wait_for(lambda: len({sentinel.primary() for sentinel in self.sentinels}) == 1, message="they agree")
         primary = self.primary
@@ -208,6 +222,153 @@ class Group:
         """End all of them."""
         for server in (*self.sentinels, *self.servers):
             server.kill()
+
+
+class Cluster:
+    """Three primaries with a replica each; which node has the slot of a namespace changes."""
+
+    def __init__(
+        self, binary: str, folder: Path, namespace: str, certificates: Certificates | None = None
+    ) -> None:
+        self._slot = key_slot(namespace.encode())
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
+        options += ["--cluster-replica-validity-factor", "0", *PERSISTENT]
+        if certificates is not None:
+            options += ["--tls-cluster", "yes", "--tls-replication", "yes"]
+        self.nodes = [
+            OwnRedis(
+                binary,
+                folder / f"node{number}",
+                *options,
+                "--cluster-port",
+                str(free_port()),
+                certificates=certificates,
+            )
+            for number in range(6)
+        ]
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:3])
+        self.url = f"{'rediss' if certificates else 'redis'}+cluster://{hosts}"
+
+    def start(self) -> Self:
+        """Return when all nodes know each other and their slots."""
+        for node in self.nodes:
+            node.start()
+        primaries, replicas = self.nodes[:3], self.nodes[3:]
+        for number, node in enumerate(self.nodes):
+            command(node, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes:
+            for other in self.nodes:
+                bus = other.option("cluster-port")
+                command(node, "CLUSTER", "MEET", "127.0.0.1", other.port, bus)
+        for node in self.nodes:
+            wait_for(lambda node=node: len(_views(node)) == 6, message="they know each other")  # type: ignore[misc]
+        for number, node in enumerate(primaries):
+            command(node, "CLUSTER", "ADDSLOTS", *range(number, 16384, 3))
+        for primary, replica in zip(primaries, replicas, strict=True):
+            command(replica, "CLUSTER", "REPLICATE", self.id_of(primary))
+        self.wait_until_healthy()
+        return self
+
+    def wait_until_healthy(self) -> None:
+        """Wait until each node calls the cluster healthy, and each replica has what its primary has."""
+        for node in self.nodes:
+            if not node.runs:
+                node.start()
+        for node in self.nodes:
+            wait_for(lambda node=node: self._is_healthy(node), message="the cluster is healthy")  # type: ignore[misc]
+        wait_for(lambda: len({self.primary_by(node) for node in self.nodes}) == 1, message="they agree")
+
+    def mend(self) -> None:
+        """Start who was killed, and empty the nodes."""
+        self.wait_until_healthy()
+        for node in self.nodes:
+            with node.client() as client, contextlib.suppress(redis.ReadOnlyError):
+                client.flushall()
+
+    def _is_healthy(self, node: OwnRedis) -> bool:
+        state = command(node, "CLUSTER", "INFO")
+        views = _views(node)
+        up = all("fail" not in flags and link == "connected" for flags, link in views.values())
+        with node.client() as client:
+            found = client.info("replication")
+        synced = found["role"] == "master" or found["master_link_status"] == "up"
+        primaries = sum("master" in flags for flags, _ in views.values())
+        return b"cluster_state:ok" in state and up and synced and primaries == 3
+
+    def id_of(self, node: OwnRedis) -> str:
+        """The id of a node."""
+        return str(command(node, "CLUSTER", "MYID").decode())
+
+    def primary_by(self, node: OwnRedis) -> int:
+        """The port of the node that has the slot, as a node sees it."""
+        slots = command(node, "CLUSTER", "SLOTS")
+        return next(int(found[2][1]) for found in slots if found[0] <= self._slot <= found[1])
+
+    @property
+    def primary(self) -> OwnRedis:
+        """The node that has the slot."""
+        ports = Counter(self.primary_by(node) for node in self.nodes if node.runs)
+        [(port, _)] = ports.most_common(1)
+        return next(node for node in self.nodes if node.port == port)
+
+    def other_primary(self) -> OwnRedis:
+        """A node that could have the slot: a primary of others."""
+        found = [node for node in self.nodes if _is_primary(node) and node is not self.primary]
+        return found[0]
+
+    def replica(self) -> OwnRedis:
+        """A replica of the node that has the slot."""
+        port = self.primary.port
+        return next(node for node in self.nodes if node.runs and _replicates(node, port))
+
+    def fail_over(self) -> None:
+        """Let a replica become the primary of the slot, as planned."""
+        former = self.primary
+        command(self.replica(), "CLUSTER", "FAILOVER")
+        wait_for(lambda: self.primary is not former, message="failed over")
+
+    def begin_reshard(self, target: OwnRedis) -> None:
+        """Let the slot migrate, without its keys."""
+        source = self.primary
+        command(target, "CLUSTER", "SETSLOT", self._slot, "IMPORTING", self.id_of(source))
+        command(source, "CLUSTER", "SETSLOT", self._slot, "MIGRATING", self.id_of(target))
+
+    def migrate(self, target: OwnRedis, pause_s: float = 0.0) -> None:
+        """Move the keys, one by one."""
+        source = self.primary
+        while keys := command(source, "CLUSTER", "GETKEYSINSLOT", self._slot, 1):
+            command(source, "MIGRATE", "127.0.0.1", target.port, keys[0], 0, 5000)
+            time.sleep(pause_s)
+
+    def end_reshard(self, target: OwnRedis) -> None:
+        """Give the slot to the target."""
+        number, source = self.id_of(target), self.primary
+        for node in (target, source, *self.nodes):
+            if _is_primary(node):
+                command(node, "CLUSTER", "SETSLOT", self._slot, "NODE", number)
+
+    def close(self) -> None:
+        """End all of them."""
+        for node in self.nodes:
+            node.kill()
+
+
+def command(node: OwnRedis, *words: Any) -> Any:
+    """The reply of a node to a command, as it is."""
+    with node.client() as client:
+        client.response_callbacks.clear()
+        return client.execute_command(*words)
+
+
+def _views(node: OwnRedis) -> dict[str, tuple[str, str]]:
+    """Flags and state of the link by the id of each node, as a node sees it."""
+    rows = [line.split() for line in command(node, "CLUSTER", "NODES").decode().splitlines()]
+    return {row[0]: (row[2], "connected" if "myself" in row[2] else row[7]) for row in rows}
+
+
+def _replicates(node: OwnRedis, port: int) -> bool:
+    with node.client() as client:
+        return bool(client.info("replication").get("master_port") == port)
 
 
 def _is_primary(server: OwnRedis) -> bool:

@@ -1,17 +1,27 @@
-"""A node of a Redis Cluster: a namespace with a hash tag puts all keys into one slot, for every script."""
+"""A Redis Cluster of six nodes: all keys are in the slot of a hash tag, whichever node has it."""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pyworkers import Client, Worker
-from pyworkers.api import BatchSet, LimitSet, LockSet
-from tests.helpers.redises import OwnRedis
+from pyworkers import AsyncClient, Client, Worker
+from pyworkers.api import BatchSet, LimitSet, LockSet, Queue
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import one
+from pyworkers.store.store import Store
+from pyworkers.store.transport.connections import connect_async
+from pyworkers.store.transport.link import Link
+from pyworkers.store.transport.replies import integer
+from tests.conftest import missing
+from tests.helpers.redises import Cluster
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, free_port, wait_for
+from tests.helpers.support import PATIENCE_S, wait_for
 
 NAMESPACE = "{app}:"
 CODE = """
@@ -50,21 +60,33 @@ def pay(number):
 CONFIG = '[server]\nlease = 2\n[queues.pay]\nrate = "50/s"\nmax_running = 2\n'
 
 
-@pytest.fixture
-def url(tmp_path: Path, one_binary: str) -> Iterator[str]:
-    """The URL of the only node of a cluster."""
-    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--save", "")
-    with OwnRedis(one_binary, tmp_path / "redis", *options) as node:
-        client = node.start().client()
-        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        wait_for(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
-        yield node.url
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    binary = shutil.which("redis-server") or missing("redis-server is not installed")
+    cluster = Cluster(binary, tmp_path_factory.mktemp("cluster"), NAMESPACE)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.close()
 
 
 @pytest.fixture
-def server(tmp_path: Path, url: str) -> Iterator[ServerProcess]:
+def cluster(nodes: Cluster) -> Cluster:
+    nodes.mend()
+    return nodes
+
+
+@pytest.fixture
+def url(cluster: Cluster) -> str:
+    return cluster.url
+
+
+@pytest.fixture
+def server(tmp_path: Path, cluster: Cluster) -> Iterator[ServerProcess]:
     (tmp_path / "workers.toml").write_text(CONFIG)
-    with serving(tmp_path, url, NAMESPACE, CODE, "--config", str(tmp_path / "workers.toml")) as running:
+    options = ("--config", str(tmp_path / "workers.toml"))
+    direct = cluster.primary.url
+    with serving(tmp_path, cluster.url, NAMESPACE, CODE, *options, direct_url=direct) as running:
         yield running
 
 
@@ -111,3 +133,44 @@ def test_a_killed_server_is_recovered_in_one_slot(server: ServerProcess, url: st
     wait_for(lambda: server.settled("q", sets=["schedule"]))
     # The sweep frees what the killed server held.
     wait_for(lambda: {limit.used for limit in LimitSet(url, namespace=NAMESPACE) if not limit.per_s} == {0})
+
+
+def move(cluster: Cluster, way: str) -> None:
+    """Let another node have the slot, in the way of an administrator."""
+    if way == "failover":
+        cluster.fail_over()
+    else:
+        target = cluster.other_primary()
+        cluster.begin_reshard(target)
+        cluster.migrate(target)
+        cluster.end_reshard(target)
+
+
+@pytest.mark.parametrize("way", ["reshard", "failover"])
+def test_each_kind_of_client_follows(cluster: Cluster, way: str) -> None:
+    """With connections to the former node, which refuses them, and without any error."""
+    config = RedisConfig(cluster.url, NAMESPACE)
+
+    async def ask_and_move() -> None:
+        store, link, length = (
+            Store(connect_async(config), Keys(NAMESPACE)),
+            Link(config),
+            ("LLEN", "{app}:queue:q"),
+        )
+        async with AsyncClient(config.url, namespace=NAMESPACE) as client:
+            for number in range(2):
+                await asyncio.to_thread(blocking.enqueue, "q", "Any", [number])
+                await client.enqueue("q", "Any", [number])
+                size = 2 * number + 2
+                assert await store.arun(one(*length, read=integer)) == size
+                assert await link.execute_command(*length) == queue.size == size
+                if not number:
+                    move(cluster, way)
+        await store.close()
+        await link.aclose()
+
+    queue = Queue("q", config.url, namespace=NAMESPACE)
+    former = cluster.primary
+    with Client(config.url, namespace=NAMESPACE) as blocking:
+        asyncio.run(ask_and_move())
+    assert cluster.primary is not former

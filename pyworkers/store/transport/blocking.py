@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -19,8 +20,9 @@ import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
-from pyworkers.store.transport.connections import PUSH, AsyncConnection, Connection
+from pyworkers.store.transport.connections import PUSH, AsyncConnection, Connection, primary_of
 from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.redirects import Redirects, Refused, refused
 from pyworkers.store.transport.turns import Turns
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
@@ -43,6 +45,7 @@ class Wires:
 
     def __init__(self, opener: Connection) -> None:
         self._opener = opener
+        self._primary = primary_of(opener)
         self._pool: Any = opener.connection_pool
         self._timeout_s = self._pool.connection_kwargs["socket_timeout"]
         self._turns = Turns(self._pool.max_connections)
@@ -56,20 +59,36 @@ class Wires:
         """
         turn = self._turns.take(self._timeout_s)
         try:
-            wire = self._usable() or _Wire(self._pool)
-            try:
-                wire.open()
-                replies = wire.exchange(packed, count)
-            except BaseException:
-                # The next exchange would take the replies still to come for its own.
-                wire.close()
-                raise
-            self._idle.append(wire)
-            if _are_refused(replies, refusals):
-                self.close()
+            replies = self._exchange(packed, count, refusals)
+            if self._primary is not None and (again := refused(packed, replies)):
+                self._redirect(again, replies)
             return replies
         finally:
             turn.leave()
+
+    def _exchange(self, packed: bytes, count: int, refusals: Collection[str]) -> list[Any]:
+        wire = self._usable() or _Wire(self._pool)
+        try:
+            wire.open()
+            replies = wire.exchange(packed, count)
+        except BaseException:
+            # The next exchange would take the replies still to come for its own.
+            wire.close()
+            raise
+        self._idle.append(wire)
+        if _are_refused(replies, refusals):
+            self.close()
+        return replies
+
+    def _redirect(self, again: Refused | None, replies: list[Any]) -> None:
+        """Send again what a node of a cluster has refused, and put the answers among the replies."""
+        redirects = Redirects(self._primary)
+        while again is not None:
+            self.close()
+            time.sleep(redirects.pause_s(again.error))
+            answers = self._exchange(again.packed, len(again.places), ())
+            again.put(answers, replies)
+            again = refused(again.packed, answers, again.places)
 
     def close(self) -> None:
         """Close the idle connections. A later exchange opens new ones."""
@@ -129,6 +148,7 @@ class AsyncWires:
 
     def __init__(self, opener: AsyncConnection) -> None:
         self._opener = opener
+        self._primary = primary_of(opener)
         pool: Any = opener.connection_pool
         self._timeout_s = pool.connection_kwargs["socket_timeout"]
         self._most = min(_MOST_SHARED, pool.max_connections)
@@ -143,6 +163,12 @@ class AsyncWires:
         another server. A cancelled or refused exchange does not affect the others; a lost connection fails
         those whose commands were sent. Raises redis-py's errors and OSError.
         """
+        wire, replies = await self._exchange(packed, count, refusals)
+        if self._primary is not None and (again := refused(packed, replies)):
+            await self._redirect(again, wire, replies)
+        return replies
+
+    async def _exchange(self, packed: bytes, count: int, refusals: Collection[str]) -> tuple[Wire, list[Any]]:
         for _ in range(_MOST_LOSSES):
             wire = self._least_loaded() or await self._opened()
             try:
@@ -151,8 +177,17 @@ class AsyncWires:
                 continue
             if _are_refused(replies, refusals):
                 self._leave(wire)
-            return replies
+            return wire, replies
         raise ConnectionError("the connection is lost each time before anything is sent")
+
+    async def _redirect(self, again: Refused | None, wire: Wire, replies: list[Any]) -> None:
+        redirects = Redirects(self._primary)
+        while again is not None:
+            self._leave(wire)
+            await asyncio.sleep(redirects.pause_s(again.error))
+            wire, answers = await self._exchange(again.packed, len(again.places), ())
+            again.put(answers, replies)
+            again = refused(again.packed, answers, again.places)
 
     async def aclose(self) -> None:
         """Close all connections; exchanges under way fail."""

@@ -10,8 +10,9 @@ import hiredis
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, connect_async
+from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, connect_async, primary_of
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
+from pyworkers.store.transport.redirects import CODES, Redirects
 from pyworkers.store.transport.replies import SHAPES, ReplyReader
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
@@ -27,11 +28,14 @@ class Link:
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
         self._connecting: asyncio.Task[Wire] | None = None
+        self._drops = 0
 
     async def execute_command(
         self, *command: Any, on_reply: Callable[[Any], None] | None = None, read: ReplyReader | None = None
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
+
+        What a node of a cluster refuses is sent again, for some seconds.
 
         ``read`` converts the reply, instead of the check of its shape. ``on_reply`` is called with the result
         as soon as the reply has arrived; the waiting task continues a little later.
@@ -39,15 +43,20 @@ class Link:
         An error other than an error reply closes the connection, because the state of its other commands is
         unknown; so does an error reply of the wrong server, and the next command resolves the address again.
         """
-        wire = self._wire
-        if wire is None or wire.closed:
-            wire = await self._open()
-        try:
-            return await wire.send(command, on_reply, read or SHAPES.get(command[0]))
-        except ResponseError as error:
-            if rule_for(code_of(error)).reaction is Reaction.RECONNECT:
-                wire.close(ConnectionError("the wrong server"))
-            raise
+        redirects: Redirects | None = None
+        drops = self._drops
+        while drops == self._drops:
+            wire = self._wire
+            if wire is None or wire.closed:
+                wire = await self._open()
+            try:
+                return await wire.send(command, on_reply, read or SHAPES.get(command[0]))
+            except ResponseError as error:
+                self._leave_after(error, wire)
+                redirects = redirects or Redirects(primary_of(self._opener))
+                pause_s = redirects.pause_s(error)
+            await asyncio.sleep(pause_s)
+        raise ConnectionError("another server is the primary")
 
     async def send_together(
         self, commands: Sequence[tuple[Any, ...]], wire: Wire | None = None
@@ -68,7 +77,23 @@ class Link:
         except asyncio.CancelledError:
             wire.close(ConnectionError("a command was cancelled"))
             raise
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                self._leave_after(reply, wire)
         return wire, replies
+
+    def _leave_after(self, error: ResponseError, wire: Wire) -> None:
+        """Send no more commands to a server that has refused one because it is the wrong one."""
+        code = code_of(error)
+        if rule_for(code).reaction is not Reaction.RECONNECT:
+            return
+        if code not in CODES:
+            wire.close(ConnectionError("the wrong server"))
+            return
+        # A node of a cluster refuses the commands under way, too: they are not in doubt.
+        if wire is self._wire:
+            self._wire = None
+        wire.retire()
 
     @property
     def client_id(self) -> int | None:
@@ -77,6 +102,7 @@ class Link:
 
     def drop_connection(self) -> None:
         """Fail the commands under way: another server is the primary now."""
+        self._drops += 1
         if self._connecting is not None:
             self._connecting.cancel()
         if self._wire is not None:
@@ -90,6 +116,7 @@ class Link:
 
     async def aclose(self) -> None:
         """Close the connection."""
+        self._drops += 1
         if self._wire is not None:
             self._wire.close(ConnectionError("closed"))
         await self._opener.aclose()
