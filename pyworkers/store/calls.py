@@ -20,6 +20,7 @@ import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from pyworkers.errors import PyworkersError
+from pyworkers.protocol.keys import undivided
 from pyworkers.store import scripts
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport import replies
@@ -138,7 +139,7 @@ def script(
     if loaded.prefixed:
         if prefix is None:
             raise ValueError(f"{name}.lua makes names of keys: pass their prefix")
-        args = [*args, prefix]
+        keys, args = [*keys, *undivided(prefix)], [*args, prefix]
     parts = [len(keys), *map(_encoded, keys), *map(_encoded, args)]
     sent = Command(("EVALSHA", loaded.sha, *parts), read, ("EVAL", loaded.text, *parts))
     return Request([sent], _only)

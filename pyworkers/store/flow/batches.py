@@ -15,7 +15,7 @@ import redis
 from pyworkers.errors import DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.keys import Keys, undivided
 from pyworkers.protocol.portions import portions
 from pyworkers.store import scripts
 from pyworkers.store.calls import Request, one, script
@@ -84,7 +84,7 @@ def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
             run(wires, conditions.pushing(keys, part))
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
-                list(_call_all(wires, "unlist", [(1, keys.queues, plan.id, keys.namespace)]))
+                list(_call_all(wires, "unlist", [_unlisting(keys, plan.id)]))
             elif not number:
                 _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
             raise
@@ -113,6 +113,7 @@ def call_of(
         if queue:
             names.append(keys.queue(queue))
         pushes += (queue, len(names) if queue else 2, len(parts), *parts)
+    names += undivided(keys.namespace)
     return (len(names), *names, *args, *fields, *then, *members, *pushes, keys.namespace)
 
 
@@ -121,6 +122,11 @@ def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
     for answer in _call_all(wires, "enlist", calls):
         if answer != b"ok":
             raise conditions.batch_refused(answer, plan.id)
+
+
+def _unlisting(keys: Keys, batch: str) -> _Parts:
+    names = (keys.queues, *undivided(keys.namespace))
+    return (len(names), *names, batch, keys.namespace)
 
 
 def _call_all(wires: Wires, name: str, calls: Iterable[_Parts]) -> Iterator[Any]:

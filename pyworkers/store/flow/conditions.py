@@ -18,7 +18,7 @@ from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.conditions import NO_OTHERS, Conditions, Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.keys import Keys, undivided
 from pyworkers.store import scripts
 from pyworkers.store.flow import deadlines
 from pyworkers.store.transport.errors import code_of
@@ -56,6 +56,7 @@ def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
 
 def _called(keys: Keys, names: Sequence[str], args: Sequence[Any]) -> WireSteps[Any]:
     """Call ``push.lua``; the reply, or the error."""
+    names = [*names, *undivided(keys.namespace)]
     script, parts = scripts.load("push"), (len(names), *names, *args, keys.namespace)
     call = Sent(hiredis.pack_command(("EVALSHA", script.sha, *parts)), 1, REFUSALS)
     [reply] = yield call

@@ -131,6 +131,9 @@ local function read_jobs(k, a)
     end
     jobs[place] = job
   end
+  if KEYS[lock] == PREFIX .. 'pyworkers:slot' then
+    lock = lock + 1
+  end
   if p ~= #ARGV + 1 or lock ~= #KEYS + 1 then
     return nil, 'the number of keys or of arguments is not that of the jobs'
   end
