@@ -1,0 +1,204 @@
+/**
+ * The client, the jobs that it knows by name, and what an enqueue call returns for those.
+ * @module
+ */
+import { inspect } from "node:util";
+import { Batch, Step, enqueueChain, openBatch, withoutJid } from "./batches.js";
+import { drafting } from "./envelope.js";
+import { BadArgumentError, QueueFullError } from "./errors.js";
+import { kindOf } from "./json.js";
+import { Keys, PORTION, push } from "./push.js";
+import { wireOf } from "./redis.js";
+import { checkJid, look, result } from "./results.js";
+import { Keyring } from "./sealing.js";
+
+/** @typedef {Record<string, any>} Options */
+
+// Servers keep the note that a job must not run for a day.
+const NOTE_LIFE_S = 86_400;
+
+export class Client {
+  #wire;
+  #keys;
+  #encryption;
+  #context;
+
+  /** @param {any} redis @param {{ namespace?: string, encryption?: readonly (string | Uint8Array)[] }} [settings] */
+  constructor(redis, { namespace = "", encryption, ...others } = {}) {
+    const [unknown] = Object.keys(others);
+    if (unknown) throw new BadArgumentError(`${unknown} is not a setting of a client: these are namespace and encryption`);
+    if (typeof namespace !== "string") throw new BadArgumentError(`namespace is a text, as "app:", not ${inspect(namespace)}`);
+    this.#wire = wireOf(redis);
+    this.#keys = new Keys(namespace);
+    this.#encryption = encryption === undefined ? undefined : new Keyring(encryption);
+    this.#context = { wire: this.#wire, keys: this.#keys, encryption: this.#encryption, now };
+  }
+
+  /** @param {string} queue @param {string} jobClass @param {readonly unknown[]} [args] @param {Options} [options] */
+  async enqueue(queue, jobClass, args = [], options = {}) {
+    const job = drafting(queue, jobClass, options, this.#encryption, now())(args);
+    const others = await push(this.#wire, this.#keys, [job], options.signal);
+    return others.get(job.jid) ?? job.jid;
+  }
+
+  /** @param {string} queue @param {string} jobClass @param {readonly unknown[]} [args] @param {Options} [options] */
+  async tryEnqueue(queue, jobClass, args = [], options = {}) {
+    try {
+      return await this.enqueue(queue, jobClass, args, options);
+    } catch (error) {
+      if (error instanceof QueueFullError) return null;
+      throw error;
+    }
+  }
+
+  /** @param {number} delay @param {string} queue @param {string} jobClass @param {readonly unknown[]} [args] @param {Options} [options] */
+  async enqueueIn(delay, queue, jobClass, args = [], options = {}) {
+    return await this.enqueue(queue, jobClass, args, { ...options, delay });
+  }
+
+  /** @param {Date | number} at @param {string} queue @param {string} jobClass @param {readonly unknown[]} [args] @param {Options} [options] */
+  async enqueueAt(at, queue, jobClass, args = [], options = {}) {
+    return await this.enqueue(queue, jobClass, args, { ...options, at });
+  }
+
+  /** @param {string} queue @param {string} jobClass @param {Iterable<readonly unknown[]>} argsList @param {Options} [options] */
+  async enqueueBulk(queue, jobClass, argsList, options = {}) {
+    if (typeof argsList?.[Symbol.iterator] !== "function") {
+      throw new BadArgumentError(`argsList is of type ${kindOf(argsList)}, not an array of arguments`, {
+        hint: "write [[a, b], [c, d]], an array for each job",
+      });
+    }
+    const make = drafting(queue, jobClass, withoutJid(options), this.#encryption, now());
+    /** @type {string[]} */
+    const jids = [];
+    /** @type {import("./envelope.js").Job[]} */
+    let portion = [];
+    const flush = async () => {
+      const others = await push(this.#wire, this.#keys, portion, options.signal);
+      for (const { jid } of portion) jids.push(others.get(jid) ?? jid);
+      portion = [];
+    };
+    for (const args of argsList) {
+      portion.push(make(args, `argsList[${jids.length + portion.length}]`));
+      if (portion.length === PORTION) await flush();
+    }
+    if (portion.length) await flush();
+    return jids;
+  }
+
+  /** @param {string} jid */
+  async status(jid) {
+    checkJid(jid);
+    return (await look(this.#wire, this.#keys, jid)).status;
+  }
+
+  /** @param {string} jid @param {{ timeout?: number | null, signal?: AbortSignal }} [options] */
+  async result(jid, options = {}) {
+    return await result(this.#wire, this.#keys, jid, options);
+  }
+
+  /** @param {string} jid */
+  async cancel(jid) {
+    checkJid(jid);
+    const notes = this.#keys.own("cancelled");
+    const [seconds, micros] = await this.#wire.send(["TIME"]);
+    await this.#wire.transaction([
+      ["ZADD", notes, `${seconds}.${String(micros).padStart(6, "0")}`, jid],
+      ["ZREMRANGEBYSCORE", notes, "-inf", Number(seconds) - NOTE_LIFE_S],
+      ["EXPIRE", notes, NOTE_LIFE_S],
+    ]);
+  }
+
+  /** @param {Options} about @param {(members: any) => unknown} fill */
+  async batch(about, fill) {
+    return await openBatch(this.#context, about, fill);
+  }
+
+  /** @param {string} id */
+  batchOf(id) {
+    checkJid(id);
+    return new Batch(this.#context, id);
+  }
+
+  /** @param {readonly Step[]} steps @param {Options} [callbacks] */
+  async chain(steps, callbacks = {}) {
+    return await enqueueChain(this.#context, steps, callbacks);
+  }
+
+  /** @param {string} jobClass @param {Options & { queue?: string }} [options] @returns {any} */
+  call(jobClass, { queue = "default", ...options } = {}) {
+    // Checked at once: the mistake is here, not where a job is enqueued.
+    drafting(queue, jobClass, options, this.#encryption, now());
+    return new Call(this, queue, jobClass, options);
+  }
+}
+
+class Call {
+  #client;
+
+  /** @param {Client} client @param {string} queue @param {string} jobClass @param {Options} options */
+  constructor(client, queue, jobClass, options) {
+    this.#client = client;
+    this.queue = queue;
+    this.jobClass = jobClass;
+    this.options = Object.freeze(options);
+  }
+
+  /** @param {Options & { queue?: string }} more */
+  configure(more) {
+    return this.#client.call(this.jobClass, { queue: this.queue, ...this.options, ...more });
+  }
+
+  /** @param {...unknown} args */
+  async enqueue(...args) {
+    return new Handle(this.#client, await this.#client.enqueue(this.queue, this.jobClass, args, this.options));
+  }
+
+  /** @param {number} delay @param {...unknown} args */
+  async enqueueIn(delay, ...args) {
+    return await this.configure({ delay }).enqueue(...args);
+  }
+
+  /** @param {Date | number} at @param {...unknown} args */
+  async enqueueAt(at, ...args) {
+    return await this.configure({ at }).enqueue(...args);
+  }
+
+  /** @param {Iterable<readonly unknown[]>} argsList */
+  async enqueueBulk(argsList) {
+    const jids = await this.#client.enqueueBulk(this.queue, this.jobClass, argsList, this.options);
+    return jids.map((jid) => new Handle(this.#client, jid));
+  }
+
+  /** @param {...unknown} args */
+  with(...args) {
+    return new Step(this.queue, this.jobClass, args, this.options);
+  }
+}
+
+class Handle {
+  #client;
+
+  /** @param {Client} client @param {string} jid */
+  constructor(client, jid) {
+    this.#client = client;
+    this.jid = jid;
+  }
+
+  /** @param {{ timeout?: number | null, signal?: AbortSignal }} [options] */
+  async result(options) {
+    return await this.#client.result(this.jid, options);
+  }
+
+  async status() {
+    return await this.#client.status(this.jid);
+  }
+
+  async cancel() {
+    await this.#client.cancel(this.jid);
+  }
+}
+
+function now() {
+  return Date.now() / 1000;
+}

@@ -1,0 +1,134 @@
+/**
+ * Pushing jobs: by two commands, as Sidekiq does, or by the enqueue script if the jobs have conditions.
+ * @module
+ */
+import { readFileSync } from "node:fs";
+import { setTimeout as pause } from "node:timers/promises";
+import { BatchError, DuplicateJobError, QueueFullError, StoreError } from "./errors.js";
+import { float } from "./json.js";
+import { Script } from "./redis.js";
+
+/** @typedef {import("./envelope.js").Job & { batch?: string }} Job */
+/** @typedef {import("./redis.js").Wire} Wire */
+
+/** Jobs that one script pushes, all or none. */
+export const PORTION = 1000;
+const FIRST_PAUSE_S = 0.01;
+const LONGEST_PAUSE_S = 0.25;
+const PAUSE_GROWTH = 1.5;
+
+const script = new Script(readFileSync(new URL("push.lua", import.meta.url), "utf8"));
+
+/** Names of the keys under one namespace. */
+export class Keys {
+  /** @param {string} namespace */
+  constructor(namespace) {
+    this.namespace = namespace;
+    this.queues = `${namespace}queues`;
+    this.schedule = `${namespace}schedule`;
+  }
+
+  /** @param {string} name */
+  queue(name) {
+    return `${this.namespace}queue:${name}`;
+  }
+
+  /** @param {string} name */
+  own(name) {
+    return `${this.namespace}pyworkers:${name}`;
+  }
+}
+
+/**
+ * Push jobs, all but the duplicates or none. Returns the duplicates: jid → jid of the job that holds its lock.
+ * @param {Wire} wire
+ * @param {Keys} keys
+ * @param {readonly Job[]} jobs at most `PORTION`
+ * @param {AbortSignal} [signal] ends the wait for room in a full queue
+ * @returns {Promise<Map<string, string>>}
+ */
+export async function push(wire, keys, jobs, signal) {
+  signal?.throwIfAborted();
+  if (jobs.some((job) => job.conditions || job.batch)) return await pushByScript(wire, keys, jobs, signal);
+  const commands = [];
+  for (const [queue, payloads] of byQueue(jobs)) {
+    commands.push(["SADD", keys.queues, queue], ["LPUSH", keys.queue(queue), ...payloads]);
+  }
+  const later = jobs.flatMap(({ at, payload }) => (at === undefined ? [] : [float(at), payload]));
+  if (later.length) commands.push(["ZADD", keys.schedule, ...later]);
+  if (commands.length === 1) await wire.send(commands[0]);
+  else if (commands.length) await wire.transaction(commands);
+  return new Map();
+}
+
+/** @param {readonly Job[]} jobs */
+function byQueue(jobs) {
+  /** @type {Map<string, string[]>} */
+  const queues = new Map();
+  for (const { queue, payload, at } of jobs) {
+    if (at !== undefined) continue;
+    const payloads = queues.get(queue);
+    if (payloads) payloads.push(payload);
+    else queues.set(queue, [payload]);
+  }
+  return queues;
+}
+
+/** @param {Wire} wire @param {Keys} keys @param {readonly Job[]} jobs @param {AbortSignal} [signal] */
+async function pushByScript(wire, keys, jobs, signal) {
+  const { names, args } = callOf(keys, jobs);
+  const until = performance.now() + 1000 * Math.max(...jobs.map((job) => job.conditions?.wait ?? 0));
+  let pauseS = FIRST_PAUSE_S;
+  for (;;) {
+    const reply = await script.call(wire, names, args);
+    const left = (until - performance.now()) / 1000;
+    if (reply[0] !== "full" || left <= 0) return read(reply, jobs);
+    // Random: many producers may wait for the same queue.
+    await pause(1000 * Math.min(pauseS * (0.5 + Math.random() / 2), left), undefined, { signal });
+    pauseS = Math.min(pauseS * PAUSE_GROWTH, LONGEST_PAUSE_S);
+  }
+}
+
+/** KEYS and ARGV of the script, which describes them. @param {Keys} keys @param {readonly Job[]} jobs */
+function callOf(keys, jobs) {
+  const queues = [...new Set(jobs.map((job) => job.queue))];
+  const locks = [];
+  const rows = [];
+  for (const { queue, jid, payload, at, batch, conditions = {} } of jobs) {
+    const { key, lockMs, onDuplicate, maxWaiting, statusS, history } = conditions;
+    const options = Object.entries({
+      at: at === undefined ? undefined : float(at),
+      max_waiting: maxWaiting,
+      lock: lockMs,
+      on_duplicate: onDuplicate,
+      status: statusS,
+      history: history ? 1 : undefined,
+      batch,
+    }).filter(([, value]) => value !== undefined);
+    if (key) locks.push(keys.own(`unique:${key}`), keys.own(`unique:${key}:at`));
+    rows.push(queues.indexOf(queue) + 1, jid, payload, options.length, ...options.flat());
+  }
+  const names = [keys.queues, keys.schedule, ...queues.map((queue) => keys.queue(queue)), ...locks];
+  return { names, args: /** @type {(string | number)[]} */ ([jobs.length, queues.length, ...queues, ...rows, keys.namespace]) };
+}
+
+/** @param {[string, ...any[]]} reply @param {readonly Job[]} jobs */
+function read([about, ...rest], jobs) {
+  if (about === "pushed") {
+    return new Map(jobs.flatMap(({ jid }, place) => (rest[place] ? [[jid, rest[place]]] : [])));
+  }
+  const job = jobs[Number(rest[0]) - 1];
+  if (about === "duplicate") throw new DuplicateJobError(rest[1]);
+  if (about === "batch") throw refused(job.batch ?? "", rest[1]);
+  if (about === "full") throw new QueueFullError(job.queue, job.conditions?.maxWaiting ?? 0);
+  throw new StoreError(`the enqueue script has answered ${about}, which this client does not know`);
+}
+
+/** @param {string} batch @param {string} why */
+export function refused(batch, why) {
+  return new BatchError(
+    why === "ended"
+      ? `the batch ${batch} has ended: all its members are done`
+      : `the batch ${batch} is unknown: it has expired, or was deleted`,
+  );
+}

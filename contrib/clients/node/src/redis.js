@@ -1,0 +1,173 @@
+/**
+ * A connection of the package `redis` or `ioredis`, behind the three calls that this package needs.
+ *
+ * A call whose connection was lost is reported and never sent again: perhaps only its reply was lost, and then a
+ * job would run twice.
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { inspect } from "node:util";
+import { BadArgumentError, PyworkersError, RedisUnavailableError, StoreError } from "./errors.js";
+
+/** @typedef {readonly (string | number)[]} Command */
+
+/**
+ * @typedef {object} Wire
+ * @property {(command: Command) => Promise<any>} send
+ * @property {(commands: readonly Command[]) => Promise<any[]>} transaction all or none
+ * @property {() => Promise<{ wire: Wire, close: () => void }>} apart a connection of its own, for a command that blocks
+ */
+
+// Errors of Redis after which another server, or this one soon, takes the command.
+/** @type {Record<string, string>} */
+const AWAY = {
+  LOADING: "Redis is not ready",
+  MAXCLIENTS: "Redis takes no more connections",
+  READONLY: "Redis takes no writes now",
+  MASTERDOWN: "Redis takes no writes now",
+  CLUSTERDOWN: "Redis takes no writes now",
+  UNBLOCKED: "Redis takes no writes now",
+  NOAUTH: "Redis refused the login",
+  WRONGPASS: "Redis refused the login",
+};
+/** @type {Record<string, string>} */
+const HERE = {
+  OOM: "the server's memory is full (maxmemory)",
+  MISCONF: "Redis cannot save to its disk and takes no writes",
+  NOREPLICAS: "Redis has too few replicas (min-replicas-to-write)",
+  EXECABORT: "Redis refused a part of a transaction",
+  NOPERM: "Redis does not permit this user to do that (`pyworkers acl`)",
+  WRONGTYPE: "a key has the wrong type",
+  CROSSSLOT: "on a cluster the namespace needs a hash tag, as {app}:",
+};
+
+/** @param {any} redis @returns {Wire} */
+export function wireOf(redis) {
+  if (typeof redis?.isCluster === "boolean" ? redis.isCluster : redis?.slots !== undefined) {
+    throw new BadArgumentError("a connection to a Redis Cluster is not supported: connect to one server");
+  }
+  if (typeof redis?.call === "function" && typeof redis.duplicate === "function") return ioredis(redis);
+  if (typeof redis?.sendCommand === "function" && typeof redis.multi === "function") return nodeRedis(redis);
+  throw new BadArgumentError(`${inspect(redis, { depth: 0 })} is not a connection of the package redis or ioredis`, {
+    hint: 'write new Client(await createClient({ url }).connect()), with createClient of "redis"',
+  });
+}
+
+/** @param {any} redis @returns {Wire} */
+function nodeRedis(redis) {
+  return {
+    send: (command) => attempt(redis.isReady, () => redis.sendCommand(command.map(String))),
+    transaction: (commands) =>
+      attempt(redis.isReady, () => {
+        const multi = redis.multi();
+        for (const command of commands) multi.addCommand(command.map(String));
+        return multi.exec();
+      }),
+    apart: () =>
+      attempt(true, async () => {
+        const own = redis.duplicate({ socket: { ...redis.options?.socket, reconnectStrategy: false } });
+        // Without a listener, a lost connection would end the process.
+        own.on("error", () => {});
+        await own.connect();
+        return { wire: nodeRedis(own), close: () => (own.destroy ?? own.disconnect).call(own) };
+      }),
+  };
+}
+
+/** @param {any} redis @returns {Wire} */
+function ioredis(redis) {
+  if (redis.options?.autoResendUnfulfilledCommands !== false) {
+    throw new BadArgumentError("this connection would send a command again whose reply was lost: the job would run twice", {
+      hint: "write new Redis(url, { autoResendUnfulfilledCommands: false })",
+    });
+  }
+  const isReady = () => ["wait", "connecting", "connect", "ready"].includes(redis.status);
+  /** ioredis keeps a call whose connection is lost waiting. @param {() => Promise<any>} call */
+  const send = (call) =>
+    attempt(isReady(), () => {
+      /** @type {() => void} */
+      let stop = () => {};
+      const lost = new Promise((_, reject) => {
+        const onClose = () => reject(new Error("the connection was lost"));
+        redis.once("close", onClose);
+        stop = () => redis.off("close", onClose);
+      });
+      return Promise.race([call(), lost]).finally(stop);
+    });
+  return {
+    send: (command) => send(() => redis.call(...command.map(String))),
+    transaction: (commands) =>
+      send(async () => {
+        const multi = redis.multi();
+        for (const command of commands) multi.call(...command.map(String));
+        const replies = await multi.exec();
+        return replies.map((/** @type {[Error | null, any]} */ [error, reply]) => {
+          if (error) throw error;
+          return reply;
+        });
+      }),
+    apart: () =>
+      attempt(true, async () => {
+        const own = redis.duplicate({ retryStrategy: null, lazyConnect: true });
+        own.on("error", () => {});
+        await own.connect();
+        return { wire: ioredis(own), close: () => own.disconnect() };
+      }),
+  };
+}
+
+/**
+ * @template T
+ * @param {boolean} isReady
+ * @param {() => Promise<T>} call
+ * @returns {Promise<T>}
+ */
+async function attempt(isReady, call) {
+  if (!isReady) {
+    throw new RedisUnavailableError("Redis cannot be reached: the connection is not ready", {
+      hint: "nothing was sent; a new connection is ready after await redis.connect()",
+    });
+  }
+  try {
+    return await call();
+  } catch (error) {
+    throw translated(error);
+  }
+}
+
+/** @param {any} error */
+function translated(error) {
+  if (error instanceof PyworkersError) return error;
+  // Of a transaction, the first refusal.
+  const reply = error.errors?.()[Symbol.iterator]?.().next().value ?? error.replies?.find((/** @type {any} */ one) => one instanceof Error) ?? error;
+  const text = String(reply.message ?? reply);
+  const code = /^([A-Z]{3,}) /.exec(text)?.[1] ?? /@user_script:\s*\d+: -?([A-Z]{3,}) /.exec(text)?.[1] ?? "";
+  if (code && !(code in AWAY)) {
+    return new StoreError(HERE[code] ? `${HERE[code]}: ${text}` : text, { code, cause: error });
+  }
+  const meaning = AWAY[code] ?? "Redis cannot be reached";
+  return new RedisUnavailableError(`${meaning}: ${text || error.code || error.name}`, { code, cause: error });
+}
+
+/** A Lua script, called by its digest, and by its text if the server does not know it. */
+export class Script {
+  #text;
+  #sha;
+
+  /** @param {string} text */
+  constructor(text) {
+    this.#text = text;
+    this.#sha = createHash("sha1").update(text).digest("hex");
+  }
+
+  /** @param {Wire} wire @param {readonly string[]} keys @param {readonly (string | number)[]} args */
+  async call(wire, keys, args) {
+    const rest = [keys.length, ...keys, ...args];
+    try {
+      return await wire.send(["EVALSHA", this.#sha, ...rest]);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.code !== "NOSCRIPT") throw error;
+      return await wire.send(["EVAL", this.#text, ...rest]);
+    }
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * The status and the result of a tracked job; the wait for a result polls nothing.
+ * @module
+ */
+import { setTimeout as pause } from "node:timers/promises";
+import { inspect } from "node:util";
+import {
+  BadArgumentError,
+  JobFailedError,
+  RedisUnavailableError,
+  ResultTimeoutError,
+  StoreError,
+  UntrackedJobError,
+} from "./errors.js";
+import { decode } from "./json.js";
+
+/** @typedef {import("./redis.js").Wire} Wire */
+/** @typedef {import("./push.js").Keys} Keys */
+/** @typedef {{ state: string, result?: any, error_class?: string, error?: string, jid?: string, reason?: string }} Answer */
+
+const FIELDS = ["state", "queue", "attempt", "progress", "started_at", "finished_at", "error"];
+const STATES = new Set("waiting scheduled running retrying done failed dead cancelled expired unknown".split(" "));
+const FINAL = new Set(["done", "failed", "dead", "cancelled", "expired"]);
+// A wait of this time is noted: a server then looks for the job, and ends the wait if the job is nowhere.
+const UNNOTED_S = 5;
+const LONGEST_BLOCK_S = 30;
+const NOTES_LIFE_S = 3600;
+const PAUSE_MS = 200;
+
+/** @param {unknown} jid @returns {asserts jid is string} */
+export function checkJid(jid) {
+  if (typeof jid !== "string" || !/^(?:[^\p{C}\p{Z}]| )+$/u.test(jid)) {
+    throw new BadArgumentError(`a jid is a text that is not empty, not ${inspect(jid)}`);
+  }
+}
+
+/** @param {Wire} wire @param {Keys} keys @param {string} jid */
+export async function look(wire, keys, jid) {
+  const [values, entries, answers] = await Promise.all([
+    wire.send(["HMGET", keys.own(`job:${jid}`), ...FIELDS]),
+    wire.send(["XRANGE", keys.own(`result:${jid}`), "-", "+", "COUNT", "1"]),
+    wire.send(["HEXISTS", keys.own(`batch:${jid}`), "answer"]),
+  ]);
+  return { status: readStatus(values), answer: answerIn(entries), isBatch: Boolean(answers) };
+}
+
+/**
+ * @param {(string | null)[]} values those of `FIELDS`; invalid ones count as missing
+ * @returns {import("../index.js").JobStatus}
+ */
+export function readStatus(values) {
+  const [state, queue, attempt, progress, startedAt, finishedAt, error] = values;
+  if (!state || !STATES.has(state)) return { state: "unknown", queue: "", attempt: 0 };
+  return {
+    state: /** @type {import("../index.js").JobState} */ (state),
+    queue: queue ?? "",
+    attempt: /^\d+$/.test(attempt ?? "") ? Number(attempt) : 0,
+    progress: readProgress(progress),
+    startedAt: readTime(startedAt),
+    finishedAt: readTime(finishedAt),
+    error: error || undefined,
+  };
+}
+
+/** @param {string | null} text */
+function readProgress(text) {
+  try {
+    const [done, total, note] = JSON.parse(text ?? "");
+    const isValid = Number.isFinite(done) && (total === null || Number.isFinite(total)) && typeof note === "string";
+    return isValid ? { done, total: total ?? undefined, text: note } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** @param {string | null} text */
+function readTime(text) {
+  const seconds = Number(text || NaN);
+  return Number.isFinite(seconds) ? seconds : undefined;
+}
+
+/** The end of a job from the entry of its stream. @param {any} entries */
+function answerIn(entries) {
+  const fields = entries?.[0]?.[1];
+  return readAnswer(Array.isArray(fields) ? fields[1] : fields?.v);
+}
+
+/** The end of a job from its JSON; an invalid one counts as missing. @param {any} text @returns {Answer | undefined} */
+export function readAnswer(text) {
+  try {
+    const answer = decode(text);
+    return STATES.has(answer.state) ? answer : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * What a job or a batch returned; waits for its end.
+ * @param {Wire} wire
+ * @param {Keys} keys
+ * @param {string} jid
+ * @param {{ timeout?: number | null, signal?: AbortSignal }} options
+ */
+export async function result(wire, keys, jid, { timeout = 10, signal }) {
+  checkJid(jid);
+  if (timeout !== null && !(typeof timeout === "number" && timeout >= 0)) {
+    throw new BadArgumentError(`timeout must be seconds from 0, or null, not ${inspect(timeout)}`);
+  }
+  signal?.throwIfAborted();
+  const deadline = timeout === null ? Infinity : performance.now() + timeout * 1000;
+  const { status, answer, isBatch } = await look(wire, keys, jid);
+  if (answer) return valueOf(jid, answer);
+  if (FINAL.has(status.state)) throw new UntrackedJobError(`the job ${jid} is ${status.state}, but its result is gone`);
+  if (status.state === "unknown" && !isBatch) {
+    throw new UntrackedJobError(`no result of the job ${jid}: its status has expired, or there was no such job`, {
+      hint: "a job has a result if it is enqueued with track: SECONDS",
+    });
+  }
+  return valueOf(jid, await wait(wire, keys, jid, deadline, signal));
+}
+
+/** @param {string} jid @param {Answer} answer */
+function valueOf(jid, answer) {
+  if (answer.jid) {
+    throw new JobFailedError(answer.jid, { state: answer.reason || answer.state, kind: "batch", whole: jid });
+  }
+  if (answer.state !== "done") {
+    throw new JobFailedError(jid, { state: answer.state, errorClass: answer.error_class, error: answer.error });
+  }
+  return answer.result;
+}
+
+/**
+ * @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} deadline @param {AbortSignal} [signal]
+ * @returns {Promise<Answer>}
+ */
+async function wait(wire, keys, jid, deadline, signal) {
+  let isNoted = false;
+  let cause;
+  do {
+    const longest = isNoted ? LONGEST_BLOCK_S : UNNOTED_S;
+    const blockMs = Math.ceil(Math.min(Math.max(deadline - performance.now(), 1), longest * 1000));
+    try {
+      const answer = await announced(wire, keys, jid, blockMs, signal);
+      if (answer) return answer;
+      await note(wire, keys, jid);
+      isNoted = true;
+      cause = undefined;
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (!(error instanceof RedisUnavailableError)) throw error;
+      cause = error;
+      await pause(Math.min(PAUSE_MS, Math.max(0, deadline - performance.now())), undefined, { signal });
+    }
+  } while (performance.now() < deadline);
+  throw new ResultTimeoutError(`the job ${jid} has not ended in the time`, { cause });
+}
+
+/** One blocking read on a connection of its own. @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} blockMs @param {AbortSignal} [signal] */
+async function announced(wire, keys, jid, blockMs, signal) {
+  const own = await wire.apart();
+  signal?.addEventListener("abort", own.close);
+  try {
+    signal?.throwIfAborted();
+    const key = keys.own(`result:${jid}`);
+    const reply = await own.wire.send(["XREAD", "COUNT", "1", "BLOCK", blockMs, "STREAMS", key, "0"]);
+    if (reply === null) return undefined;
+    // A map in RESP3, and then an object or a Map.
+    const entries = Array.isArray(reply) ? (Array.isArray(reply[0]) ? reply[0][1] : reply[1]) : reply instanceof Map ? reply.get(key) : reply[key];
+    return answerIn(entries);
+  } finally {
+    signal?.removeEventListener("abort", own.close);
+    if (!signal?.aborted) own.close();
+  }
+}
+
+/** Note the wait at Redis' time; the rights of a reader are not enough for it. @param {Wire} wire @param {Keys} keys @param {string} jid */
+async function note(wire, keys, jid) {
+  try {
+    const [now] = await wire.send(["TIME"]);
+    await wire.transaction([
+      ["ZADD", keys.own("awaited"), now, jid],
+      ["EXPIRE", keys.own("awaited"), NOTES_LIFE_S],
+    ]);
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+  }
+}

@@ -1,0 +1,131 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { test } from "node:test";
+import { BadArgumentError, EncryptionKeyError, Keyring, canonical, uniqueKey } from "pyworkers";
+import { drafting } from "../src/envelope.js";
+import { decode, encode } from "../src/json.js";
+
+const NOW = 1_700_000_000;
+
+function payload(options, args = [], now = NOW) {
+  return drafting("mail", "send_mail", { jid: "j", ...options }, undefined, now)(args).payload;
+}
+
+test("the canonical form is that of RFC 8785, with integers of any size", () => {
+  const cases = [
+    [2.0, "2"],
+    [-0, "0"],
+    [1e20, "100000000000000000000"],
+    [1e21, "1e+21"],
+    [1e-7, "1e-7"],
+    [10n ** 21n, "1000000000000000000000"],
+    [{ b: 1, a: [null, true], "\u{10000}": 2, "\uffff": 3 }, '{"a":[null,true],"b":1,"\u{10000}":2,"\uffff":3}'],
+    ['"\\\b\f\n\r\t\u0001<\u2028', '"\\"\\\\\\b\\f\\n\\r\\t\\u0001<\u2028"'],
+  ];
+  for (const [value, text] of cases) assert.equal(canonical(value, "value"), text);
+});
+
+test("a value that JSON does not carry is refused with its path", () => {
+  const cyclic = [];
+  cyclic.push(cyclic);
+  const cases = [
+    [[undefined], "args[0] is of type undefined, which JSON does not carry"],
+    [[{ a: { b: new Date() } }], "args[0]['a']['b'] is of type Date, which JSON does not carry"],
+    [[1, [NaN]], "args[1][0] is NaN, which is not a JSON number"],
+    [[Infinity], "args[0] is Infinity, which is not a JSON number"],
+    [["ab\ud800"], "args[0] holds a lone surrogate at character 2"],
+    [[{ "\udc00": 1 }], /^args\[0\] key '.+' holds a lone surrogate at character 0$/],
+    [[new Map()], "args[0] is of type Map, which JSON does not carry"],
+    // A hole.
+    [[[, 1]], "args[0][0] is of type undefined, which JSON does not carry"],
+    [[() => 1], "args[0] is of type Function, which JSON does not carry"],
+    [[Buffer.of(1)], "args[0] is of type Buffer, which JSON does not carry"],
+    [[cyclic], /nested deeper than 500 levels/],
+    ["text", "args is of type string, not an array of arguments"],
+  ];
+  for (const [args, message] of cases) {
+    assert.throws(() => payload({}, args), (error) => {
+      assert(error instanceof BadArgumentError);
+      if (message instanceof RegExp) assert.match(error.message, message);
+      else assert.equal(error.message.split("\n")[0], message);
+      return true;
+    });
+  }
+});
+
+test("an option that does not exist, or has an invalid value, is refused with the fix", () => {
+  const cases = [
+    [{ uniqeFor: 1 }, "uniqeFor is not an option: did you mean uniqueFor?"],
+    [{ unique_for: 1 }, "unique_for is not an option: did you mean uniqueFor?"],
+    [{ retry: "5" }, "retry must be true, false or a number of retries, not '5'"],
+    [{ uniqueFor: 0 }, "uniqueFor must be seconds above 0 and up to 1e9, or null, not 0"],
+    [{ history: true }, "history has no effect without track"],
+    [{ wait: 1 }, "wait has no effect without maxWaiting"],
+    [{ extra: { jid: "x" } }, "extra['jid'] is not a field of your own: it is the option jid"],
+    [{ extra: { unique_for: 1 } }, "extra['unique_for'] is not a field of your own: it is the option uniqueFor"],
+    [{ extra: { then: 1 } }, "extra['then'] is not a field of your own: pyworkers writes it"],
+    [{ delay: 1, at: new Date() }, "delay and at exclude each other"],
+    [{ at: new Date("no") }, "at must be a Date, or epoch seconds up to the year 9999, not Invalid Date"],
+    [{ at: Date.now() }, /is not a time: write epoch seconds up to the year 9999, or a Date$/],
+    [{ extra: { a: undefined } }, "extra['a'] is of type undefined, which JSON does not carry"],
+  ];
+  for (const [options, message] of cases) {
+    assert.throws(() => payload(options), (error) => {
+      assert(error instanceof BadArgumentError);
+      if (message instanceof RegExp) assert.match(error.message.split("\n")[0], message);
+      else assert.equal(error.message.split("\n")[0], message);
+      return true;
+    });
+  }
+  for (const queue of ["", "a b", "a|b", "queue:a", "backup::a", "a:inprogress", "x".repeat(129), "\u0085", 7]) {
+    assert.throws(() => drafting(queue, "Job", {}, undefined, NOW), /cannot be a queue: a queue name has 1 to 128/);
+  }
+  for (const name of ["", "a|b", null]) {
+    assert.throws(() => drafting("mail", name, {}, undefined, NOW), /cannot be a job class: a name without/);
+  }
+});
+
+test("the envelope has the fields and their order of the Python client", () => {
+  assert.equal(
+    payload({ retry: 3, track: 60, expiresIn: 10, extra: { tenant: 7 } }, [10n ** 30n, { b: "é", a: 2.5 }]),
+    '{"retry":3,"queue":"mail","class":"send_mail","args":[1000000000000000000000000000000,{"b":"é","a":2.5}],' +
+      '"track":60,"tenant":7,"jid":"j","created_at":1700000000.0,"enqueued_at":1700000000.0,"expiry":1700000010.0}',
+  );
+  assert.equal(
+    payload({ delay: 60 }, [], NOW + 0.5),
+    '{"queue":"mail","class":"send_mail","args":[],"jid":"j","created_at":1700000000.5}',
+  );
+});
+
+test("the key of a lock is made of the class, the queue and what counts as the same", () => {
+  const { conditions, payload: text } = drafting(
+    "mail",
+    "send_mail",
+    { uniqueFor: 60, uniqueBy: (user) => user, uniqueUntil: "expiry", delay: 10 },
+    undefined,
+    NOW,
+  )([7, "hello"]);
+  assert.equal(conditions.key, "send_mail|mail|7902699be42c8a8e46fbbb4501726517|expiry");
+  assert.equal(conditions.lockMs, 70_000);
+  assert.match(text, /"unique_key":"send_mail\|mail\|7902699be42c8a8e46fbbb4501726517\|expiry"/);
+  assert.equal(uniqueKey("mail", "send_mail", [7], { by: 7 }), "send_mail|mail|7902699be42c8a8e46fbbb4501726517");
+});
+
+test("sealed arguments open for their own job alone, with each key of the client", () => {
+  const [old, fresh] = [randomBytes(32), randomBytes(32).toString("base64")];
+  const sealed = new Keyring([old]).seal(encode([7, "é"], "args"), "jid", "Job");
+  assert.deepEqual(new Keyring([fresh, old]).open(sealed, "jid", "Job"), [7, "é"]);
+  assert.throws(() => new Keyring([old]).open(sealed, "other", "Job"), /were changed, or belong to a job of another id/);
+  assert.throws(() => new Keyring([fresh]).open(sealed, "jid", "Job"), EncryptionKeyError);
+  assert.throws(() => new Keyring(["short"]), /encryption\[0\]: a key of 3 bytes, not 32/);
+  assert.throws(() => drafting("mail", "Job", { encrypt: true }, undefined, NOW), EncryptionKeyError);
+  // The order of an HMAC, and not a hash that a list of possible arguments would find.
+  const keyed = uniqueKey("mail", "Job", [7], { keys: new Keyring([old]) });
+  assert.notEqual(keyed, uniqueKey("mail", "Job", [7]));
+});
+
+test("integers that a Number does not hold are read as BigInt", () => {
+  assert.deepEqual(decode('{"a":[9007199254740993,-1e3,"9007199254740993",9007199254740991]}'), {
+    a: [9007199254740993n, -1000, "9007199254740993", 9007199254740991],
+  });
+});
