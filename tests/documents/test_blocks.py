@@ -30,7 +30,7 @@ from tests.helpers.support import ROOT
 PAGES = sorted({block.page for block in blocks("python") if not own_test(block.page)})
 # `text` is what a person reads. Programs in the others are run by the test of their page.
 LANGUAGES = {"python", "toml", "sh", "console", "json", "yaml", "ini", "text"}
-ELSEWHERE = {"go", "ruby", "sql", "lua", "dockerfile", "promql", "diff"}
+ELSEWHERE = {"go", "ruby", "js", "sql", "lua", "dockerfile", "promql", "diff"}
 NOT_RUN = 6
 # Words that begin a command of a document, beside pyworkers.
 PROGRAMS = {
