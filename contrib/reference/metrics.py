@@ -38,7 +38,7 @@ def page() -> str:
 
 def metrics() -> Iterator[tuple[Metric, list[str]]]:
     """Each metric family with the names of its labels."""
-    for metric in text_string_to_metric_families(exposition(_sample()).decode()):
+    for metric in text_string_to_metric_families(exposition({"default": _sample()}).decode()):
         labels = dict.fromkeys(label for sample in metric.samples for label in sample.labels)
         yield metric, [label for label in labels if label != "le"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 
 from pyworkers.config.fields import Config, RedisConfig
@@ -56,6 +56,13 @@ class Stores:
         for (one, here), (other, there) in combinations(self.by_name.items(), 2):
             if (here.url, here.namespace) == (there.url, there.namespace):
                 yield one, other
+
+
+def with_redis(config: Config, name: str, redis: RedisConfig) -> Config:
+    """The configuration with another Redis of this name."""
+    if name == DEFAULT:
+        return replace(config, redis=redis)
+    return replace(config, other_redis={**config.other_redis, name: redis})
 
 
 def check_on_one(stores: Stores, group: str, queues: Iterable[str], redis: str | None = None) -> None:

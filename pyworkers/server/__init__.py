@@ -22,6 +22,7 @@ from typing import Any
 from pyworkers.config.fields import Config
 from pyworkers.config.groups import Only
 from pyworkers.config.reloading import Configurations
+from pyworkers.config.stores import Stores, with_redis
 from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
@@ -228,12 +229,13 @@ def _by_name(path: Path, here: Path) -> Path:
 
 
 def _with_embedded(config: Config, stack: ExitStack) -> Config:
-    """Start the embedded server if the configuration names one; the URL is then the one of its socket."""
-    directory = directory_of(config.redis.url)
-    if directory is None:
-        return config
-    stack.enter_context(EmbeddedServer(directory))
-    return replace(config, redis=replace(config.redis, url=socket_url(config.redis.url)))
+    """Start the embedded servers that the configuration names; their URLs are then those of their sockets."""
+    for name, redis in Stores.of(config).by_name.items():
+        directory = directory_of(redis.url)
+        if directory is not None:
+            stack.enter_context(EmbeddedServer(directory))
+            config = with_redis(config, name, replace(redis, url=socket_url(redis.url)))
+    return config
 
 
 def _run_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

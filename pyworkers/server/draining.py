@@ -12,16 +12,17 @@ runs do not keep it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pyworkers import logs
 from pyworkers.errors import BadMessageError, InterruptedDrainError, PyworkersError, StoreError
 from pyworkers.protocol.envelope import Members
 from pyworkers.server.parts import Part
 from pyworkers.server.scheduler import queue_of
+from pyworkers.server.shard import Shard
 from pyworkers.server.workload import Workload
 from pyworkers.store import draining
-from pyworkers.store.draining import Sight
+from pyworkers.store.draining import Rest, Sight
 from pyworkers.store.flow.ordered import held_heads
 from pyworkers.store.transport.errors import Reaction, rule_for
 
@@ -46,7 +47,7 @@ class Draining(Part):
         stop: Callable[[], None],
         fail: Callable[[str, BaseException], None],
     ) -> None:
-        super().__init__(workload.shard.health.of(self.name))
+        super().__init__(workload.health_of(self.name))
         self._within_s = within_s
         self._workload = workload
         self._stop = stop
@@ -64,7 +65,7 @@ class Draining(Part):
         one = self._workload.one
         if one is None or not one.taken:
             try:
-                left = await self._left()
+                left = await self._any_left()
             except StoreError as error:
                 if rule_for(error.code).reaction is not Reaction.STOP:
                     raise
@@ -84,54 +85,38 @@ class Draining(Part):
 
     def _idle(self) -> bool:
         """True if nothing runs here, Redis has all outcomes, and no cron slot is due."""
-        return self._workload.shard.queues.idle and self._workload.shard.services.cron.is_idle
+        return all(shard.queues.idle and shard.services.cron.is_idle for shard in self._shards)
 
     def _check_workers(self) -> None:
-        for group, reason in self._workload.shard.queues.failing().items():
-            hint = "see worker.boot_failed in the log"
-            self._give_up(PyworkersError(f"the group {group!r} runs no jobs: {reason}", hint=hint))
+        for shard in self._shards:
+            for group, reason in shard.queues.failing().items():
+                hint = "see worker.boot_failed in the log"
+                self._give_up(PyworkersError(f"the group {group!r} runs no jobs: {reason}", hint=hint))
 
     def _give_up(self, error: PyworkersError) -> None:
         if not self.done:
             self.done = True
             self._fail(self.name, error)
 
-    async def _left(self) -> bool:
-        """True if a job is left in Redis."""
-        shard, until = self._workload.shard, time.time() + self._within_s
+    @property
+    def _shards(self) -> Collection[Shard]:
+        return self._workload.shards.values()
+
+    async def _any_left(self) -> bool:
+        """True if a job is left in a Redis."""
+        for shard in self._shards:
+            if await self._left(shard):
+                return True
+        return False
+
+    async def _left(self, shard: Shard) -> bool:
+        until = time.time() + self._within_s
         store, queues, identity = shard.store, shard.plan.queues, shard.identity
         zsets = shard.services.scheduler.zsets if self._within_s else []
         seen = await store.arun(draining.see(store.keys, identity, queues, zsets, until))
-        if seen.mine or await self._waits(seen, until) or await self._comes_due(seen, zsets, until):
+        if seen.mine or await _waits(shard, seen, until) or await _comes_due(shard, seen, zsets, until):
             return True
         return bool((await store.arun(draining.elsewhere(store.keys, identity, queues))).lost)
-
-    async def _waits(self, seen: Sight, until: float) -> bool:
-        """True if a queue that is not paused has a job that may run by then."""
-        groups, store = self._workload.plan.groups, self._workload.shard.store
-        waiting = seen.waiting.keys() - seen.paused
-        ordered = waiting & {queue for group in groups.values() if group.ordered for queue in group.queues}
-        if waiting - ordered or not ordered:
-            return bool(waiting)
-        heads = await store.arun(held_heads(store.keys, ordered))
-        return any(queue not in heads or heads[queue].until <= until for queue in ordered)
-
-    async def _comes_due(self, seen: Sight, zsets: list[str], until: float) -> bool:
-        """True if a job comes due by then for a queue of this server that is not paused."""
-        queues = set(self._workload.plan.queues) - seen.paused
-        if self._any_of(queues, seen.due):
-            return True
-        for zset in zsets if seen.more else ():
-            start = 0
-            while page := await self._workload.shard.store.arun(draining.due(zset, until, start)):
-                if self._any_of(queues, page):
-                    return True
-                start += len(page)
-        return False
-
-    def _any_of(self, queues: set[str], members: list[bytes]) -> bool:
-        namespace = self._workload.shard.store.keys.namespace
-        return any(_queue(member, namespace) in queues for member in members)
 
     # The end
 
@@ -142,20 +127,55 @@ class Draining(Part):
 
     async def report(self) -> None:
         """Log what ran and what is left."""
-        shard = self._workload.shard
-        tallies = shard.services.counters.executions.totals().values()
+        tallies = [
+            tally for shard in self._shards for tally in shard.services.counters.executions.totals().values()
+        ]
         ran = {
             "jobs": sum(tally.processed for tally in tallies),
             "failed": sum(one.failed for one in tallies),
         }
         try:
-            rest = await shard.store.arun(draining.rest(shard.store.keys, shard.identity, shard.plan.queues))
+            rests = [await _rest(shard) for shard in self._shards]
         except PyworkersError as error:
             log.warning(
                 "server.drained", **ran, error=error.message, hint="what is left could not be counted"
             )
             return
+        rest = Rest(*map(sum, zip(*rests, strict=True)))
         log.info("server.drained", **ran, left=sum(rest), **rest._asdict())
+
+
+async def _waits(shard: Shard, seen: Sight, until: float) -> bool:
+    """True if a queue that is not paused has a job that may run by then."""
+    groups, store = shard.plan.groups, shard.store
+    waiting = seen.waiting.keys() - seen.paused
+    ordered = waiting & {queue for group in groups.values() if group.ordered for queue in group.queues}
+    if waiting - ordered or not ordered:
+        return bool(waiting)
+    heads = await store.arun(held_heads(store.keys, ordered))
+    return any(queue not in heads or heads[queue].until <= until for queue in ordered)
+
+
+async def _comes_due(shard: Shard, seen: Sight, zsets: list[str], until: float) -> bool:
+    """True if a job comes due by then for a queue of this server that is not paused."""
+    queues, namespace = set(shard.plan.queues) - seen.paused, shard.store.keys.namespace
+    if _any_of(queues, seen.due, namespace):
+        return True
+    for zset in zsets if seen.more else ():
+        start = 0
+        while page := await shard.store.arun(draining.due(zset, until, start)):
+            if _any_of(queues, page, namespace):
+                return True
+            start += len(page)
+    return False
+
+
+def _any_of(queues: set[str], members: list[bytes], namespace: str) -> bool:
+    return any(_queue(member, namespace) in queues for member in members)
+
+
+async def _rest(shard: Shard) -> Rest:
+    return await shard.store.arun(draining.rest(shard.store.keys, shard.identity, shard.plan.queues))
 
 
 def _queue(member: bytes, namespace: str) -> str:

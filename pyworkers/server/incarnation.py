@@ -74,12 +74,15 @@ class Incarnation:
 
 
 class Incarnations:
-    """The incarnations of one server. ``on_lost`` is called with the lost one, after the change."""
+    """The incarnations of one server. ``on_lost`` is called with the lost one, after the change.
+
+    The log lines of the server have its identity at the default Redis: elsewhere, ``log_config`` is None.
+    """
 
     def __init__(
         self,
         identity: str,
-        log_config: LogConfig,
+        log_config: LogConfig | None,
         on_lost: Callable[[Incarnation], None],
     ) -> None:
         self._log_config = log_config
@@ -96,8 +99,9 @@ class Incarnations:
 
     def log_as(self, config: LogConfig) -> None:
         """Log by this configuration, from now on."""
-        self._log_config = config
-        set_up_logs(config, self.identity())
+        if self._log_config is not None:
+            self._log_config = config
+            set_up_logs(config, self.identity())
 
     def lost(self, identity: str) -> None:
         """Continue under a new identity: a peer has recovered the lists of this one, and runs its jobs.
@@ -109,6 +113,7 @@ class Incarnations:
             return
         log.error("lease.lost")
         new = make_identity()
-        set_up_logs(self._log_config, new)
+        if self._log_config is not None:
+            set_up_logs(self._log_config, new)
         self.current = Incarnation(new)
         self._on_lost(earlier)

@@ -23,23 +23,19 @@ from pyworkers.failpoints import hit
 from pyworkers.server.draining import Draining
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.watching import watch
-from pyworkers.server.health import shortages_translated
 from pyworkers.server.http.opening import HttpEndpoint
 from pyworkers.server.http.pages import Sources
 from pyworkers.server.incarnation import SIGNALS
 from pyworkers.server.owner import Owner
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import Group, Plan
-from pyworkers.server.shard import Control
 from pyworkers.server.upgrade.predecessor import Predecessor
 from pyworkers.server.upgrade.successor import CommandLine
 from pyworkers.server.upgrade.systemd import keep_alive, notify
 from pyworkers.server.upgrade.upgrade import Upgrade, UpgradeCallbacks, forbidden
 from pyworkers.server.waiting import cancel, now, on_callback_failure
-from pyworkers.server.workload import Origin, Workload
-from pyworkers.store.preflight import inspect, judge_password
+from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.processes.signals import Signal
-from pyworkers.store.transport.connections import has_group
 from pyworkers.version import __version__
 
 _GOODBYE_S = 3.0
@@ -102,7 +98,6 @@ class Master:
             Control(self._tasks, self._stop, words),
             once=start.once,
         )
-        self._shard = self._workload.shard
         self._generations = self._workload.generations
         self._draining = self._make_draining()
         self._site = HttpEndpoint(configurations.current.http, self._tasks.start)
@@ -133,8 +128,6 @@ class Master:
         on_callback_failure(asyncio.get_running_loop(), self._fail)
         self._listen_to_signals()
         predecessor = self._start.predecessor
-        # Otherwise a predecessor that works would be stopped for a server that waits for Redis.
-        fail_fast = self._start.fail_fast or predecessor is not None
         if predecessor is None:
             self._site.open(self._sources())
         if self._start.watched:
@@ -145,9 +138,11 @@ class Master:
         if loaded is None:
             return
         work = self._workload.planned(loaded)
-        if not await self._shard.register(work, self._stop, fail_fast):
+        fail_fast = self._start.fail_fast
+        # Otherwise a predecessor that works would be stopped for a server that waits for Redis.
+        if not await self._workload.register(work, fail_fast=fail_fast, one_at_least=predecessor is not None):
             return
-        await self._workload.start(loaded, work)
+        await self._workload.start(loaded)
         _log_started(self._config, self._configurations.shown_redis, work, loaded.import_ms)
         if predecessor is None:
             self._upgrade.allow()
@@ -191,7 +186,7 @@ class Master:
 
         Raises PyworkersError.
         """
-        await self._shard.queues.all_started()
+        await self._workload.all_started()
         # Only now, because both servers answer from now on.
         self._site.open(self._sources(), predecessor.listener(self._start.command.bind))
         hit("before_takeover")
@@ -206,31 +201,12 @@ class Master:
         self.stop()
 
     def _sources(self) -> Sources:
-        managers = self._shard.queues.serving
-        return Sources(
-            self._shard.store,
-            self._shard.services.lease,
-            self._shard.services.counters,
-            self._shard.health,
-            lambda: managers,
-            self._shard.facts,
-            self._shard.services.memory,
-            self._config.web.mask,
-        )
+        return Sources(self._workload.shards, self._workload.memory, self._config.web.mask)
 
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
-        store = self._shard.store
-        try:
-            with shortages_translated():
-                redis_cli, sentinels = await store.redis_cli(), has_group(self._config.redis)
-                findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
-                findings += judge_password(await store.readable_on_the_way())
-        except PyworkersError as error:
-            log.debug("redis.not_inspected", error=error.message)
-            return
-        for finding in findings:
-            log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
+        for shard in self._workload.shards.values():
+            await shard.warn_of_dangers()
 
     def _fail(self, part: str, error: BaseException) -> None:
         """Stop the server because a part has failed: the server's supervisor starts it again."""
@@ -247,15 +223,15 @@ class Master:
     def stop(self) -> None:
         """SIGTERM: stop; a second one changes nothing."""
         if not self._stop.is_set():
-            _log_stopping(len(self._shard.queues.running()), self._config.server.shutdown_timeout)
+            _log_stopping(len(self._workload.running()), self._config.server.shutdown_timeout)
         self._stop.set()
 
     def interrupt(self) -> None:
         """SIGINT: stop; a second one gives the running jobs back at once."""
         if self._interrupted and not self._stop_at_once.is_set():
             self._stop_at_once.set()
-            _log_hurried(len(self._shard.queues.running()))
-            for manager in self._shard.queues.everyone():
+            _log_hurried(len(self._workload.running()))
+            for manager in self._workload.managers():
                 manager.stop_at_once()
         self._interrupted = True
         self.stop()
@@ -270,13 +246,13 @@ class Master:
 
     def dump(self) -> None:
         """SIGTTIN: log the state of the master; every worker writes its stacks to stderr."""
-        managers = list(self._shard.queues.everyone())
+        managers = self._workload.managers()
         for manager in managers:
             log.warning("server.state", **manager.describe())
         log.warning(
             "server.state",
-            redis_down=self._shard.health.is_down,
-            troubles=self._shard.health.troubles,
+            redis_down=self._workload.redis_down,
+            troubles=self._workload.troubles,
             tasks=self._tasks.describe(),
         )
         # Last and one by one: faulthandler writes stacks word by word, into the middle of what others write.
@@ -291,17 +267,13 @@ class Master:
         deadline = now() + self._config.server.shutdown_timeout
         # Stop reloads first: a new manager would not be stopped.
         await self._generations.freeze()
-        await self._shard.queues.cleared_out(_GOODBYE_S)
-        stops = [manager.stop(deadline) for manager in self._shard.queues.serving.values()]
         others = (self._run_drain_hooks(deadline), self._upgrade.abandon(deadline))
-        results = await asyncio.gather(*others, *stops, return_exceptions=True)
-        await self._shard.queues.stopped(timeout_s=deadline - now())
-        errors = [result for result in results if isinstance(result, BaseException)]
+        errors = await self._workload.stop(deadline, *others)
         for error in errors:
             log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
-        await self._shard.sign_off()
+        await self._workload.sign_off()
         log.info("server.stopped")
         if self._draining is not None and self._draining.done:
             await self._draining.report()
@@ -317,7 +289,7 @@ class Master:
     async def _tear_down(self) -> None:
         await self._tasks.cancel()
         await self._generations.close()
-        await self._shard.close()
+        await self._workload.close()
 
 
 # What the log says at the start and at the stop, for the person who started the server
@@ -344,12 +316,13 @@ def _log_slow_import(app: str | None) -> None:
     log.info("app.importing", app=app, hint="it takes more than a second; the server starts after it")
 
 
-def _log_started(config: Config, redis: str, work: Plan, import_ms: int) -> None:
-    """Log that the server has started; ``redis`` is the masked URL."""
+def _log_started(config: Config, redis: Mapping[str, str], work: Plan, import_ms: int) -> None:
+    """Log that the server has started; ``redis`` are the masked URLs by name."""
+    urls = [*redis.values()] if len(redis) == 1 else [f"{name} {url}" for name, url in redis.items()]
     about = {
         "pyworkers": __version__,
         "application": config.app,
-        "redis": f"{redis} namespace {config.redis.namespace}" if config.redis.namespace else redis,
+        "redis": "; ".join(urls),
         "groups": _groups(work.groups),
         "stop": f"Ctrl-C or SIGTERM: running jobs get {config.server.shutdown_timeout:g} s; "
         "a second Ctrl-C gives them back at once",

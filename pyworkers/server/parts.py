@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
+from contextvars import Context, copy_context
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeVar
 
+from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.server.health import Health, shortages_translated
 from pyworkers.server.waiting import cancel, pause
+
+T = TypeVar("T")
 
 
 class Part(ABC):
@@ -77,15 +81,37 @@ class Part(ABC):
 
 
 class Tasks:
-    """The tasks of a server; ``fail`` is called with the name and the error of one that fails."""
+    """The tasks of a server; ``fail`` is called with the name and the error of one that fails.
 
-    def __init__(self, fail: Callable[[str, BaseException], None]) -> None:
+    ``family`` are the same tasks for another Redis, ``redis`` the name of it that log lines have.
+    """
+
+    def __init__(
+        self, fail: Callable[[str, BaseException], None], family: Tasks | None = None, redis: str = ""
+    ) -> None:
         self._fail = fail
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set() if family is None else family._tasks
+        self._where = f" at {redis}" if redis else ""
+        self._context = copy_context() if redis else None
+        if self._context is not None:
+            self._context.run(logs.bind, {"redis": redis})
+
+    def at(self, redis: str) -> Tasks:
+        """The same tasks, for what works at one of several Redis servers: its log lines have its name."""
+        return Tasks(self._fail, self, redis)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine."""
-        return self.watch(asyncio.create_task(work, name=name))
+        return self.watch(asyncio.create_task(work, name=name + self._where, context=self._copy()))
+
+    async def within(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine whose log lines are those of these tasks; its failure is the caller's."""
+        if self._context is None:
+            return await work
+        return await asyncio.create_task(work, context=self._copy())
+
+    def _copy(self) -> Context | None:
+        return None if self._context is None else self._context.copy()
 
     def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """Add a task: it is cancelled with the others, and its failure is reported."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from pyworkers.config.fields import Config, GroupConfig, QueueConfig
 from pyworkers.config.grouping import Grouped, grouped
 from pyworkers.config.groups import Only, Sizes
+from pyworkers.config.stores import Stores
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import GroupFacts, Manifest, QueueFacts
 from pyworkers.protocol.cron import CronEntry
@@ -64,6 +66,20 @@ class Plan:
     def queues(self) -> list[str]:
         """The queues of all groups."""
         return [queue for group in self.groups.values() for queue in group.queues]
+
+    def at(self, stores: Stores, redis: str) -> Plan:
+        """The part of the work that is at one Redis: its groups, its cron entries, and its queues."""
+        if not stores.several:
+            return self
+        queues = {
+            name: facts for name, facts in self.manifest["queues"].items() if stores.name_of(name) == redis
+        }
+        manifest: Any = {**self.manifest, "queues": queues}
+        groups = {
+            name: group for name, group in self.groups.items() if redis in map(stores.name_of, group.queues)
+        }
+        cron = [entry for entry in self.cron if stores.name_of(entry.queue) == redis]
+        return Plan(manifest, groups, cron)
 
     def single(self) -> Plan:
         """The same work, with one job at a time in each group."""

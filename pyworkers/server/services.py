@@ -51,7 +51,8 @@ log = logs.get_logger()
 class ServerParts:
     """The objects that the parts of one server share.
 
-    ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function.
+    ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function;
+    ``memory`` measures its processes.
     """
 
     config: Config
@@ -61,6 +62,7 @@ class ServerParts:
     queues: Queues
     facts: Callable[[], Facts]
     words: Mapping[str, Callable[[], None]]
+    memory: Memory
 
 
 class Services:
@@ -68,7 +70,6 @@ class Services:
 
     def __init__(self, server: ServerParts) -> None:
         self._server = server
-        self.memory = Memory(time.monotonic, server.health.of("memory"))
         self.counters = Counters()
         self._writer = CounterWriter(server.store, self.counters)
         self.lease = self._make_lease()
@@ -117,7 +118,7 @@ class Services:
         return Heartbeat(
             server.store,
             server.health.of(Heartbeat.name),
-            Shown(server.facts, self.memory, server.config.server.sidekiq6),
+            Shown(server.facts, server.memory, server.config.server.sidekiq6),
             Reactions(server.words, self._writer.write_counts, server.queues.set_clock),
         )
 

@@ -14,23 +14,27 @@ from dataclasses import dataclass, replace
 
 from pyworkers import logs
 from pyworkers.config.fields import Config, RedisConfig
+from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.fetching.fetcher import GroupCallbacks
 from pyworkers.server.generations.generations import Generations
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.health import ServerHealth
+from pyworkers.server.health import ServerHealth, shortages_translated
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnation, Incarnations
 from pyworkers.server.manager import Manager, Shared
-from pyworkers.server.moves import Moves, name_in
+from pyworkers.server.moves import Moves, data_at, name_in
 from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import NOTHING, Group, Plan
 from pyworkers.server.pool.cpus import ReservedCpu
 from pyworkers.server.pool.gates import CancelledJobs, Gates, OneJob
 from pyworkers.server.pool.settling import Rules
+from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.jobs import InProgress
+from pyworkers.store.preflight import inspect, judge_password
+from pyworkers.store.replication import data
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_group
 
@@ -38,45 +42,53 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """The tasks of the server, the event of its stop, and the signals that may come through Redis."""
-
-    tasks: Tasks
-    stop: asyncio.Event
-    words: Mapping[str, Callable[[], None]]
-
-
-@dataclass(frozen=True, slots=True)
 class Common:
     """What all shards of a server share."""
 
-    control: Control
+    stop: asyncio.Event
+    """The stop of the server."""
+    words: Mapping[str, Callable[[], None]]
+    """The signals that may come through Redis."""
     generations: Generations
     reserved: ReservedCpu
     rng: random.Random
     one: OneJob | None
     """What lets one job start; None for a server that runs all."""
+    memory: Memory
+    pids: Callable[[], list[int]]
+    """All processes of the server."""
 
 
 class Shard:
-    """Makes the managers and services at one Redis, and keeps to its plan. The workload decides when."""
+    """Makes the managers and services at one Redis, and keeps to its plan. The workload decides when.
 
-    def __init__(self, config: Config, identity: str, common: Common) -> None:
+    ``tasks`` are those of the server, for this Redis. Log lines have the identity of the shard that leads.
+    """
+
+    def __init__(self, config: Config, identity: str, common: Common, tasks: Tasks, *, leads: bool) -> None:
         self.plan = NOTHING
+        self.started = False
+        """True once Redis has registered this server, and the managers have been made."""
         self._config = config
         self._common = common
+        self._tasks = tasks
+        self._leads = leads
         self._is_quiet = False
         self._stops_at: float | None = None
         self._following: asyncio.Task[None] | None = None
         self.health = ServerHealth(time.monotonic, common.rng)
         self.store = Store(connect_async(config.redis), Keys(config.redis.namespace))
-        self._incarnations = Incarnations(identity, config.log, self._lease_lost)
-        control = common.control
-        self.queues = Queues(
-            self._make_manager, control.tasks, config.server.shutdown_timeout, self._manager_stopped
-        )
+        self._incarnations = Incarnations(identity, config.log if leads else None, self._lease_lost)
+        self.queues = Queues(self._make_manager, tasks, config.server.shutdown_timeout, self._manager_stopped)
         server = ServerParts(
-            config, self.store, self._incarnations, self.health, self.queues, self.facts, control.words
+            config,
+            self.store,
+            self._incarnations,
+            self.health,
+            self.queues,
+            self.facts,
+            common.words,
+            common.memory,
         )
         self.services = Services(server)
 
@@ -87,13 +99,18 @@ class Shard:
 
     async def register(self, work: Plan, stop: asyncio.Event, fail_fast: bool) -> bool:
         """As ``Services.register``, for the queues of a plan."""
+        self.plan = work
         self.services.lease.serve(work.queues)
-        return await self.services.register(stop, fail_fast)
+        return await self._tasks.within(self.services.register(stop, fail_fast))
 
     async def start(self, work: Plan, spawner: Spawner) -> None:
         """Start the managers of the first plan, and the services."""
+        await self._tasks.within(self._start(work, spawner))
+
+    async def _start(self, work: Plan, spawner: Spawner) -> None:
+        self.started = True
         self._apply(work, spawner)
-        self.services.start(self._common.control.tasks)
+        self.services.start(self._tasks)
         self._follow_primary()
         if self._is_quiet:
             await self._quiet_all()
@@ -105,6 +122,12 @@ class Shard:
 
     async def use(self, work: Plan, spawner: Spawner) -> None:
         """Move to another plan and generation."""
+        if self.started:
+            await self._tasks.within(self._use(work, spawner))
+        else:
+            self.plan = work
+
+    async def _use(self, work: Plan, spawner: Spawner) -> None:
         self._apply(work, spawner)
         if self._is_quiet:
             await self._quiet_all()
@@ -120,17 +143,28 @@ class Shard:
         if self.queues.ordered != ordered:
             self.services.follow_queues()
 
-    async def connect_to(self, redis: RedisConfig) -> None:
-        """Use another Redis of the same data from now on."""
+    async def moves_to(self, redis: RedisConfig) -> bool:
+        """Use another Redis from now on, if it has the same data."""
+        return await self._tasks.within(self._move_to(redis))
+
+    async def _move_to(self, redis: RedisConfig) -> bool:
+        try:
+            here, there = await self.store.arun(data()), await data_at(redis)
+        except PyworkersError as error:
+            log.warning("redis.not_compared", error=error.message)
+            return False
+        if not (there.is_primary and there.follows(here)):
+            return False
         self._config = replace(self._config, redis=redis)
         await self._leave_for(redis)
         self._follow_primary()
+        return True
 
     def _follow_primary(self) -> None:
         """Notice when another Redis becomes the primary, as far as the URL allows that."""
         if self._following is not None:
             self._following.cancel()
-        tasks, redis = self._common.control.tasks, self._config.redis
+        tasks, redis = self._tasks, self._config.redis
         if has_group(redis):
             self._following = tasks.start(self.store.watch_primary(_log_failover), "primary")
         elif host := name_in(redis.url):
@@ -179,8 +213,8 @@ class Shard:
             self._incarnations.identity(),
             self.plan.groups,
             self.queues.running(),
-            self._is_quiet or common.control.stop.is_set(),
-            [os.getpid(), common.generations.current.process.pid, *self.queues.pids()],
+            self._is_quiet or common.stop.is_set(),
+            [os.getpid(), common.generations.current.process.pid, *common.pids()],
             self.plan.classes,
             self.queues.workers,
             self.queues.restarts,
@@ -193,10 +227,28 @@ class Shard:
         """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""
         identity = self._incarnations.identity()
         # Before the managers move, because they start new workers.
-        self._common.generations.identify(identity)
+        if self._leads:
+            self._common.generations.identify(identity)
         self.queues.move_to(identity)
         self.services.begin_anew()
         self.queues.clear_out(earlier.identity)
+
+    async def warn_of_dangers(self) -> None:
+        """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
+        await self._tasks.within(self._warn_of_dangers())
+
+    async def _warn_of_dangers(self) -> None:
+        store = self.store
+        try:
+            with shortages_translated():
+                redis_cli, sentinels = await store.redis_cli(), has_group(self._config.redis)
+                findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
+                findings += judge_password(await store.readable_on_the_way())
+        except PyworkersError as error:
+            log.debug("redis.not_inspected", error=error.message)
+            return
+        for finding in findings:
+            log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
 
     # Stop
 
@@ -208,14 +260,24 @@ class Shard:
     def quiet(self) -> None:
         """Fetch no more jobs until the end of the server; running jobs continue."""
         self._is_quiet = True
-        self._common.control.tasks.start(self._quiet_all(), "quiet")
+        self._tasks.start(self._quiet_all(), "quiet")
 
     async def _quiet_all(self) -> None:
         await self.queues.quiet()
         self.services.heartbeat.nudge()
 
+    async def stop(self, deadline: float) -> list[BaseException]:
+        """Stop all managers until ``deadline`` (loop time). Returns the errors of those that could not."""
+        stops = [self._tasks.within(manager.stop(deadline)) for manager in self.queues.serving.values()]
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        return [result for result in results if isinstance(result, BaseException)]
+
     async def sign_off(self) -> None:
         """Write the last counters, and deregister, after the stop of all managers."""
+        if self.started:
+            await self._tasks.within(self._sign_off())
+
+    async def _sign_off(self) -> None:
         self.services.counters.interrupted(sum(one.given_back for one in self.queues.serving.values()))
         await self.services.sign_off()
 

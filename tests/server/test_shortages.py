@@ -25,6 +25,7 @@ from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.facts import Facts
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Tasks
+from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.store import Store
@@ -101,8 +102,9 @@ class Parts:
         self.store = Store(redis, Keys(config.redis.namespace))
         queues = Queues(raising(AssertionError("no queue")), self.tasks, 1.0, lambda _: None)  # type: ignore[arg-type]
         facts = Facts("host:1:x", {}, [], False, [os.getpid()])
+        memory = Memory(time.monotonic, self.health.of("memory"))
         self.services = Services(
-            ServerParts(config, self.store, incarnations, self.health, queues, lambda: facts, {})
+            ServerParts(config, self.store, incarnations, self.health, queues, lambda: facts, {}, memory)
         )
         for part in self.services._parts:
             part.look = self._counting(part.name, part.look)  # type: ignore[method-assign]

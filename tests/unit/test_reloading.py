@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from pyworkers.config.fields import Config, HttpConfig, LogConfig, RedisConfig, RetryConfig, ServerConfig
+from pyworkers.config.fields import (
+    Config,
+    HttpConfig,
+    LogConfig,
+    QueueConfig,
+    RedisConfig,
+    RetryConfig,
+    ServerConfig,
+)
 from pyworkers.config.reloading import Configurations
 from pyworkers.errors import ConfigError
 
@@ -73,11 +82,24 @@ def test_another_redis_may_be_used_if_its_data_are_the_same(
     new = Config(app="a:b", redis=RedisConfig(url=url, namespace=namespace))
     found = Configurations(running, running, lambda: new)
     found.read_again()
-    assert found.offered == (new.redis if is_offered else None)
+    assert found.offered == ({"default": new.redis} if is_offered else {})
     if is_offered:
-        found.move_to(new.redis)
+        assert found.move_to("default", new.redis, ["redis.url", "redis.old.url"]) == ["redis.old.url"]
         assert found.load().redis == found.current.redis == new.redis
-        assert (found.read_again(), found.offered) == ([], None)
+        assert (found.read_again(), found.offered) == ([], {})
+
+
+def test_a_redis_that_is_added_removed_or_changed_needs_a_restart() -> None:
+    old, other = RedisConfig("redis://old"), RedisConfig("redis://other", "o:")
+    running = Config(app="a:b", other_redis={"old": old, "other": other})
+    new = Config(app="a:b", other_redis={"other": RedisConfig("redis://another", "o:"), "new": old})
+    found = Configurations(running, running, lambda: new)
+    assert sorted(found.read_again()) == ["redis.new", "redis.old", "redis.other.url"]
+    assert found.offered == {"other": new.other_redis["other"]}
+    assert found.load().other_redis == running.other_redis
+    new = replace(new, queues={"q": QueueConfig(redis="new")})
+    with pytest.raises(ConfigError, match="the queue 'q' is on the Redis 'new', which was added"):
+        found.read_again()
 
 
 @pytest.mark.parametrize("app", [None, "bad"])

@@ -85,7 +85,7 @@ def test_metrics_name_the_group_and_its_mode() -> None:
 
     states = {"web": {"idle": 1, "busy": 3}}
     numbers = Numbers({}, {}, states, GROUPS, FACTS.busy, {"critical": True, "low": False}, None, 0)
-    lines = prometheus.exposition(numbers).decode().splitlines()
+    lines = prometheus.exposition({"default": numbers}).decode().splitlines()
     for line in (
         'pyworkers_workers{group="web",state="busy"} 3.0',
         'pyworkers_group_concurrency{group="web",mode="async"} 50.0',

@@ -140,6 +140,8 @@ def _application(views: Views, *, stats: bool) -> Starlette:
         ready = views.ready()
         failing = views.failing()
         about = {**ready, "failing": failing} if failing else ready
+        if servers := views.redis_servers():
+            about = {**about, "redis_servers": servers}
         return JSONResponse(about, 200 if all(ready.values()) else 503)
 
     async def show_stats(_request: Request) -> Response:
@@ -151,7 +153,7 @@ def _application(views: Views, *, stats: bool) -> Starlette:
     async def metrics(_request: Request) -> Response:
         if prometheus is None:
             return PlainTextResponse(_NO_METRICS, 501)
-        text = prometheus.exposition(await views.snapshot())
+        text = prometheus.exposition(await views.snapshots())
         return Response(text, headers={"content-type": prometheus.CONTENT_TYPE})
 
     pages: dict[str, Any] = {"livez": livez, "readyz": readyz, "metrics": metrics}

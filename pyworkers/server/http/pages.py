@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,17 +18,14 @@ import simplejson
 from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.histogram import Tally
-from pyworkers.server.counters import Counters
-from pyworkers.server.health import ServerHealth
-from pyworkers.server.heartbeat.facts import Facts, described
-from pyworkers.server.lease import Lease
-from pyworkers.server.manager import Manager, ManagerState
+from pyworkers.server.heartbeat.facts import described
+from pyworkers.server.manager import ManagerState
 from pyworkers.server.plan import Group
 from pyworkers.server.proc import Memory
 from pyworkers.server.running import Payloads
+from pyworkers.server.shard import Shard
 from pyworkers.store import counters
 from pyworkers.store.counters import Counts
-from pyworkers.store.store import Store
 
 _FRESH_S = 1.0
 _PATIENCE_S = 2.0
@@ -38,12 +35,8 @@ _PATIENCE_S = 2.0
 class Sources:
     """The objects that the views read."""
 
-    store: Store
-    lease: Lease
-    counters: Counters
-    health: ServerHealth
-    managers: Callable[[], Mapping[str, Manager]]
-    facts: Callable[[], Facts]
+    shards: Mapping[str, Shard]
+    """What the server does at each Redis, by its name."""
     memory: Memory
     mask: Collection[str] = ()
     """Names of members whose values ``stats`` hides."""
@@ -51,7 +44,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """All numbers at one moment. ``counts`` is None while Redis is unreachable."""
+    """All numbers at one Redis at one moment. ``counts`` is None while Redis is unreachable."""
 
     ready: Mapping[str, bool]
     tallies: Mapping[str, Tally]
@@ -78,73 +71,139 @@ class Views:
     def __init__(self, sources: Sources) -> None:
         self._from = sources
         self._payloads = Payloads(sources.mask)
-        self._asking = asyncio.Lock()
-        self._counts: Counts | None = None
-        self._counted_at = -_FRESH_S
+        self._counted = {name: _Counted(shard) for name, shard in sources.shards.items()}
+        self._several = len(sources.shards) > 1
 
     def ready(self) -> dict[str, bool]:
-        """Each condition for fetching jobs, and whether it holds; a paused queue is not a fault."""
-        states = [manager.state for manager in self._from.managers().values()]
-        taking = bool(states) and all(
-            state in (ManagerState.RUNNING, ManagerState.PAUSED) for state in states
-        )
+        """Each condition for fetching jobs, and whether it holds; a paused queue is not a fault.
+
+        With several Redis servers, they hold if a group can work at one of them.
+        """
+        each = [self._ready_at(shard) for shard in self._from.shards.values()]
+        if not self._several:
+            return each[0]
+        held = {name: any(one[name] for one in each) for name in each[0]}
+        return held | {"fetching": any(all(one.values()) for one in each)}
+
+    def redis_servers(self) -> dict[str, bool]:
+        """Whether this server can work at each Redis, by its name; empty if there is one."""
+        if not self._several:
+            return {}
         return {
-            "fetching": taking and not self._from.facts().quiet and not self.failing(),
-            "lease": self._from.lease.is_held,
-            "redis": not self._from.health.is_down,
+            name: shard.services.lease.is_held and not shard.health.is_down
+            for name, shard in self._from.shards.items()
+        }
+
+    def _ready_at(self, shard: Shard) -> dict[str, bool]:
+        managers, failing = shard.queues.serving, shard.queues.failing()
+        works = [
+            one.state in (ManagerState.RUNNING, ManagerState.PAUSED) and name not in failing
+            for name, one in managers.items()
+        ]
+        takes = any(works) if self._several else bool(works) and all(works) and not failing
+        return {
+            "fetching": takes and not shard.facts().quiet,
+            "lease": shard.services.lease.is_held,
+            "redis": not shard.health.is_down,
         }
 
     def failing(self) -> dict[str, str]:
-        """Why the groups that have no worker cannot start one."""
-        return self._from.facts().failing()
+        """Why groups run no jobs: they cannot start a worker, or their Redis of several is away."""
+        found: dict[str, str] = {}
+        for name, shard in self._from.shards.items():
+            found |= self._failing_at(name, shard)
+        return found
+
+    def _failing_at(self, redis: str, shard: Shard) -> dict[str, str]:
+        found = shard.queues.failing()
+        if not self._several:
+            return found
+        if shard.health.is_down:
+            return dict.fromkeys(shard.plan.groups, f"the Redis {redis} is unreachable")
+        if not shard.services.lease.is_held:
+            return dict.fromkeys(shard.plan.groups, f"this server has no lease at the Redis {redis}")
+        return found
 
     async def stats(self) -> str:
         """go-workers' JSON (its stats.go): counters of all servers, running jobs of this one; and its groups.
 
-        Raises PyworkersError.
+        With several Redis servers the sums of those that answer, and the errors of the others. Raises
+        PyworkersError.
         """
-        counts = await self._read_counts()
-        jobs: dict[str, list[object]] = {queue: [] for queue in counts.enqueued}
-        for job, payload in self._payloads.of(self._from.facts().running):
+        counts, errors = await self._count_all()
+        facts = [shard.facts() for shard in self._from.shards.values()]
+        enqueued = {queue: size for one in counts for queue, size in one.enqueued.items()}
+        jobs: dict[str, list[object]] = {queue: [] for queue in enqueued}
+        for job, payload in self._payloads.of([job for one in facts for job in one.running]):
             message: Any = simplejson.RawJSON(payload)
             jobs.setdefault(job.queue, []).append({"message": message, "started_at": int(job.started_at)})
-        facts = self._from.facts()
         page = {
-            **counts.counted,
+            **{name: sum(one.counted[name] for one in counts) for name in counts[0].counted},
             "jobs": jobs,
-            "enqueued": {queue: str(size) for queue, size in counts.enqueued.items()},
-            "retries": counts.retries,
-            "groups": described(facts),
+            "enqueued": {queue: str(size) for queue, size in enqueued.items()},
+            "retries": sum(one.retries for one in counts),
+            "groups": {name: group for one in facts for name, group in described(one).items()},
+            **({"away": errors} if errors else {}),
         }
         return str(simplejson.dumps(page))
 
-    async def snapshot(self) -> Numbers:
-        """The numbers for monitoring."""
-        managers, facts = self._from.managers(), self._from.facts()
+    async def _count_all(self) -> tuple[list[Counts], dict[str, str]]:
+        """The counts of all that answer, and the errors of the others. Raises PyworkersError if none does."""
+        counts: list[Counts] = []
+        errors: dict[str, PyworkersError] = {}
+        for name, counted in self._counted.items():
+            try:
+                counts.append(await counted.read())
+            except PyworkersError as error:
+                errors[name] = error
+        if not counts:
+            raise next(iter(errors.values()))
+        return counts, {name: error.message for name, error in errors.items()}
+
+    async def snapshots(self) -> dict[str, Numbers]:
+        """The numbers for monitoring, by the name of each Redis."""
+        pids = next(iter(self._from.shards.values())).facts().pids
+        memory_bytes = await self._from.memory.total_kb(pids) * 1024
+        return {name: await self._numbers(name, memory_bytes) for name in self._from.shards}
+
+    async def _numbers(self, redis: str, memory_bytes: int) -> Numbers:
+        shard = self._from.shards[redis]
+        managers, facts, counters = shard.queues.serving, shard.facts(), shard.services.counters
         paused = frozenset[str]().union(*(manager.paused for manager in managers.values()))
         try:
-            counts = await self._read_counts()
+            counts = await self._counted[redis].read()
         except PyworkersError:
             counts = None
         return Numbers(
-            self.ready(),
-            self._from.counters.executions.totals(),
+            self._ready_at(shard),
+            counters.executions.totals(),
             {name: Counter(manager.pool.pids().values()) for name, manager in managers.items()},
             facts.groups,
             facts.busy,
             {queue: queue in paused for queue in facts.queues},
             counts,
-            await self._from.memory.total_kb(facts.pids) * 1024,
-            dict(self._from.counters.expired),
-            self.failing(),
-            {name: self._from.counters.incidents[name] for name in INCIDENTS},
+            memory_bytes,
+            dict(counters.expired),
+            self._failing_at(redis, shard),
+            {name: counters.incidents[name] for name in INCIDENTS},
         )
 
-    async def _read_counts(self) -> Counts:
+
+class _Counted:
+    """The counters at one Redis, read at most once a second."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._asking = asyncio.Lock()
+        self._counts: Counts | None = None
+        self._counted_at = -_FRESH_S
+
+    async def read(self) -> Counts:
+        """The counts. Raises PyworkersError."""
         async with self._asking:
             if self._counts is None or time.monotonic() - self._counted_at > _FRESH_S:
                 self._counts = None
-                store, queues = self._from.store, self._from.facts().queues
+                store, queues = self._shard.store, self._shard.plan.queues
                 try:
                     async with asyncio.timeout(_PATIENCE_S):
                         self._counts = await store.arun(counters.read(store.keys, queues))

@@ -6,7 +6,7 @@ alone, so that no payload can add a time series.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -19,14 +19,36 @@ from pyworkers.server.http.pages import Numbers
 from pyworkers.store.counters import Counts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_MEMORY = "pyworkers_resident_memory_bytes"
 _STATES = ("booting", "idle", "busy", "leaving")
 
 
-def exposition(snapshot: Numbers) -> bytes:
-    """The text of the page /metrics."""
+def exposition(snapshots: Mapping[str, Numbers]) -> bytes:
+    """The text of the page /metrics: the numbers by the name of each Redis, a label if there are several."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(snapshot))
+    collectors = {name: _Collector(snapshot) for name, snapshot in snapshots.items()}
+    several = len(collectors) > 1
+    registry.register(_Labelled(collectors) if several else next(iter(collectors.values())))
     return bytes(generate_latest(registry))
+
+
+class _Labelled:
+    """The families of all Redis servers: samples have the label ``redis``, unless they are the server's."""
+
+    def __init__(self, collectors: Mapping[str, _Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families: prometheus_client's interface."""
+        families: dict[str, Any] = {}
+        for redis, collector in self._collectors.items():
+            for found in collector.collect():
+                family = families.setdefault(found.name, type(found)(found.name, found.documentation))
+                where = {} if found.name == _MEMORY else {"redis": redis}
+                if where or not family.samples:
+                    samples = (one._replace(labels={**one.labels, **where}) for one in found.samples)
+                    family.samples.extend(samples)
+        yield from families.values()
 
 
 class _Collector:
@@ -41,7 +63,7 @@ class _Collector:
         for name, holds in self._snapshot.ready.items():
             yield GaugeMetricFamily(f"pyworkers_ready_{name}", f"1 if this holds: {name}", value=holds)
         text = "Memory of master, fork server and workers; shared pages count once"
-        yield GaugeMetricFamily("pyworkers_resident_memory_bytes", text, value=self._snapshot.memory_bytes)
+        yield GaugeMetricFamily(_MEMORY, text, value=self._snapshot.memory_bytes)
 
     def _jobs(self) -> Iterator[Any]:
         processed = CounterMetricFamily(

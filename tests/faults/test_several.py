@@ -1,0 +1,234 @@
+"""Faults of one of several Redis servers: the others are not disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import Keys
+from pyworkers.store import leases
+from pyworkers.store.admin import Admin
+from tests.helpers.redises import OwnRedis
+from tests.helpers.replies import as_list
+from tests.helpers.server_process import ServerProcess
+from tests.helpers.support import PATIENCE_S, free_port, wait_for
+
+ARCHIVE = Keys("old:")
+APP = """
+@worker.job(queue="mail", retry=False)
+def mail(*words):
+    work(*words)
+@worker.job(queue="reports", retry=False)
+def report(*words):
+    work(*words)
+def work(*words):
+    note("start", current_message().jid)
+    if words:
+        wait_for_file(words[0])
+    note("end", current_message().jid)
+@worker.job(queue="mail")
+def both(): note("both", mail.enqueue(), report.enqueue())
+"""
+
+
+class Pair:
+    """A server on two Redis servers: the queue ``mail`` is on the default one, ``reports`` on ``archive``."""
+
+    def __init__(self, folder: Path, binary: str) -> None:
+        self.default = OwnRedis(binary, folder / "redis")
+        self.archive = OwnRedis(binary, folder / "archive")
+        self.port = free_port()
+        self.file = folder / "workers.toml"
+        self.file.write_text(f"""
+[redis]
+url = "{self.default.url}"
+[redis.archive]
+url = "{self.archive.url}"
+namespace = "old:"
+[queues.mail]
+concurrency = 2
+[queues.reports]
+concurrency = 2
+redis = "archive"
+[server]
+lease = 2
+[http]
+bind = "127.0.0.1:{self.port}"
+""")
+        self.server = ServerProcess(folder, self.default.url, "", "--config", str(self.file))
+        self.server.write_app(APP)
+        self.enqueued: list[str] = []
+
+    def push(self, redis: OwnRedis, queue: str, job_class: str, *args: str) -> str:
+        """Push as another program does."""
+        jid = os.urandom(12).hex()
+        job = {"class": job_class, "queue": queue, "args": args, "jid": jid, "retry": False}
+        keys = Keys("") if redis is self.default else ARCHIVE
+        with redis.client() as client:
+            client.lpush(keys.queue(queue), json.dumps(job))
+        self.enqueued.append(jid)
+        return jid
+
+    def mail(self, *args: str) -> str:
+        """A job on the default Redis."""
+        return self.push(self.default, "mail", "mail", *args)
+
+    def report(self, *args: str) -> str:
+        """A job on the other one."""
+        return self.push(self.archive, "reports", "report", *args)
+
+    def noted(self, word: str) -> list[str]:
+        """The ids of the jobs that noted this, in their order."""
+        return [jid for _, said, jid in self.server.ledger() if said == word]
+
+    def wait_for(self, word: str, *jids: str) -> None:
+        """Wait until these jobs have noted this."""
+
+        def have() -> bool:
+            return set(jids) <= set(self.noted(word))
+
+        try:
+            wait_for(have)
+        except AssertionError:
+            missing = set(jids) - set(self.noted(word))
+            raise AssertionError(f"{word}: {missing} missing; the log:\n{self.server.log_text()}") from None
+
+    def readyz(self) -> tuple[int, dict[str, Any]]:
+        """The status and the page."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=PATIENCE_S) as reply:
+                return reply.status, json.load(reply)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, one_binary: str) -> Iterator[Pair]:
+    """Both Redis servers run; the server does not yet."""
+    found = Pair(tmp_path, one_binary)
+    with ExitStack() as stack:
+        stack.enter_context(found.default).start()
+        stack.enter_context(found.archive).start()
+        stack.callback(found.server.kill)
+        yield found
+
+
+@contextmanager
+def away(redis: OwnRedis, way: str) -> Iterator[None]:
+    """Kill it and start it again after the block, or freeze it for the block."""
+    if way == "frozen":
+        with redis.stopped():
+            yield
+    else:
+        redis.kill()
+        yield
+        redis.start()
+
+
+@pytest.mark.fault("N1")
+@pytest.mark.parametrize("way", ["killed", "frozen"])
+def test_n1_one_redis_is_away_under_load_and_the_other_works_on(pair: Pair, way: str) -> None:
+    pair.server.start()
+    first = [pair.report("go"), *(pair.report() for _ in range(20))]
+    pair.wait_for("start", first[0])
+    with away(pair.archive, way):
+        meanwhile = [pair.mail() for _ in range(50)]
+        pair.wait_for("end", *meanwhile)
+        wait_for(lambda: not pair.readyz()[1]["redis_servers"]["archive"], message="readiness names it")
+        status, page = pair.readyz()
+        assert (status, page["redis_servers"]) == (200, {"default": True, "archive": False})
+        assert page["failing"].keys() == {"reports"}
+        pair.server.let_go("go")
+        more = [pair.mail() for _ in range(20)]
+        pair.wait_for("end", *more)
+    last = [pair.report() for _ in range(10)]
+    pair.wait_for("end", *pair.enqueued)
+    wait_for(lambda: pair.readyz() == (200, _ALL_READY), message="all is ready again")
+    assert pair.server.stop() == 0
+    ends = pair.noted("end")
+    assert sorted(ends) == sorted({*first, *meanwhile, *more, *last})
+    assert {event["redis"] for event in pair.server.events("redis.down")} <= {"archive"}
+    with pair.archive.client() as client:
+        assert client.keys("old:queue:*") == []
+
+
+_ALL_READY = {
+    "fetching": True,
+    "lease": True,
+    "redis": True,
+    "redis_servers": {"default": True, "archive": True},
+}
+
+
+@pytest.mark.fault("N2")
+@pytest.mark.parametrize("absent", ["default", "archive"])
+def test_n2_one_redis_is_absent_at_the_start_and_the_other_works(pair: Pair, absent: str) -> None:
+    missing: OwnRedis = getattr(pair, absent)
+    push = {"default": pair.report, "archive": pair.mail}[absent]
+    missing.kill()
+    pair.server.start()
+    pair.wait_for("end", push())
+    status, page = pair.readyz()
+    assert (status, page["redis_servers"][absent]) == (200, False)
+    # A reload in the meantime counts for it as well.
+    pair.server.signal(signal.SIGHUP)
+    pair.server.wait_for_event("reload.done")
+    missing.start()
+    jids = [pair.mail(), pair.report()]
+    pair.wait_for("end", *jids)
+    assert pair.server.stop() == 0
+
+
+@pytest.mark.fault("N2")
+def test_n2_with_fail_fast_or_without_any_redis_no_server_starts(pair: Pair) -> None:
+    pair.archive.kill()
+    server = pair.server
+    server._arguments.append("--fail-fast")
+    server.start(ready=False)
+    assert server.wait() == 4
+    server._arguments.pop()
+    pair.default.kill()
+    server.start(ready=False)
+    server.wait_for_event("redis.down", redis="default")
+    server.wait_for_event("redis.down", redis="archive")
+    pair.archive.start()
+    server.wait_for_event("server.started")
+    pair.wait_for("end", pair.report())
+    assert server.stop() == 0
+
+
+@pytest.mark.fault("N3")
+def test_n3_a_lease_that_is_lost_at_one_redis_ends_the_jobs_of_its_groups_alone(pair: Pair) -> None:
+    pair.server.start()
+    kept, lost = pair.mail("go"), pair.report("go")
+    pair.wait_for("start", kept, lost)
+    with pair.archive.client() as client:
+        identity = _owner(client)
+        client.delete(ARCHIVE.lease(identity))
+        admin = Admin(RedisConfig(pair.archive.url, "old:"))
+        assert admin.run(leases.recover(ARCHIVE, identity, ["reports"], 100)) == 1
+    pair.server.wait_for_event("lease.lost", redis="archive")
+    pair.server.wait_for_notes(2, "start", lost)
+    pair.server.let_go("go")
+    pair.wait_for("end", kept, lost)
+    assert pair.noted("start").count(kept) == 1
+    assert [event["redis"] for event in pair.server.events("lease.lost")] == ["archive"]
+    with pair.archive.client() as client:
+        assert _owner(client) != identity
+    assert pair.server.stop() == 0
+
+
+def _owner(client: Redis) -> str:
+    [identity] = as_list(client.hkeys(ARCHIVE.owners))
+    return str(identity.decode())
