@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from pyworkers.api.actions import Action, Given, Performed
+from pyworkers.api.actions import AbsentError, Action, Given, Performed
 from pyworkers.api.target import admin_of
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import note
 from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.targets import Targets
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 
@@ -28,9 +29,11 @@ def command(action: Action[Any]) -> click.Command:
     """The command of an action, which takes its required fields as arguments."""
 
     @json_option
-    @config_options
+    @redis_options
     def change(source: ConfigOptions, /, as_json: bool, **given: Any) -> None:
-        show([perform(source.redis(), action, each) for each in _each(action, given)], as_json)
+        show(
+            [perform(_targets(source, action, each), action, each) for each in _each(action, given)], as_json
+        )
 
     made = click.command(action.word, help=action.command)(change)
     made.params[:0] = _arguments(action)
@@ -54,9 +57,35 @@ def _each(action: Action[Any], given: Given) -> list[Given]:
     return [{name: value} for value in values]
 
 
-def perform(redis: RedisConfig, action: Action[Any], given: Given) -> Performed:
-    """Do it, and add its line to the audit. Raises PyworkersError."""
-    outcome = action.perform(admin_of(redis), given)
+def _targets(source: ConfigOptions, action: Action[Any], given: Given) -> Targets:
+    """The Redis of the queue; for any other subject, all."""
+    of_queue = action.name.startswith("queue.")
+    return source.target_of(given[action.fields[0].name]) if of_queue else source.targets()
+
+
+def perform(targets: Targets, action: Action[Any], given: Given) -> Performed:
+    """Do it in the first Redis that has its subject, and add its line to the audit there.
+
+    Raises PyworkersError: also if none has it, and one is away.
+    """
+    unchanged: list[tuple[RedisConfig, Performed]] = []
+    absent: list[AbsentError] = []
+
+    def act(redis: RedisConfig) -> Performed | None:
+        try:
+            outcome = action.perform(admin_of(redis), given)
+        except AbsentError as error:
+            absent.append(error)
+            return None
+        if outcome.nothing:
+            unchanged.append((redis, outcome))
+            return None
+        return outcome
+
+    found = targets.first(act)
+    if found is None and not unchanged:
+        raise absent[0]
+    redis, outcome = unchanged[0] if found is None else (found[0].config, found[1])
     note(redis, action.name, action.target_of(given), str(outcome))
     return outcome
 

@@ -12,7 +12,7 @@ import click
 from pyworkers.api.actions import result_of
 from pyworkers.api.foreign import PROGRAMS, ForeignJobs, ForeignProcess
 from pyworkers.cli.bulk import ask, check_terminal
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.params import parse_queue
@@ -48,7 +48,7 @@ def _parse_queues(
 @click.option("--dry-run", is_flag=True, help="Print the lists; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
-@config_options
+@redis_options
 def adopt(
     source: ConfigOptions,
     program: str,

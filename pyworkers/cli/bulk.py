@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -66,6 +66,14 @@ class BulkResult:
         """Count jobs that the action has changed."""
         self.done += number
 
+    def add(self, other: BulkResult) -> None:
+        """Count what the same action has done elsewhere."""
+        self.selected += other.selected
+        self.refused += other.refused
+        self.done += other.done
+        self.reason = other.reason or self.reason
+        self.found |= other.found
+
     def refuse(self, reason: str) -> None:
         """Count a selected job that cannot be moved."""
         self.refused += 1
@@ -81,6 +89,8 @@ class Deed:
     action: BulkAction
     selection: Selection
     redis: RedisConfig
+    title: str
+    """The place, for people."""
 
     def look(self) -> BulkResult:
         """Count the selected jobs; changes nothing."""
@@ -89,11 +99,11 @@ class Deed:
             pass
         return tally
 
-    def do(self, title: str) -> BulkResult:
+    def do(self) -> BulkResult:
         """Perform the action; the audit has the number of jobs also if it is cut off."""
         tally = BulkResult()
         chosen = self._chosen(tally, self.action.verb.capitalize())
-        with noting(self.redis, f"jobs.{self.action.verb}", f"{title}: {self.selection}") as noted:
+        with noting(self.redis, f"jobs.{self.action.verb}", f"{self.title}: {self.selection}") as noted:
             for portion in portions(chosen, self.action.at_once):
                 noted.end(cut_off(tally.done))
                 tally.add_done(actions.act(self.jobs, self.action.action, portion, self.action.at))
@@ -123,26 +133,36 @@ class Deed:
         return self.action.action is Action.RUN and not self.selection.jids and (job.failed_at or 0.0) > began
 
 
-def act(deed: Deed, mode: BulkOptions, title: str) -> None:
-    """Act on the selected jobs; ask first unless all are named by id. Raises click's errors."""
-    selection, action = deed.selection, deed.action
+def act(deeds: Sequence[Deed], mode: BulkOptions, title: str) -> None:
+    """Act on the selected jobs; ask first unless all are named by id. Raises click's errors.
+
+    ``deeds``: the same action in each Redis.
+    """
+    selection, action = deeds[0].selection, deeds[0].action
     if selection.empty and not mode.every:
         raise click.UsageError(
             "No jobs selected: name ids, pass --class, --queue, --error, --older-than …, or --all."
         )
     if not (mode.dry_run or mode.yes or selection.only_named):
         check_terminal()
-        seen = deed.look()
+        seen = _sum(deed.look() for deed in deeds)
         if seen.movable:
             ask(f"{action.verb.capitalize()} {count(seen.movable)} in {title}?")
         else:
             tell(action, selection, seen, mode)
             return
-    done = deed.look() if mode.dry_run else deed.do(title)
+    done = _sum(deed.look() if mode.dry_run else deed.do() for deed in deeds)
     tell(action, selection, done, mode)
     undone = done.selected > done.done or done.found < selection.jids
     if selection.only_named and not mode.dry_run and undone:
         click.get_current_context().exit(1)
+
+
+def _sum(results: Iterable[BulkResult]) -> BulkResult:
+    whole = BulkResult()
+    for result in results:
+        whole.add(result)
+    return whole
 
 
 def tell(action: BulkAction, selection: Selection, tally: BulkResult, mode: BulkOptions) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from pyworkers.api import WorkSet
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
+from pyworkers.config.fields import RedisConfig
 from pyworkers.store.cancel import Cancelled
 
 _SENTENCES = {
@@ -23,7 +26,7 @@ _SENTENCES = {
 @click.command()
 @click.argument("jids", metavar="JID...", nargs=-1, required=True)
 @json_option
-@config_options
+@redis_options
 @click.pass_context
 def cancel(ctx: click.Context, source: ConfigOptions, jids: tuple[str, ...], as_json: bool) -> None:
     """Cancel a job, waiting or running.
@@ -40,22 +43,30 @@ def cancel(ctx: click.Context, source: ConfigOptions, jids: tuple[str, ...], as_
     \b
     Example: pyworkers cancel b4a577edbccf1d805744efa9
     """
-    config = source.redis()
-    client = Client.from_config(config)
+    targets = source.targets()
     found: dict[str, Cancelled] = {}
+    where: dict[str, str] = {}
     for jid in jids:
-        with noting(config, "job.cancel", jid) as noted:
-            found[jid] = client.cancel(jid)
-            noted.end(str(found[jid]))
+        cancelled = targets.first(partial(_cancel, jid))
+        found[jid] = Cancelled.UNKNOWN if cancelled is None else cancelled[1]
+        if cancelled is not None and cancelled[1] is Cancelled.ELSEWHERE:
+            where[jid] = _where(WorkSet(cancelled[0].config), jid)
     if as_json:
         ended = sum(result in (Cancelled.REMOVED, Cancelled.RUNNING) for result in found.values())
         print_action("cancel", ended, results=found)
     else:
         for jid, result in found.items():
-            where = _where(WorkSet(config), jid) if result is Cancelled.ELSEWHERE else ""
-            click.echo(f"{printable(jid)}: {_SENTENCES[result].format(where=where)}")
+            click.echo(f"{printable(jid)}: {_SENTENCES[result].format(where=where.get(jid, ''))}")
     if {Cancelled.UNKNOWN, Cancelled.ELSEWHERE} & set(found.values()):
         ctx.exit(1)
+
+
+def _cancel(jid: str, redis: RedisConfig) -> Cancelled | None:
+    """Cancel a job in one Redis; None if it is not there."""
+    with noting(redis, "job.cancel", jid) as noted:
+        found = Client.from_config(redis).cancel(jid)
+        noted.end(str(found))
+    return None if found is Cancelled.UNKNOWN else found
 
 
 def _where(works: WorkSet, jid: str) -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.tables import TableColumn, show
+from pyworkers.cli.targets import Located, Targets, each
 from pyworkers.cli.text import printable, printable_lines
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, RedisConfig
@@ -54,7 +55,7 @@ _GROUPS = (
 @click.command()
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to check, e.g. tasks:worker.")
 @json_option
-@config_options
+@redis_options
 def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     """Check Redis and the application for unsafe settings.
 
@@ -79,31 +80,35 @@ def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
         )
     if directory_of(config.redis.url) is not None:
         server_binary()
-    found, own, uses = _of_app(source, config, as_json)
-    findings = [*found, *asyncio.run(_inspect(source.redis(), own, uses))]
+    targets = source.targets()
+    found, own, uses = _of_app(targets, config, as_json)
+    read = targets.gather(lambda redis: asyncio.run(_inspect(redis, own, uses)))
+    findings = [*found, *each(read)]
     if as_json:
         about = {"redis": mask_url(config.redis.url), "app": config.app}
-        print_json({**about, "findings": [asdict(finding) for finding in findings]})
+        print_json({**about, "findings": list(targets.as_dicts(findings, asdict))})
     else:
-        for finding in findings:
+        for where, finding in ((one.redis, one.item) for one in findings):
             kind = " (advice)" if finding.advice else ""
-            click.echo(printable_lines(f"{finding.code}: {finding.message}{kind}\n    {finding.fix}"))
-        if not findings:
-            click.echo(f"{mask_url(config.redis.url)}: no findings")
-    if not all(finding.advice for finding in findings):
+            code = f"{finding.code} of {where}" if targets.several and where else finding.code
+            click.echo(printable_lines(f"{code}: {finding.message}{kind}\n    {finding.fix}"))
+        if not findings and read:
+            urls = ", ".join(mask_url(target.config.url) for target in targets)
+            click.echo(f"{urls}: no findings")
+    if not all(one.item.advice for one in findings):
         click.get_current_context().exit(1)
 
 
 def _of_app(
-    source: ConfigOptions, config: Config, as_json: bool
-) -> tuple[list[Finding], list[Declared], Uses]:
+    targets: Targets, config: Config, as_json: bool
+) -> tuple[list[Located[Finding]], list[Declared], Uses]:
     """The findings about queues and the application, its classes, and the features of its jobs."""
     from pyworkers.api import Stats
 
     if config.app is None:
         if not as_json:
             click.echo("no application configured: only Redis is checked")
-        return _held(Stats.fetch(source.redis())), [], {}
+        return each(targets.gather(lambda redis: _held(Stats.fetch(redis)))), [], {}
     loaded = rehearse(config)
     work = plan(loaded.manifest, config, Only(), cores())
     if not as_json:
@@ -111,14 +116,18 @@ def _of_app(
         show(_GROUPS, map(_group_row, work.groups.values()))
     found = judge_app(config.app, loaded.import_ms, loaded.threads, loaded.opened)
     found += judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
-    stats = Stats.fetch(source.redis())
-    waiting = {queue.name: queue.size for queue in stats.queues}
-    served = {queue.name for queue in stats.queues if queue.served}
+    stats = targets.gather(Stats.fetch)
+    queues = [queue for one in stats for queue in one.item.queues]
+    waiting = dict.fromkeys((queue.name for queue in queues), 0)
+    for queue in queues:
+        waiting[queue.name] += queue.size
+    served = {queue.name for queue in queues if queue.served}
     unserved, unused = judge_queues(work.queues, waiting, served)
     for name in () if as_json else unused:
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
     declared = [Declared(config.app, frozenset(work.queues), work.classes)]
-    return found + unserved + _held(stats), declared, work.features
+    held = each(Located(one.redis, _held(one.item)) for one in stats)
+    return [*(Located("", finding) for finding in found + unserved), *held], declared, work.features
 
 
 def _held(stats: Stats) -> list[Finding]:

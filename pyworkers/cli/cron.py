@@ -18,12 +18,13 @@ from pyworkers.api.cron import ACTIONS, ADD
 from pyworkers.api.cronjob import CRON, RUN
 from pyworkers.cli.actions import commands, perform
 from pyworkers.cli.joboptions import job_options
-from pyworkers.cli.options import ConfigOptions, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.times import Times, distance, utc_option
 from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import parse_args, parse_duration, parse_queue, reads
+from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
 
@@ -44,19 +45,21 @@ _name = click.argument("name")
 @click.command("list")
 @json_option
 @utc_option
-@config_options
+@redis_options
 def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show all entries by name.
 
     \b
     Example: pyworkers cron list --utc
     """
-    now, jobs = time.time(), list(CronSet(source.redis()))
+    targets = source.targets()
+    read = targets.gather(lambda redis: list(CronSet(redis)))
+    now, jobs = time.time(), each(read)
     if as_json:
-        print_list(job.as_dict(now) for job in jobs)
+        print_list(targets.as_dicts(jobs, lambda job: job.as_dict(now)))
     elif jobs:
-        Form(now, times).show(_COLUMNS, jobs)
-    else:
+        targets.show(Form(now, times), _COLUMNS, jobs)
+    elif read:
         click.echo("No cron entries: none was added, and no running server declares any.")
 
 
@@ -100,7 +103,7 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
 @job_options(without=("jid", "encrypt"))
 @json_option
 @utc_option
-@config_options
+@redis_options
 def add(
     source: ConfigOptions, /, name: str, schedule: str, job_class: str, args: list[Any], **options: Any
 ) -> None:
@@ -114,17 +117,18 @@ def add(
     """
     as_json, times = options.pop("as_json"), options.pop("times")
     options["retry"] = options["options"].pop("retry", None)
+    redis, targets = source.redis_of(options["queue"]), source.target_of(options["queue"])
     try:
         given = {"name": name, "schedule": schedule, "job_class": job_class, "args": args, **options}
-        perform(source.redis(), ADD, given)
+        perform(targets, ADD, given)
     except BadArgumentError as error:
         raise click.UsageError(str(error)) from error
-    job = CronSet(source.redis()).find(name)
+    job = CronSet(redis).find(name)
     if as_json:
         print_action("add", 1, name=name, entry=None if job is None else job.as_dict())
     elif job is not None:
         click.echo(f"{printable(name)} fires next {_moment(job, job.next_slots()[0], times)}")
-    warn_of_unknown(source.redis(), options["queue"], job_class)
+    warn_of_unknown(redis, options["queue"], job_class)
 
 
 @click.command("next")
@@ -134,7 +138,7 @@ def add(
 )
 @json_option
 @utc_option
-@config_options
+@redis_options
 def next_(source: ConfigOptions, name: str | None, count: int, as_json: bool, times: Times) -> None:
     """Show the next slots of an entry; without NAME, of all entries.
 
@@ -143,7 +147,8 @@ def next_(source: ConfigOptions, name: str | None, count: int, as_json: bool, ti
     \b
     Example: pyworkers cron next nightly --count 10
     """
-    jobs = [job for job in CronSet(source.redis()) if name in (None, job.name)]
+    read = source.targets().gather(lambda redis: list(CronSet(redis)))
+    jobs = [one.item for one in each(read) if name in (None, one.item.name)]
     if name is not None and not jobs:
         raise BadArgumentError(f"there is no cron entry {name!r}", hint="`pyworkers cron list` shows them.")
     slots = sorted((slot, job.name, job) for job in _active(jobs, name) for slot in job.next_slots(count))[
@@ -160,7 +165,7 @@ def next_(source: ConfigOptions, name: str | None, count: int, as_json: bool, ti
 @_name
 @json_option
 @utc_option
-@config_options
+@redis_options
 def runs(source: ConfigOptions, name: str, as_json: bool, times: Times) -> None:
     """Show the last fifty runs of an entry, with their outcome.
 
@@ -169,10 +174,10 @@ def runs(source: ConfigOptions, name: str, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers cron runs nightly
     """
-    job = CronSet(source.redis()).find(name)
-    if job is None:
+    located = source.targets().first(lambda redis: CronSet(redis).find(name))
+    if located is None:
         raise BadArgumentError(f"there is no cron entry {name!r}", hint="`pyworkers cron list` shows them.")
-    found, now = job.runs, time.time()
+    found, now = located[1].runs, time.time()
     if as_json:
         print_list(run.as_dict() for run in found)
     elif found:

@@ -26,14 +26,16 @@ from pyworkers.cli.listing import (
     ListedPlace,
     rescheduling,
 )
-from pyworkers.cli.options import ConfigOptions, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_duration, parse_time, reads
 from pyworkers.cli.selection import Selection, selection_options
+from pyworkers.cli.targets import Target, Targets
 from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
 
@@ -59,20 +61,26 @@ def make_group(place: ListedPlace, text: str) -> click.Group:
     return listing_group(place.name, text, commands, arguments)
 
 
-def _opened(place: ListedPlace, source: ConfigOptions) -> Jobs:
+def _queue() -> str:
+    """The queue that the command names; empty for a set."""
     parent = click.get_current_context().parent
-    queue = parent.params.get("queue", "") if parent is not None else ""
-    return place.open(source.redis(), queue)
+    return parent.params.get("queue") or "" if parent is not None else ""
 
 
-def _unknown(jobs: Jobs, source: ConfigOptions) -> str:
+def _targets(source: ConfigOptions) -> Targets:
+    """The Redis of the queue; for a set, all."""
+    return source.target_of(_queue()) if _queue() else source.targets()
+
+
+def _unknown(source: ConfigOptions) -> str:
     """The end of a sentence about a queue that no server serves and no job was pushed to; else empty."""
-    if not isinstance(jobs, Queue) or jobs.size:
+    name = _queue()
+    if not name or Queue(name, source.redis_of(name)).size:
         return ""
-    known = [queue.name for queue in Stats.fetch(source.redis()).queues]
-    if jobs.name in known:
+    known = [queue.name for queue in Stats.fetch(source.redis_of(name)).queues]
+    if name in known:
         return ""
-    near = printable(suggestion(jobs.name, known))
+    near = printable(suggestion(name, known))
     return f", which is not known; {near or '`pyworkers queues` shows all'}"
 
 
@@ -93,27 +101,24 @@ def _list(place: ListedPlace) -> click.Command:
     )  # fmt: skip
     @utc_option
     @selection_options
-    @config_options
+    @redis_options
     def list_jobs(
         source: ConfigOptions, selection: Selection, limit: int, as_json: bool, times: Times
     ) -> None:
-        jobs = _opened(place, source)
         now = time.time()
-        search = None if selection.empty else _Search(place, jobs, selection, source)
-        found = iter(_walk(place, jobs, limit) if search is None else search)
-        shown = islice(found, limit or None)
+        targets = _targets(source)
+        lists = [(target, _List(place, target, selection, limit)) for target in targets]
+        shown = chain.from_iterable(targets.rows(target, one) for target, one in lists)
         if as_json:
-            print_list(job.as_dict() for job in shown)
+            print_list(targets.as_dicts(shown, lambda job: job.as_dict()))
         elif (first := next(shown, None)) is not None:
-            Form(now, times, longest=_LONGEST_TEXT).show(place.columns, chain([first], shown))
-            if search is None and limit and next(found, None) is not None:
-                click.echo(f"… more of {jobs.size:,} jobs: --limit 0 shows all", err=True)
-        elif search is None:
-            click.echo(f"no jobs in {_title(place)}{_unknown(jobs, source)}", err=True)
-        else:
-            click.echo(f"no matching jobs in {_title(place)}{_unknown(jobs, source)}", err=True)
-        if search is not None:
-            search.tell()
+            form = Form(now, times, longest=_LONGEST_TEXT)
+            targets.show(form, place.columns, chain([first], shown))
+        elif lists:
+            kind = "jobs" if selection.empty else "matching jobs"
+            click.echo(f"no {kind} in {_title(place)}{_unknown(source)}", err=True)
+        for _, one in lists:
+            one.tell(as_json)
 
     sentence = f"List the jobs, {place.order}."
     age = f"The age of a job is {place.age_is}."
@@ -126,14 +131,39 @@ def _walk(place: ListedPlace, jobs: Jobs, limit: int) -> Iterator[JobRecord]:
     return walk if limit or sys.stdout.isatty() else progressing(walk, jobs.size, "List")
 
 
+class _List:
+    """At most ``limit`` of the selected jobs of a place in one Redis; 0: all of them."""
+
+    def __init__(self, place: ListedPlace, target: Target, selection: Selection, limit: int) -> None:
+        self._label = target.label
+        self._jobs = place.open(target.config, _queue())
+        self._limit = limit
+        self._search = None if selection.empty else _Search(place, self._jobs, selection, target.config)
+        self._found = iter(_walk(place, self._jobs, limit) if self._search is None else self._search)
+        self._shown = 0
+
+    def __iter__(self) -> Iterator[JobRecord]:
+        for job in islice(self._found, self._limit or None):
+            self._shown += 1
+            yield job
+
+    def tell(self, as_json: bool) -> None:
+        """Say how far it has looked, or that there are more jobs."""
+        where = f" in {self._label}" if self._label else ""
+        if self._search is not None:
+            self._search.tell(where)
+        elif not as_json and self._shown and self._limit and next(self._found, None) is not None:
+            click.echo(f"… more of {self._jobs.size:,} jobs{where}: --limit 0 shows all", err=True)
+
+
 class _Search:
     """The selected jobs of a place in its order, which Redis finds; how far it has looked."""
 
-    def __init__(self, place: ListedPlace, jobs: Jobs, selection: Selection, source: ConfigOptions) -> None:
+    def __init__(self, place: ListedPlace, jobs: Jobs, selection: Selection, redis: RedisConfig) -> None:
         self._place = place
         self._jobs = jobs
         self._selection = selection
-        self._browse = browse.Jobs(source.redis())
+        self._browse = browse.Jobs(redis)
         self._looked_at = 0
         self._total = 0
 
@@ -150,28 +180,30 @@ class _Search:
                         yield job
             self._looked_at = stretch.looked_at
 
-    def tell(self) -> None:
+    def tell(self, where: str) -> None:
         """Say how far it has looked, unless that is all of a few jobs."""
         if self._looked_at < self._total:
-            looked = f"{self._looked_at:,} of {count(self._total)}"
+            looked = f"{self._looked_at:,} of {count(self._total)}{where}"
             click.echo(f"looked at {looked}: --limit 0 looks at all", err=True)
         elif self._total > _FEW:
-            click.echo(f"looked at all {count(self._total)}", err=True)
+            click.echo(f"looked at all {count(self._total)}{where}", err=True)
 
 
 def _show(place: ListedPlace) -> click.Command:
     @click.argument("jid")
     @json_option
     @utc_option
-    @config_options
+    @redis_options
     def show_job(source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
-        job = _opened(place, source).find_job(jid)
-        if job is None:
+        queue = _queue()
+        located = _targets(source).first(lambda redis: _job(place.open(redis, queue), jid))
+        if located is None:
             click.echo(f"no such job: {printable(jid)}", err=True)
             click.get_current_context().exit(1)
+        target, job = located
         if as_json:
             lines = {"backtrace": job.error_backtrace} if job.error_backtrace else {}
-            print_json(job.as_dict() | lines)
+            print_json({**target.as_dict(), **job.as_dict(), **lines})
         else:
             click.echo("\n".join(_details(job, times)))
 
@@ -180,6 +212,10 @@ def _show(place: ListedPlace) -> click.Command:
         show_job,
         f"Show all fields of a job, and the traceback of its last error.\n\n{_example(place, 'show JID')}",
     )
+
+
+def _job(jobs: Jobs, jid: str) -> JobRecord | None:
+    return jobs.find_job(jid)
 
 
 def _details(job: JobRecord, times: Times) -> Iterator[str]:
@@ -213,16 +249,26 @@ def _action(place: ListedPlace, action: BulkAction) -> click.Command:
     @_YES
     @json_option
     @selection_options
-    @config_options
+    @redis_options
     def change(
         source: ConfigOptions, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
     ) -> None:
-        deed = Deed(place, _opened(place, source), action, selection, source.redis())
-        act(deed, BulkOptions(every, dry_run, yes, as_json), _title(place))
+        act(
+            _deeds(place, source, action, selection), BulkOptions(every, dry_run, yes, as_json), _title(place)
+        )
 
     rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
     example = _example(place, f"{action.verb} --class SendMail --older-than 1d")
     return _command(action.verb, change, f"{action.sentence}\n\n{rule}\n\n{example}")
+
+
+def _deeds(place: ListedPlace, source: ConfigOptions, action: BulkAction, selection: Selection) -> list[Deed]:
+    """The action in each Redis."""
+    queue, title = _queue(), _title(place)
+    return [
+        Deed(place, place.open(config, queue), action, selection, config, title)
+        for _, config in _targets(source)
+    ]
 
 
 def _reschedule(place: ListedPlace) -> click.Command:
@@ -238,7 +284,7 @@ def _reschedule(place: ListedPlace) -> click.Command:
     @_YES
     @json_option
     @selection_options
-    @config_options
+    @redis_options
     def reschedule(
         source: ConfigOptions, selection: Selection, delay_s: float | None, at: float | None, every: bool,
         dry_run: bool, yes: bool, as_json: bool,
@@ -246,8 +292,9 @@ def _reschedule(place: ListedPlace) -> click.Command:
         if (delay_s is None) == (at is None):
             raise click.UsageError("Pass the new time, by either --in or --at.")
         action = rescheduling(at if at is not None else time.time() + (delay_s or 0.0))
-        deed = Deed(place, _opened(place, source), action, selection, source.redis())
-        act(deed, BulkOptions(every, dry_run, yes, as_json), _title(place))
+        act(
+            _deeds(place, source, action, selection), BulkOptions(every, dry_run, yes, as_json), _title(place)
+        )
 
     rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
     example = _example(place, "reschedule --in 2h --class SendMail")
@@ -258,19 +305,15 @@ def _clear(place: ListedPlace) -> click.Command:
     @_DRY_RUN
     @_YES
     @json_option
-    @config_options
+    @redis_options
     def clear(source: ConfigOptions, dry_run: bool, yes: bool, as_json: bool) -> None:
-        jobs = _opened(place, source)
+        lists = [(config, place.open(config, _queue())) for _, config in _targets(source)]
+        number = sum(jobs.size for _, jobs in lists)
         if not (dry_run or yes):
             check_terminal()
-            size = jobs.size
-            ask(f"Delete all jobs in {_title(place)} ({count(size) if size else 'none now'})?")
-        number = jobs.size
+            ask(f"Delete all jobs in {_title(place)} ({count(number) if number else 'none now'})?")
         if not dry_run:
-            with noting(source.redis(), "jobs.clear", f"{_title(place)}: all jobs") as noted:
-                noted.end(cut_off(0))
-                number = jobs.clear()
-                noted.end(result_of(number))
+            number = sum(_cleared(config, jobs, _title(place)) for config, jobs in lists)
         if as_json:
             print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run)
         else:
@@ -279,9 +322,16 @@ def _clear(place: ListedPlace) -> click.Command:
     return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")
 
 
+def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> int:
+    with noting(redis, "jobs.clear", f"{title}: all jobs") as noted:
+        noted.end(cut_off(0))
+        number = jobs.clear()
+        noted.end(result_of(number))
+    return number
+
+
 def _title(place: ListedPlace) -> str:
-    parent = click.get_current_context().parent
-    queue = parent.params.get("queue") if parent is not None else None
+    queue = _queue()
     return f"queue {printable(queue)}" if queue else place.name
 
 

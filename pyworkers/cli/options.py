@@ -17,15 +17,16 @@ from typing import Any, Concatenate, ParamSpec
 import click
 from click.core import ParameterSource
 
+from pyworkers.cli.targets import Targets, end_with_away
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.loading import load
 from pyworkers.config.sources import Place
-from pyworkers.config.stores import Stores
+from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.embedded import answers, directory_of, socket_path
 from pyworkers.errors import ConfigError, RedisUnavailableError
 
-_FOR_REDIS = ("-c", "--config", "--url", "--namespace")
+_FOR_REDIS = ("-c", "--config", "--url", "--namespace", "--redis")
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 P = ParamSpec("P")
@@ -49,6 +50,8 @@ class ConfigOptions:
     namespace: str | None
     again: Place | None = None
     """What a server reads at a reload, if not ``path``."""
+    redis_name: str | None = None
+    """The Redis that is named by ``--redis``; None: all."""
 
     @property
     def name(self) -> str:
@@ -67,16 +70,41 @@ class ConfigOptions:
         return replace(self, path=self.again or self.path).load(overrides)
 
     def redis(self) -> RedisConfig:
-        """The ``[redis]`` part. Raises ConfigError; RedisUnavailableError if an embedded server is down."""
-        return _running(self.load().redis)
+        """The ``[redis]`` part, or the Redis that ``--redis`` names.
+
+        Raises ConfigError; RedisUnavailableError if an embedded server is down.
+        """
+        return self.redis_named(self.redis_name or DEFAULT)
 
     def redis_named(self, name: str) -> RedisConfig:
         """The table ``[redis.NAME]``; ``default`` is ``[redis]``. Raises as ``redis``."""
-        stores = Stores.of(self.load())
+        stores = self._stores()
+        self._check(name, stores)
+        return _running(stores.by_name[name])
+
+    def redis_of(self, queue: str) -> RedisConfig:
+        """The Redis that has a queue, or the one that ``--redis`` names. Raises as ``redis``."""
+        return self.redis_named(self.redis_name or self._stores().name_of(queue))
+
+    def targets(self) -> Targets:
+        """All Redis servers of the configuration, or the one that ``--redis`` names. Raises ConfigError."""
+        stores = self._stores()
+        names = [self.redis_name] if self.redis_name is not None else list(stores.by_name)
+        for name in names:
+            self._check(name, stores)
+        return Targets(names, lambda name: _running(stores.by_name[name]), several=stores.several)
+
+    def target_of(self, queue: str) -> Targets:
+        """As ``targets``, but only the Redis that has a queue."""
+        return replace(self, redis_name=self.redis_name or self._stores().name_of(queue)).targets()
+
+    def _stores(self) -> Stores:
+        return Stores.of(self.load())
+
+    def _check(self, name: str, stores: Stores) -> None:
         if name not in stores.by_name:
             known = ", ".join(stores.by_name)
             raise ConfigError(f"there is no Redis {name!r} in {self.name}", hint=f"known here: {known}")
-        return _running(stores.by_name[name])
 
 
 def _running(redis: RedisConfig) -> RedisConfig:
@@ -133,6 +161,26 @@ def config_options(command: Callable[Concatenate[ConfigOptions, P], None]) -> Ca
     return decorated
 
 
+_ONE_REDIS = click.option(
+    "--redis",
+    "redis_name",
+    metavar="NAME",
+    help="One Redis of several: default, or the NAME of a table [redis.NAME].",
+)
+
+
+def redis_options(command: Callable[Concatenate[ConfigOptions, P], None]) -> Callable[..., None]:
+    """As ``config_options``, for a command that reads or changes what is in Redis: adds ``--redis``."""
+
+    @functools.wraps(command)
+    def of_one(source: ConfigOptions, /, *args: P.args, **others: P.kwargs) -> None:
+        name = others.pop("redis_name", None)
+        command(replace(source, redis_name=name if isinstance(name, str) else None), *args, **others)
+        end_with_away()
+
+    return _ONE_REDIS(config_options(of_one))
+
+
 def _warn_of_password(url: str) -> None:
     """Say that the list of processes shows a password to every user of the machine."""
     if mask_url(url) != url:
@@ -180,7 +228,7 @@ class _ListingGroup(click.Group):
 
 def _given(ctx: click.Context) -> list[str]:
     """The options for Redis given before the command."""
-    options = {"path": "--config", "url": "--url", "namespace": "--namespace"}
+    options = {"path": "--config", "url": "--url", "namespace": "--namespace", "redis_name": "--redis"}
     return [
         f"{option}={ctx.params[name]}"
         for name, option in options.items()
@@ -199,7 +247,7 @@ def listing_group(
             with commands["list"].make_context("list", _given(ctx), parent=ctx) as sub:
                 commands["list"].invoke(sub)
 
-    @config_options
+    @redis_options
     def options(_source: ConfigOptions) -> None: ...
 
     return _ListingGroup(

@@ -6,16 +6,19 @@ Run by people and scripts. Reads only.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import click
 
-from pyworkers.api import ProcessSet, WorkSet
+from pyworkers.api import Process, ProcessSet, Work, WorkSet
 from pyworkers.api.processes import PROCESS
 from pyworkers.api.running import WORK
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import Located, each
+from pyworkers.config.fields import RedisConfig
 
 _PROCESSES = PROCESS.shown(
     "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes",
@@ -27,7 +30,7 @@ _WORKS = WORK.shown("run_at", "jid", "queue", "class", "thread", "identity", "do
 @click.command()
 @json_option
 @utc_option
-@config_options
+@redis_options
 def processes(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show all servers: their queues and running jobs.
 
@@ -36,22 +39,22 @@ def processes(source: ConfigOptions, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers processes --json
     """
-    servers = ProcessSet(source.redis())
-    servers.refresh()
-    found = sorted(servers, key=lambda process: process.identity)
+    targets = source.targets()
+    read = targets.gather(_servers)
+    found = each(read)
     now = time.time()
     if as_json:
-        print_list(process.as_dict() for process in found)
+        print_list(targets.as_dicts(found, lambda process: process.as_dict()))
     elif found:
-        Form(now, times).show(_PROCESSES, [process.view for process in found])
-    else:
+        targets.show(Form(now, times), _PROCESSES, (Located(one.redis, one.item.view) for one in found))
+    elif read:
         click.echo("No servers: none has written a heartbeat in the last minute.")
 
 
 @click.command()
 @json_option
 @utc_option
-@config_options
+@redis_options
 def workers(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show running jobs, the longest first.
 
@@ -60,13 +63,24 @@ def workers(source: ConfigOptions, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers workers --json
     """
-    config = source.redis()
-    ProcessSet(config).refresh()
-    found = WorkSet(config).page().works
+    targets = source.targets()
+    read = targets.gather(_works)
+    found = sorted(each(read), key=lambda one: one.item.run_at) if targets.several else each(read)
     now = time.time()
     if as_json:
-        print_list(work.as_dict() for work in found)
+        print_list(targets.as_dicts(found, lambda work: work.as_dict()))
     elif found:
-        Form(now, times).show(_WORKS, found)
-    else:
+        targets.show(Form(now, times), _WORKS, found)
+    elif read:
         click.echo("No running jobs, or they end too soon to be seen.")
+
+
+def _servers(redis: RedisConfig) -> list[Process]:
+    servers = ProcessSet(redis)
+    servers.refresh()
+    return sorted(servers, key=lambda process: process.identity)
+
+
+def _works(redis: RedisConfig) -> Sequence[Work]:
+    ProcessSet(redis).refresh()
+    return WorkSet(redis).page().works

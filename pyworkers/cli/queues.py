@@ -10,17 +10,19 @@ import click
 from pyworkers.api import Search, Stats
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.target import admin_of
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.targets import Located, each
 from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
 
 _COLUMNS = QUEUE.shown("name", "size", "latency_s", "rate_per_min", "in_progress", "state")
 
 
 @click.command()
 @json_option
-@config_options
+@redis_options
 def queues(source: ConfigOptions, as_json: bool) -> None:
     """Show all queues: size, latency, rate, jobs in progress.
 
@@ -33,17 +35,22 @@ def queues(source: ConfigOptions, as_json: bool) -> None:
     \b
     Example: pyworkers queues --json
     """
-    admin = admin_of(source.redis())
-    search = Search(admin.keys)
-    stats = Stats.fetch(admin, search=search)
-    found, now = stats.queues, stats.now
+    targets = source.targets()
+    read = targets.gather(_read)
+    now = max((one.item[0].now for one in read), default=0.0)
+    found = each(Located(one.redis, one.item[0].queues) for one in read)
     if as_json:
-        print_list(queue.as_dict(now) for queue in found)
+        print_list(targets.as_dicts(found, lambda queue: queue.as_dict(now)))
     elif found:
-        Form(now).show(_COLUMNS, found)
-    else:
+        targets.show(Form(now), _COLUMNS, found)
+    elif read:
         click.echo("No queues: no job was ever enqueued, and no server is running.")
-    if search.shortfall:
-        click.echo(
-            f"Jobs in progress in Go processes may be missing: {printable(search.shortfall)}", err=True
-        )
+    for one in read:
+        if shortfall := one.item[1].shortfall:
+            click.echo(f"Jobs in progress in Go processes may be missing: {printable(shortfall)}", err=True)
+
+
+def _read(redis: RedisConfig) -> tuple[Stats, Search]:
+    admin = admin_of(redis)
+    search = Search(admin.keys)
+    return Stats.fetch(admin, search=search), search

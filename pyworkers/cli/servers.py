@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -11,7 +11,7 @@ from pyworkers.api.actions import Action
 from pyworkers.api.processes import ACTIONS
 from pyworkers.cli.actions import perform, show
 from pyworkers.cli.bulk import ask, check_terminal
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
@@ -27,7 +27,7 @@ def steering_command(action: Action[ServerView]) -> click.Command:
     @click.option("--dry-run", is_flag=True, help="Print the servers; change nothing.")
     @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
     @json_option
-    @config_options
+    @redis_options
     def steer(
         source: ConfigOptions,
         identities: tuple[str, ...],
@@ -38,7 +38,10 @@ def steering_command(action: Action[ServerView]) -> click.Command:
     ) -> None:
         if every == bool(identities):
             raise click.UsageError("Name servers, or pass --all; `pyworkers processes` shows them.")
-        accepting, refusing = ProcessSet(source.redis()).accepting(word)
+        targets = source.targets()
+        found = [ProcessSet(target.config).accepting(word) for target in targets]
+        accepting = _once(process for some, _ in found for process in some)
+        refusing = _once(process for _, some in found for process in some)
         named = [_named(identity, [*accepting, *refusing]) for identity in identities]
         for reason in filter(None, (process.refusal(word) for process in named)):
             raise PyworkersError(reason)
@@ -51,10 +54,15 @@ def steering_command(action: Action[ServerView]) -> click.Command:
         if dry_run or not names:
             _tell(name, names, as_json, dry_run)
             return
-        outcomes = [perform(source.redis(), action, {"identity": identity}) for identity in names]
+        outcomes = [perform(targets, action, {"identity": identity}) for identity in names]
         show(outcomes, as_json, dry_run=False)
 
     return click.command(name, help=action.command)(steer)
+
+
+def _once(found: Iterable[Process]) -> list[Process]:
+    """The servers, each once: one that has queues on several Redis servers is known to all of them."""
+    return list({process.identity: process for process in found}.values())
 
 
 def _named(word: str, found: Sequence[Process]) -> Process:

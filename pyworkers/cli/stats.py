@@ -5,18 +5,22 @@ Run by people and scripts. Reads only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from pyworkers.api import Metrics, Period, ProcessSet, Stats
+from pyworkers.api import Day, Metrics, Period, ProcessSet, Stats
+from pyworkers.api.columns import Column
 from pyworkers.api.groups import GROUP
 from pyworkers.api.metrics import CLASS_METRICS
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.stats import DAY
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.records import json_option, print_json, print_list
+from pyworkers.cli.targets import Located, each
+from pyworkers.config.fields import RedisConfig
 
 _GROUPS = GROUP.shown("group", "mode", "servers", "processes", "busy", "concurrency", "spelled")
 _SIZES = QUEUE.shown("name", "size")
@@ -32,7 +36,7 @@ _DAYS = DAY.shown("date", "processed", "failed")
     type=click.IntRange(1, 5 * 365),
     help="Also show the counts of each of the last DAYS days (UTC).",
 )
-@config_options
+@redis_options
 def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
     """Show the number of jobs in each state, queue and group.
 
@@ -48,29 +52,29 @@ def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
     \b
     Example: pyworkers stats --history 7
     """
-    config = source.redis()
-    ProcessSet(config).refresh()
-    found = Stats.fetch(config)
-    history = Stats.history(days, config) if days else []
+    targets = source.targets()
+    read = targets.gather(lambda redis: _read(redis, days))
     if as_json:
-        print_json(_as_dict(found) | ({"history": [day.as_dict() for day in history]} if days else {}))
+        found = targets.as_dicts(read, lambda pair: _as_dict(*pair))
+        print_list(found) if targets.several else print_json(next(found))
         return
-    click.echo(_table(found.counts()))
-    if found.queues:
-        click.echo()
-        Form(found.now).show(_SIZES, found.queues)
-    if found.groups:
-        click.echo()
-        Form(found.now).show(_GROUPS, found.groups)
-    if history:
-        click.echo()
-        Form(found.now).show(_DAYS, history)
+    click.echo(_table(read, named=targets.several))
+    now = max((one.item[0].now for one in read), default=0.0)
+    parts: Sequence[tuple[Sequence[Column[Any]], list[Located[Any]]]] = (
+        (_SIZES, each(Located(one.redis, one.item[0].queues) for one in read)),
+        (_GROUPS, each(Located(one.redis, one.item[0].groups) for one in read)),
+        (_DAYS, each(Located(one.redis, one.item[1] or []) for one in read)),
+    )
+    for columns, rows in parts:
+        if rows:
+            click.echo()
+            targets.show(Form(now), columns, rows)
 
 
 @click.command()
 @json_option
 @click.option("--day", is_flag=True, help="The last 24 hours, instead of the last 60 minutes.")
-@config_options
+@redis_options
 def metrics(source: ConfigOptions, as_json: bool, day: bool) -> None:
     """Show runs, failures and durations of each class.
 
@@ -82,23 +86,41 @@ def metrics(source: ConfigOptions, as_json: bool, day: bool) -> None:
     \b
     Example: pyworkers metrics --day
     """
-    config = source.redis()
-    ProcessSet(config).refresh()
-    found = Metrics.fetch(Period.DAY if day else Period.HOUR, config)
+    targets, period = source.targets(), Period.DAY if day else Period.HOUR
+    read = targets.gather(lambda redis: _metrics(redis, period))
+    classes = each(Located(one.redis, one.item.classes) for one in read)
     if as_json:
-        print_json(found.as_dict())
-    elif found.classes:
-        Form(found.now).show(CLASS_METRICS.shown(), found.classes)
-    else:
-        click.echo(f"No job ran in the last {found.period.value}.")
+        found = targets.as_dicts(read, lambda metrics: metrics.as_dict())
+        print_list(found) if targets.several else print_json(next(found))
+    elif classes:
+        targets.show(Form(max(one.item.now for one in read)), CLASS_METRICS.shown(), classes)
+    elif read:
+        click.echo(f"No job ran in the last {period.value}.")
 
 
-def _as_dict(found: Stats) -> dict[str, Any]:
+def _read(redis: RedisConfig, days: int | None) -> tuple[Stats, list[Day] | None]:
+    ProcessSet(redis).refresh()
+    return Stats.fetch(redis), Stats.history(days, redis) if days else None
+
+
+def _metrics(redis: RedisConfig, period: Period) -> Metrics:
+    ProcessSet(redis).refresh()
+    return Metrics.fetch(period, redis)
+
+
+def _as_dict(found: Stats, history: list[Day] | None) -> dict[str, Any]:
     """The numbers, queues and groups for JSON."""
-    return {name: value for name, value in found.as_dict().items() if name != "servers"}
+    days = {} if history is None else {"history": [day.as_dict() for day in history]}
+    return {name: value for name, value in found.as_dict().items() if name != "servers"} | days
 
 
-def _table(counts: dict[str, int]) -> str:
-    names = max(map(len, counts))
-    numbers = max(len(str(count)) for count in counts.values())
-    return "\n".join(f"{name:<{names}}  {count:>{numbers}}" for name, count in counts.items())
+def _table(read: Sequence[Located[tuple[Stats, Any]]], *, named: bool) -> str:
+    """The counts, a column for each Redis."""
+    counts = [{name: str(count) for name, count in one.item[0].counts().items()} for one in read]
+    heads = [one.redis if named else "" for one in read]
+    rows = [[name, *(column[name] for column in counts)] for name in counts[0]] if counts else []
+    table = [["", *heads], *rows] if named else rows
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]) for row in table
+    )

@@ -18,7 +18,7 @@ from pyworkers.api.processes import SERVER
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.running import WORK
 from pyworkers.api.target import Admin, admin_of
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
@@ -71,7 +71,7 @@ class View:
 )
 @json_option
 @utc_option
-@config_options
+@redis_options
 def top(source: ConfigOptions, once: bool, interval_s: float, as_json: bool, times: Times) -> None:
     """Watch queues, servers and running jobs; q quits.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from click.testing import CliRunner, Result
 
 from pyworkers.cli import main
@@ -32,6 +33,21 @@ def cli(redis_url: str, namespace: str) -> Cli:
         return result
 
     return run
+
+
+@pytest.fixture
+def there(second_redis_url: str) -> Iterator[redis.Redis]:
+    """A connection to the other Redis."""
+    with redis.Redis.from_url(second_redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def two_redis(redis_url: str, second_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration of two Redis servers, also for programs that a test starts."""
+    for name, url in (("", redis_url), ("ARCHIVE__", second_redis_url)):
+        monkeypatch.setenv(f"PYWORKERS_REDIS__{name}URL", url)
+        monkeypatch.setenv(f"PYWORKERS_REDIS__{name}NAMESPACE", namespace)
 
 
 @pytest.fixture

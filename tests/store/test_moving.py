@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,24 +27,7 @@ WORDS = ("move", "reports", "--from", "default", "--to", "archive")
 
 
 @pytest.fixture
-def there(second_redis_url: str) -> Iterator[redis.Redis]:
-    """A connection to the other Redis."""
-    with redis.Redis.from_url(second_redis_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def environment(
-    redis_url: str, second_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The configuration of two Redis servers, also for programs that a test starts."""
-    for name, url in (("", redis_url), ("ARCHIVE__", second_redis_url)):
-        monkeypatch.setenv(f"PYWORKERS_REDIS__{name}URL", url)
-        monkeypatch.setenv(f"PYWORKERS_REDIS__{name}NAMESPACE", namespace)
-
-
-@pytest.fixture
-def run(environment: None) -> Run:
+def run(two_redis: None) -> Run:
     def run(*more: str) -> Result:
         return CliRunner().invoke(main, [*WORDS, *more])
 
@@ -107,7 +90,7 @@ KILLS = [
 
 @pytest.mark.fault("D5")
 def test_a_kill_at_each_step_loses_no_job_and_doubles_none(
-    db: redis.Redis, there: redis.Redis, keys: Keys, environment: None
+    db: redis.Redis, there: redis.Redis, keys: Keys, two_redis: None
 ) -> None:
     filled = fill(db, keys, 900, 150)
     jobs = sorted(filled)

@@ -8,10 +8,11 @@ import click
 
 from pyworkers.api import AuditLog
 from pyworkers.api.audit import AUDIT_ACTION
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import each
 
 _COLUMNS = AUDIT_ACTION.shown("at", "who", "source", "action", "target", "result")
 _MOST = 1000
@@ -23,7 +24,7 @@ _MOST = 1000
 )
 @json_option
 @utc_option
-@config_options
+@redis_options
 def audit(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> None:
     """Show what people did, by the dashboard or a command.
 
@@ -32,10 +33,14 @@ def audit(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> Non
     \b
     Example: pyworkers audit --limit 10
     """
-    found = AuditLog(source.redis()).page(0, limit).actions
+    targets = source.targets()
+    read = targets.gather(lambda redis: AuditLog(redis).page(0, limit).actions)
+    found = each(read)
+    if targets.several:
+        found = sorted(found, key=lambda one: one.item.at or 0.0, reverse=True)[:limit]
     if as_json:
-        print_list(action.as_dict() for action in found)
+        print_list(targets.as_dicts(found, lambda action: action.as_dict()))
     elif found:
-        Form(time.time(), times).show(_COLUMNS, found)
-    else:
+        targets.show(Form(time.time(), times), _COLUMNS, found)
+    elif read:
         click.echo("No action was taken yet.")

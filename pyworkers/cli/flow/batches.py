@@ -12,10 +12,11 @@ import click
 from pyworkers.api import BatchSet
 from pyworkers.api.batches import ACTIONS, BATCH
 from pyworkers.cli.actions import commands
-from pyworkers.cli.options import ConfigOptions, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 
 _COLUMNS = BATCH.shown(
@@ -38,19 +39,21 @@ Examples: pyworkers batches --json
 @click.command("list")
 @json_option
 @utc_option
-@config_options
+@redis_options
 def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """Show all batches, the newest first.
 
     \b
     Example: pyworkers batches list --json
     """
-    found = [batch.status for batch in BatchSet(source.redis())]
+    targets = source.targets()
+    read = targets.gather(lambda redis: [batch.status for batch in BatchSet(redis)])
+    found = each(read)
     if as_json:
-        print_list(about.as_dict() for about in found)
+        print_list(targets.as_dicts(found, lambda status: status.as_dict()))
     elif found:
-        Form(time.time(), times).show(_COLUMNS, found)
-    else:
+        targets.show(Form(time.time(), times), _COLUMNS, found)
+    elif read:
         click.echo("No batches.")
 
 
@@ -58,7 +61,7 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
 @click.argument("batch", metavar="ID")
 @json_option
 @utc_option
-@config_options
+@redis_options
 @click.pass_context
 def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
     """Show the numbers of a batch, its callbacks, and up to 100 members of each state.
@@ -68,12 +71,17 @@ def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, t
     \b
     Example: pyworkers batches show b4a577edbccf1d805744efa9
     """
-    found = BatchSet(source.redis())
-    view = found.view(batch)
-    if view is None:
+    located = source.targets().first(lambda redis: BatchSet(redis).view(batch))
+    if located is None:
         click.echo(f"{printable(batch)}: unknown", err=True)
         ctx.exit(1)
-    about = {**view.as_dict(), "members": {state: found.members(batch, state) for state in _STATES}}
+    target, view = located
+    found = BatchSet(target.config)
+    about = {
+        **target.as_dict(),
+        **view.as_dict(),
+        "members": {state: found.members(batch, state) for state in _STATES},
+    }
     if as_json:
         print_json(about)
         return

@@ -12,10 +12,11 @@ import click
 from pyworkers.api import LimitSet
 from pyworkers.api.limits import ACTIONS, HOLDER, LIMIT
 from pyworkers.cli.actions import commands
-from pyworkers.cli.options import ConfigOptions, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 
 _COLUMNS = LIMIT.shown("key", "allows", "used", "waiting")
@@ -33,19 +34,21 @@ Examples: pyworkers limits --json
 
 @click.command("list")
 @json_option
-@config_options
+@redis_options
 def list_(source: ConfigOptions, as_json: bool) -> None:
     """Show the limits by name.
 
     \b
     Example: pyworkers limits list --json
     """
-    found = list(LimitSet(source.redis()))
+    targets = source.targets()
+    read = targets.gather(lambda redis: list(LimitSet(redis)))
+    found = each(read)
     if as_json:
-        print_list(limit.as_dict() for limit in found)
+        print_list(targets.as_dicts(found, lambda limit: limit.as_dict()))
     elif found:
-        Form(time.time()).show(_COLUMNS, found)
-    else:
+        targets.show(Form(time.time()), _COLUMNS, found)
+    elif read:
         click.echo("No limits: no job with limits has asked for one.")
 
 
@@ -53,7 +56,7 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
 @click.argument("key")
 @json_option
 @utc_option
-@config_options
+@redis_options
 @click.pass_context
 def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, times: Times) -> None:
     """Show the limit KEY (with by=, a colon and its value follow the name), and who holds it.
@@ -63,12 +66,13 @@ def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, ti
     \b
     Example: pyworkers limits show tenant:7
     """
-    found = LimitSet(source.redis()).find(key)
-    if found is None:
+    located = source.targets().first(lambda redis: LimitSet(redis).find(key))
+    if located is None:
         click.echo(f"{printable(key)} is not in use", err=True)
         ctx.exit(1)
+    target, found = located
     if as_json:
-        print_json(found.as_dict())
+        print_json({**target.as_dict(), **found.as_dict()})
         return
     form = Form(time.time(), times)
     form.show(_COLUMNS, [found.stats])

@@ -13,7 +13,7 @@ import click
 from pyworkers.api import LockSet
 from pyworkers.api.locks import LOCK, RELEASE
 from pyworkers.cli.actions import perform, show
-from pyworkers.cli.options import ConfigOptions, config_options, listing_group
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -34,7 +34,7 @@ Examples: pyworkers locks --class charge
 @click.option("--queue", metavar="QUEUE", help="Only locks of jobs of this queue.")
 @json_option
 @utc_option
-@config_options
+@redis_options
 def list_(
     source: ConfigOptions, job_class: str | None, queue: str | None, as_json: bool, times: Times
 ) -> None:
@@ -43,33 +43,36 @@ def list_(
     \b
     Example: pyworkers locks list --class charge
     """
+    targets = source.targets()
     found = (
-        lock
-        for lock in LockSet(source.redis())
-        if job_class in (None, lock.job_class) and queue in (None, lock.queue)
+        one
+        for target in targets
+        for one in targets.rows(target, LockSet(target.config))
+        if job_class in (None, one.item.job_class) and queue in (None, one.item.queue)
     )
     first = next(found, None)
     rows = found if first is None else chain([first], found)
     if as_json:
-        print_list(lock.as_dict() for lock in rows)
+        print_list(targets.as_dicts(rows, lambda lock: lock.as_dict()))
     elif first is None:
         click.echo("No locks: no unique job is enqueued or running.")
     else:
-        Form(time.time(), times).show(LOCK.shown(), rows)
+        targets.show(Form(time.time(), times), LOCK.shown(), rows)
 
 
 @click.command(help=RELEASE.command)
 @click.argument("names", metavar="KEY|JID...", nargs=-1, required=True)
 @json_option
-@config_options
+@redis_options
 def release(source: ConfigOptions, names: tuple[str, ...], as_json: bool) -> None:
     """Release the locks that have one of the names."""
-    config = source.redis()
-    found = [(name, LockSet(config).find(name)) for name in names]
+    targets = source.targets()
+    found = [(name, LockSet(target.config).find(name)) for name in names for target in targets]
     rows = {lock.key: lock.as_dict() for _, locks in found for lock in locks}
     held = [{"key": lock.key, "jid": lock.jid} for _, locks in found for lock in locks]
-    gone = [{"key": name} for name, locks in found if not locks]
-    outcomes = [perform(config, RELEASE, given) for given in held + gone]
+    known = {name for name, locks in found if locks}
+    gone = [{"key": name} for name in names if name not in known]
+    outcomes = [perform(targets, RELEASE, given) for given in held + gone]
     released = [rows[outcome.given["key"]] for outcome in outcomes if not outcome.nothing]
     show(outcomes, as_json, released=released)
 

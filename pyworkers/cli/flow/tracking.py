@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import click
 
-from pyworkers.api import BatchSet
+from pyworkers.api import Batch, BatchSet
 from pyworkers.api.record import STATUS
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
@@ -21,7 +22,7 @@ from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobFailedError, PyworkersError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.status import JobState
+from pyworkers.protocol.status import UNKNOWN, JobState, JobStatus
 
 _NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 _FACTS = STATUS.shown("state", "queue", "failures", "done", "started_at", "finished_at", "error")
@@ -31,7 +32,7 @@ _FACTS = STATUS.shown("state", "queue", "failures", "done", "started_at", "finis
 @click.argument("jid", metavar="JID")
 @json_option
 @utc_option
-@config_options
+@redis_options
 @click.pass_context
 def status(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
     """Show where a job is, and how far.
@@ -44,18 +45,16 @@ def status(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, t
     \b
     Example: pyworkers status b4a577edbccf1d805744efa9
     """
-    config = source.redis()
-    client = Client.from_config(config)
-    found = client.status(jid)
-    if found.state is JobState.UNKNOWN:
-        found = client.find(jid)
+    targets = source.targets()
+    located = targets.first(partial(_tracked, jid), partial(_found, jid))
+    found = UNKNOWN if located is None else located[1]
     if as_json:
-        print_json(found.as_dict())
+        print_json({**({} if located is None else located[0].as_dict()), **found.as_dict()})
     else:
         click.echo("\n".join(Form(time.time(), times).facts(_FACTS, found)))
     if found.state is JobState.UNKNOWN:
-        if batch := BatchSet(config).find(jid):
-            shown, kind = printable(jid), printable(batch.status.kind)
+        if batch := targets.first(partial(_batch, jid)):
+            shown, kind = printable(jid), printable(batch[1].status.kind)
             click.echo(f"{shown} is a {kind}: pyworkers batches show {shown}", err=True)
         ctx.exit(1)
 
@@ -71,7 +70,7 @@ def status(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, t
     help="How long to wait, e.g. 250ms, 5m.",
 )
 @json_option
-@config_options
+@redis_options
 @click.pass_context
 def result(ctx: click.Context, source: ConfigOptions, jid: str, timeout: float, as_json: bool) -> None:
     """Print what a job returned, as JSON; wait for its end.
@@ -82,8 +81,28 @@ def result(ctx: click.Context, source: ConfigOptions, jid: str, timeout: float, 
     \b
     Example: pyworkers result b4a577edbccf1d805744efa9 --timeout 1m
     """
-    if not print_result(source.redis(), jid, timeout, as_json):
+    targets, located = source.targets(), None
+    if targets.several:
+        located = targets.first(partial(_tracked, jid), partial(_batch, jid), partial(_found, jid))
+    redis = source.redis() if located is None else located[0].config
+    if not print_result(redis, jid, timeout, as_json):
         ctx.exit(1)
+
+
+def _tracked(jid: str, redis: RedisConfig) -> JobStatus | None:
+    return _known(Client.from_config(redis).status(jid))
+
+
+def _found(jid: str, redis: RedisConfig) -> JobStatus | None:
+    return _known(Client.from_config(redis).find(jid))
+
+
+def _batch(jid: str, redis: RedisConfig) -> Batch | None:
+    return BatchSet(redis).find(jid)
+
+
+def _known(status: JobStatus) -> JobStatus | None:
+    return None if status.state is JobState.UNKNOWN else status
 
 
 def print_result(
