@@ -1,7 +1,7 @@
 """Failpoints: named places where a test makes a process die, stop, hang or fail.
 
-Called by master, fork server and worker, and by the move of a queue. Unless the environment names a place,
-``hit`` is an empty function.
+Called by master, fork server, worker and dashboard, and by the move of a queue. Unless the environment names
+a place, ``hit`` is an empty function.
 
 ``PYWORKERS_FAILPOINTS="before_settle=kill@3,job_end=sleep:0.5*2"``: the action runs whenever a process
 reaches the place, or only the third time (``@3``), and at most twice in all processes together (``*2``).
@@ -47,6 +47,7 @@ Place = Literal[
     "move_pushed",
     "move_removed",
     "move_ended",
+    "request_pushed",
 ]
 VARIABLE, LOG_VARIABLE = "PYWORKERS_FAILPOINTS", "PYWORKERS_FAILPOINTS_LOG"
 _POINT = re.compile(

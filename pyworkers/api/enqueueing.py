@@ -13,9 +13,10 @@ from pyworkers.api.target import Admin
 from pyworkers.encryption import Encryption, KeySource
 from pyworkers.errors import BadArgumentError, EncryptionKeyError, QueueFullError
 from pyworkers.protocol.draft import Writing, draft, moment
+from pyworkers.protocol.envelope import check_value
 from pyworkers.protocol.options import OPTIONS, suggestion
 from pyworkers.protocol.portions import portions
-from pyworkers.store.flow.enqueueing import PORTION, Answered, Enqueued, Member, Receipt, enqueue
+from pyworkers.store.flow.enqueueing import PORTION, Answered, Enqueued, Member, Receipt, Refusal, enqueue
 
 __all__ = [
     "FIELDS",
@@ -24,8 +25,11 @@ __all__ = [
     "Enqueued",
     "Member",
     "Receipt",
+    "Refusal",
     "enqueue",
     "enqueue_all",
+    "pause_s",
+    "place_of",
     "read",
     "wait_s",
     "writing_with",
@@ -40,10 +44,11 @@ FIELDS: Mapping[str, str] = {
     "batch": "The id of a batch, of which the job becomes a member.",
 }
 """What describes a job beside the options of an enqueue call, each with its meaning."""
+# Until a push into a full queue is tried again.
+_PAUSE_S = 0.1
 _REQUIRED = ("queue", "class")
 # The parameters of the client that have another name here.
 _RENAMED = {"delay": "in", "job_class": "class"}
-_PAUSE_S = 0.1
 
 
 def writing_with(keys: KeySource | None) -> Writing:
@@ -87,7 +92,7 @@ def _member(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
 def enqueue_all(admin: Admin, jobs: Iterable[Member]) -> list[Enqueued]:
     """Push jobs, a thousand at a time, each of them all or none; waits for room in a full queue if asked to.
 
-    Raises the errors of ``enqueue``; then the thousands before are in Redis.
+    Raises the error of a refusal, and the errors of ``enqueue``; then the thousands before are in Redis.
     """
     found: list[Enqueued] = []
     for portion in portions(jobs, PORTION):
@@ -95,18 +100,49 @@ def enqueue_all(admin: Admin, jobs: Iterable[Member]) -> list[Enqueued]:
     return found
 
 
-def _with_room(admin: Admin, jobs: Sequence[Member]) -> list[Enqueued]:
+def _with_room(admin: Admin, jobs: Sequence[Member]) -> Sequence[Enqueued]:
     until = time.monotonic() + wait_s(jobs)
-    while True:
-        try:
-            return admin.run(enqueue(admin.keys, jobs)).jobs
-        except QueueFullError:
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                raise
-        time.sleep(min(_PAUSE_S, left_s))
+    while (answered := admin.run(enqueue(admin.keys, jobs))).refusal is not None:
+        time.sleep(pause_s(answered.refusal, until))
+    return answered.jobs
+
+
+def pause_s(refusal: Refusal, until: float) -> float:
+    """The seconds after which a push is tried again, as its queue is full. Raises the error otherwise.
+
+    ``until``: when it is not tried any more, by the monotonic clock.
+    """
+    left_s = until - time.monotonic()
+    if left_s <= 0 or not isinstance(refusal.error, QueueFullError):
+        raise refusal.error
+    return min(_PAUSE_S, left_s)
 
 
 def wait_s(jobs: Iterable[Member]) -> float:
     """How long the push of these jobs waits for room in their queues."""
     return max((job.conditions.wait_s for job, _ in jobs if job.conditions), default=0.0)
+
+
+def place_of(given: Mapping[str, Any], field: str) -> str:
+    """The place of the invalid value in a field, as a JSON Pointer (RFC 6901): ``/args/0/name``."""
+    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in _way(given, field))
+
+
+def _way(value: Any, first: str) -> list[str]:
+    way, found = [first], value.get(first)
+    while isinstance(found, list | dict):
+        parts = enumerate(found) if isinstance(found, list) else found.items()
+        invalid = next(((name, part) for name, part in parts if not _is_valid(part)), None)
+        if invalid is None:
+            break
+        way.append(str(invalid[0]))
+        found = invalid[1]
+    return way
+
+
+def _is_valid(value: Any) -> bool:
+    try:
+        check_value(value, "")
+    except BadArgumentError:
+        return False
+    return True

@@ -140,6 +140,11 @@ class Keys:
         """STRING with a TTL: a logout has ended this session of the dashboard."""
         return self.own(f"web:ended:{session}")
 
+    def enqueued(self, request: str) -> str:
+        """STRING with a TTL: what a program enqueued by a request that it may send again; more of its name
+        follows."""
+        return self.own(f"web:enqueued:{request}")
+
     @property
     def suspects(self) -> str:
         """HASH with a TTL: an entry for each job of a dead server, and the suspect that each server runs."""

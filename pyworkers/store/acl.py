@@ -146,6 +146,7 @@ GRANTS: tuple[Grant, ...] = (
         _PLAIN.locks,
         worker="sscan srem exists",
         client="type scard sadd",
+        admin="type scard sadd",
         read_only="sscan exists",
     ),
     Grant(_PLAIN.awaited, worker="exists zscan zrem zremrangebyscore", client="zadd expire", admin="zmscore"),
@@ -186,6 +187,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(_PLAIN.web_secret, admin="set get"),
     Grant(_PLAIN.web_ended("*"), admin="set exists"),
+    Grant(_PLAIN.enqueued("*"), admin="get set"),
     Grant(
         _OTHERS,
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire pexpire smembers "

@@ -5,7 +5,7 @@ Runs in the event loop of the dashboard; the change itself in a thread, through 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +28,15 @@ T = TypeVar("T")
 log = logs.get_logger()
 
 
+def _described(result: object) -> str:
+    """A result in the words of the audit."""
+    if isinstance(result, Acted):
+        return f"{result.done or 'nothing changed'}{f', refused: {result.reason}' if result.refused else ''}"
+    if isinstance(result, Task):
+        return "begun"
+    return str(result) if isinstance(result, Performed) else result_of(result)
+
+
 async def carry_out(request: Request, action: Action[Any], given: Given) -> Performed:
     """Do it on behalf of the viewer. Raises PyworkersError."""
     change = partial(action.perform, site_of(request).admin, given)
@@ -41,16 +50,27 @@ async def perform(request: Request, action: str, target: str, change: Callable[[
     the change stays: a Redis without memory refuses the line, and the change may be the remedy.
     Redis is asked for something first: an action that fails before the change is certainly not done.
     """
+    return await audited(request, action, target, lambda: site_of(request).act(change))
+
+
+async def audited(
+    request: Request,
+    action: str,
+    target: str,
+    work: Callable[[], Awaitable[T]],
+    described: Callable[[T], str] = _described,
+) -> T:
+    """As ``perform``, for a change that runs in the event loop."""
     site = site_of(request)
     try:
         with suppress(StoreError):
             await site.read(read_audit(site.keys, count=1))
         request.scope["state"]["sent"] = True
-        result = await site.act(change)
+        result = await work()
     except PyworkersError as error:
         await _audit(request, action, target, f"failed: {error.message}")
         raise
-    await _audit(request, action, target, _described(result))
+    await _audit(request, action, target, described(result))
     return result
 
 
@@ -73,19 +93,13 @@ async def _audit(request: Request, action: str, target: str, result: str) -> Non
     site, client = site_of(request), request.client
     entry = AuditEntry(viewer_of(request).name, client.host if client else "", action, target, result)
     log.info("web.action", who=entry.who, source=entry.source, action=action, target=target, result=result)
+    if viewer_of(request).role == "enqueue" and not site.is_first_of_hour(entry.who):
+        # Programs would push what people did out of the audit; the log has each of their requests.
+        return
     try:
         await site.read(record(site.keys, entry))
     except PyworkersError as error:
         log.warning("web.unaudited", action=action, target=target, error=error.message)
-
-
-def _described(result: object) -> str:
-    """A result in the words of the audit."""
-    if isinstance(result, Acted):
-        return f"{result.done or 'nothing changed'}{f', refused: {result.reason}' if result.refused else ''}"
-    if isinstance(result, Task):
-        return "begun"
-    return str(result) if isinstance(result, Performed) else result_of(result)
 
 
 def done(request: Request, to: str, text: str, *, failed: bool = False) -> Response:

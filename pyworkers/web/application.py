@@ -20,6 +20,7 @@ from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError,
 from pyworkers.http.hosts import Hosts
 from pyworkers.web import json
 from pyworkers.web.acting import undone
+from pyworkers.web.json import enqueueing
 from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
@@ -55,7 +56,7 @@ _SUBJECTS = (
     metrics,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
-RESOURCES = tuple(resource for module in _SUBJECTS for resource in module.RESOURCES)
+RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)
 _SHORTEST_TOKEN = 20
 _DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
@@ -77,8 +78,8 @@ def app(
 
     - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
     - ``authorize``: a function, also ``async def``, that gets the request and returns ``"read"``,
-      ``"operate"``, or None for no access. The audit names ``request.state.user`` or ``scope["user"]``, else
-      the address of the client;
+      ``"enqueue"``, ``"operate"``, or None for no access. The audit names ``request.state.user`` or
+      ``scope["user"]``, else the address of the client;
     - neither: viewers on the same machine with the token of this start may do everything, all others nothing.
       The log has the address with the token when the first viewer comes without it. ``token`` is one of your
       own, for several processes, of at least 20 characters; an empty text for none, if no proxy leads to this

@@ -60,7 +60,7 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     place = ListenAddress.parse(config.web.bind, config.web.prefix)
     if not config.web.auth:
         place.check_private()
-    site = Site(admin_of(config.redis), SiteSettings(config.web.mask))
+    site = Site(admin_of(config.redis), SiteSettings(config.web.mask, config.encryption.keys))
     token = new_token() if with_token and not config.web.auth else ""
     dashboard = assemble(site, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
     with place.listening(private=not config.web.auth) as listeners:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from starlette.requests import HTTPConnection
 
+from pyworkers.api.enqueueing import writing_with
 from pyworkers.api.target import Admin, Operation, Store, store_of
 from pyworkers.config.fields import WebConfig
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError
@@ -21,6 +22,8 @@ from pyworkers.protocol.keys import Keys
 
 # While Redis is away, a page must not wait as long as for a slow read.
 _PATIENCE_S, _LESS_PATIENCE_S = 3.0, 0.5
+
+_HOUR_S = 3600.0
 
 T = TypeVar("T")
 
@@ -31,6 +34,8 @@ class SiteSettings:
 
     mask: tuple[str, ...] = WebConfig().mask
     """Names whose values are hidden in the arguments of jobs, at any depth."""
+    keys: str = ""
+    """The file with the keys of jobs that are enqueued here encrypted; empty: as the environment says."""
 
 
 class Site:
@@ -42,9 +47,11 @@ class Site:
     def __init__(self, admin: Admin, settings: SiteSettings) -> None:
         self.admin = admin
         self.settings = settings
+        self.writing = writing_with(settings.keys)
         # A connection belongs to the event loop that opened it, and a test client has a loop per request.
         self._opened: dict[asyncio.AbstractEventLoop, tuple[Store, AsyncGenerator[None, None]]] = {}
         self._away_since: float | None = None
+        self._noted: dict[str, float] = {}
 
     @property
     def keys(self) -> Keys:
@@ -55,6 +62,14 @@ class Site:
     def away_since(self) -> float | None:
         """When the first read failed, in epoch seconds, if Redis has not answered since; else None."""
         return self._away_since
+
+    def is_first_of_hour(self, program: str) -> bool:
+        """True once an hour for each program."""
+        now = time.monotonic()
+        if now < self._noted.get(program, now):
+            return False
+        self._noted[program] = now + _HOUR_S
+        return True
 
     async def read(self, operation: Operation[T]) -> T:
         """Run a call or steps. Raises BadArgumentError for a text that Redis cannot hold."""

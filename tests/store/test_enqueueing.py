@@ -90,8 +90,8 @@ def test_a_refused_request_enqueues_none_of_its_jobs_and_leaves_no_receipt(
 ) -> None:
     run_work(enqueue(keys, [job(1, unique_for=60)]))
     db.hset(keys.batch("over"), mapping={"open": 0, "success_at": 1})
-    with pytest.raises(error):
-        run_work(enqueue(keys, [job(2), job(3), job(1, **options)], receipt))
+    answered = run_work(enqueue(keys, [job(2), job(3), job(1, **options)], receipt))
+    assert (answered.refusal.place, type(answered.refusal.error), answered.jobs) == (2, error, ())
     assert (db.llen(keys.queue("q")), db.exists(receipt.key)) == (1, 0)
 
 

@@ -16,6 +16,7 @@ from pyworkers.api import AuditLog
 from pyworkers.api.audit import AuditEntry
 from pyworkers.api.browse.pages import read_page, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from pyworkers.api.enqueueing import Receipt, enqueue, read, writing_with
 from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import DuplicateJobError, RedisUnavailableError, ResultTimeout, StoreError
@@ -386,11 +387,23 @@ def test_an_administrator_needs_all_its_rights_and_no_more(
                 assert result.exit_code == int("iterable" in words), (words, result.output)
             assert admin.hexists(keys.iteration("iterable"), "cancelled")
             AuditLog(url, namespace=namespace).record(AuditEntry("ann", "::1", "queue.pause", "q", "done"))
+            enqueue_as_the_dashboard(Admin(RedisConfig(url, namespace)))
             rights = set(commands(Role.ADMIN))
             looking = set(commands(Role.READ_ONLY))
             watch.wait_for(rights - looking)
         assert refused(admin) == []
         assert watch.commands - ALWAYS - rights == set()
+
+
+def enqueue_as_the_dashboard(admin: Admin) -> None:
+    """Push jobs by requests, with all that they may ask for."""
+    given = {"queue": "q", "class": "C", "args": [1], "track": 60, "history": True, "batch": "members"}
+    options = {"unique_for": 60, "on_duplicate": "replace", "max_waiting": 1000}
+    admin.redis.hset(admin.keys.batch("members"), "open", 0)
+    for number, more in enumerate([{}, {"in": 60, **options}, {"in": 60, **options}]):
+        job = read({**given, **more}, time.time(), writing_with(None))
+        receipt = Receipt(admin.keys.enqueued(str(number)), "digest", 60)
+        assert admin.run(enqueue(admin.keys, [job], receipt)).jobs[0].is_new
 
 
 def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, namespace: str) -> None:

@@ -13,18 +13,22 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from http.client import RemoteDisconnected
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.cli.web.user import ROLES
+from pyworkers.protocol.keys import Keys
 from pyworkers.web.security import users
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from tests.helpers import warm
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
+from tests.web.programs import Program, Reply
 from tests.web.test_users import line
 from tests.web.visitor import Visitor
 
@@ -368,3 +372,30 @@ def test_without_the_extra_it_names_it_and_shows_its_help(tmp_path: Path, missin
         )
         assert helped.returncode == 0
         assert "Example: pyworkers web" in helped.stdout
+
+
+@pytest.mark.fault("Q4")
+def test_a_request_whose_dashboard_is_killed_is_sent_again(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    (tmp_path / "users").write_text(line("program", "enqueue"))
+    words = ["--bind", f"127.0.0.1:{free_port()}", "--auth", "users"]
+    words += ["--url", one_redis_url, "--namespace", namespace]
+    body = {"queue": "mail", "class": "send", "args": [7]}
+
+    def ask(command: Command) -> Reply:
+        program = Program(command.url(), Authorization="Bearer program:secret")
+        return program.ask("POST", "/jobs", body, Idempotency_Key="k")
+
+    with commanded(tmp_path, *words, PYWORKERS_FAILPOINTS="request_pushed=kill") as command:
+        command.wait_until_it_listens()
+        with pytest.raises((ConnectionError, RemoteDisconnected)):
+            ask(command)
+        assert command.process.wait(PATIENCE_S) == -signal.SIGKILL
+    with commanded(tmp_path, *words) as command:
+        command.wait_until_it_listens()
+        reply = ask(command)
+    assert (reply.status, reply.headers["idempotent-replayed"]) == (201, "true")
+    with redis.Redis.from_url(one_redis_url) as db:
+        [job] = db.lrange(Keys(namespace).queue("mail"), 0, -1)
+    assert json.loads(job)["jid"] == reply.value["jid"]

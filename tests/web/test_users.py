@@ -55,7 +55,7 @@ def test_a_line_has_name_role_and_hash() -> None:
         (f"\n{ANN}:x", "users:2: a line has three parts with colons between them, not 4"),
         (f":read:{QUICK}", "users:1: a name has 1 to 128 printable characters"),
         (f"a\x1bb:read:{QUICK}", "users:1: a name has 1 to 128 printable characters"),
-        (f"ann:admin:{QUICK}", "users:1: the role is neither read nor operate"),
+        (f"ann:admin:{QUICK}", "users:1: the role is neither read nor enqueue nor operate"),
         ("ann:read:secret", "users:1: is not a hash: use the line"),
         ("ann:read:scrypt$2$1$1$AAAA$AAAA", "users:1: is not a hash: use the line"),
         # A terabyte of memory, and a year of hashing.
@@ -98,7 +98,7 @@ def test_the_command_prints_a_line() -> None:
         (["a:b", "read"], "x", "'a:b': a name has 1 to 128 printable characters without a colon"),
         (["a\x1b", "read"], "x", r"'a\x1b': a name has"),
         (["", "read"], "x", "'': a name has"),
-        (["ann", "admin"], "x", "'admin' is not one of 'read', 'operate'"),
+        (["ann", "admin"], "x", "'admin' is not one of 'read', 'enqueue', 'operate'"),
         (["ann", "read"], "\n", "the password is empty"),
         (["ann", "read"], "", "the password is empty"),
     ],

@@ -10,7 +10,7 @@ from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.web import need_extra
 
 # As in web/security/users.py, which is imported later: help is shown without the extra.
-ROLES = ("read", "operate")
+ROLES = ("read", "enqueue", "operate")
 
 
 def _parse_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
@@ -31,8 +31,9 @@ def _parse_name(_context: click.Context, _option: click.Parameter, name: str) ->
 def web_user(name: str, role: str, as_json: bool) -> None:
     """Print the line of a user for the dashboard's --auth file.
 
-    The ROLE is read (look at all pages) or operate (look and act). The password is the first line of the
-    standard input; a terminal asks for it twice.
+    The ROLE is read (look at all pages), enqueue (a program that enqueues jobs, and reads their results), or
+    operate (look and act). The password is the first line of the standard input; a terminal asks for it
+    twice.
 
     \b
     Example: pyworkers web-user ann operate >> users

@@ -46,8 +46,8 @@ def role_of(request: HttpRequest) -> str | None:
 def dashboard(authorize: Authorize = role_of) -> Urls:
     """The addresses of the dashboard, for ``path``.
 
-    ``authorize`` gets the request and returns ``"read"``, ``"operate"``, or None for no access. Viewers who
-    are not logged in are sent to the login of the project.
+    ``authorize`` gets the request and returns ``"read"``, ``"enqueue"``, ``"operate"``, or None for no
+    access. Viewers who are not logged in are sent to the login of the project.
     """
     mounted = _Mounted()
 

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from pyworkers.errors import BatchError, DuplicateJobError, PyworkersError, QueueFullError
+from pyworkers.failpoints import hit
 from pyworkers.protocol.conditions import Conditions
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import members
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps, script
 from pyworkers.store.flow import conditions
-from pyworkers.store.transport.replies import blob
+from pyworkers.store.transport.replies import blob, integer
 
 PORTION = 1000
 """Jobs that one script pushes, all or none."""
@@ -39,12 +41,21 @@ class Enqueued(NamedTuple):
     is_new: bool
 
 
+class Refusal(NamedTuple):
+    """Why nothing of a request was pushed: the place of a job in it, and its error."""
+
+    place: int
+    error: PyworkersError
+
+
 class Answered(NamedTuple):
     """The answer to a request."""
 
-    jobs: list[Enqueued]
+    jobs: Sequence[Enqueued] = ()
     digest: str | None = None
     """The digest in its receipt, if it was answered from there: nothing was done now."""
+    refusal: Refusal | None = None
+    """Set if nothing was pushed."""
 
 
 class Member(NamedTuple):
@@ -55,23 +66,24 @@ class Member(NamedTuple):
 
 
 def enqueue(keys: Keys, jobs: Sequence[Member], receipt: Receipt | None = None) -> Steps[Answered]:
-    """Push jobs, up to ``PORTION``: all but the duplicates, or none.
+    """Push jobs, up to ``PORTION``: all but the duplicates, or none, with a refusal.
 
-    Raises BatchError for a batch that is unknown or has ended, QueueFullError, DuplicateJobError and
-    StoreError, after which none was pushed, and RedisUnavailableError, after which they may have been pushed.
+    A refusal is a QueueFullError, a DuplicateJobError, or a BatchError for a batch that is unknown or has
+    ended. Raises StoreError, after which none was pushed, and RedisUnavailableError, after which they may
+    have been pushed.
     """
     pushed = [_joined(member) for member in jobs]
     names, args = conditions.call_of(keys, pushed)
     kept = receipt or Receipt(keys.queues, "", 0)
-    return (
-        yield from script(
-            "enqueue",
-            [kept.key, *names],
-            [kept.digest, kept.life_s, *args],
-            partial(_read, pushed),
-            keys.namespace,
-        )
+    answered = yield from script(
+        "enqueue",
+        [kept.key, *names],
+        [kept.digest, kept.life_s, *args],
+        partial(_read, pushed),
+        keys.namespace,
     )
+    hit("request_pushed")
+    return answered
 
 
 def _joined(member: Member) -> PushedJob:
@@ -87,7 +99,10 @@ def _read(jobs: Sequence[PushedJob], reply: Any) -> Answered:
         digest, *facts = map(_text, reply[1:])
         pairs = zip(facts[::2], facts[1::2], strict=True)
         return Answered([Enqueued(other or jid, not other) for jid, other in pairs], digest)
-    others = conditions.read(reply, jobs)
+    try:
+        others = conditions.read(reply, jobs)
+    except (QueueFullError, DuplicateJobError, BatchError) as error:
+        return Answered(refusal=Refusal(integer(reply[1]) - 1, error))
     return Answered([Enqueued(others.get(job.jid, job.jid), job.jid not in others) for job in jobs])
 
 

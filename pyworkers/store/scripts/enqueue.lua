@@ -15,11 +15,15 @@ if ARGV[1] ~= '' then
 end
 local reply, jobs = push_jobs(2, 3)
 if ARGV[1] ~= '' and reply[1] == 'pushed' then
-  local receipt = { ARGV[1] }
+  local receipt, any = { ARGV[1] }, false
   for place, job in ipairs(jobs) do
     receipt[2 * place] = job.jid
     receipt[2 * place + 1] = reply[place + 1]
+    any = any or reply[place + 1] == ''
   end
-  redis.call('SET', KEYS[1], cjson.encode(receipt), 'EX', ARGV[2])
+  -- Where all are duplicates nothing was done, and a later request may succeed.
+  if any then
+    redis.call('SET', KEYS[1], cjson.encode(receipt), 'EX', ARGV[2])
+  end
 end
 return reply

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.exceptions import HTTPException
@@ -22,9 +22,9 @@ from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableE
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out, is_sent, undone
 from pyworkers.web.json.openapi import document
-from pyworkers.web.json.resources import Change, CheckedRequest, Resource
+from pyworkers.web.json.resources import Change, CheckedRequest, Creation, Refused, Resource
 from pyworkers.web.json.values import plain
-from pyworkers.web.security import csrf_token, viewer_of
+from pyworkers.web.security import csrf_token, is_by_bearer, viewer_of
 from pyworkers.web.site import site_of
 
 _ACTION = "action"
@@ -32,6 +32,8 @@ _READING = ("GET", "HEAD")
 _NO_ADDRESS = "There is no such address."
 _RETRY_AFTER_S = 2
 _MOST_PARAMETERS = 100
+_NOT_YOURS = "Your role is {}, which may not do this."
+_NO_BEARER = "Send a header Authorization: Bearer: a session is for people."
 
 
 class Json(Response):
@@ -51,6 +53,8 @@ async def api(scope: Scope, receive: Receive, send: Send) -> None:
         answer = await _answer(request)
     except HTTPException as error:
         answer = refusal(error.status_code, error.detail, error.headers)
+    except Refused as error:
+        answer = Json(error.facts, error.status, error.headers)
     except BadRequestError as error:
         answer = refusal(400, str(error))
     except (RedisUnavailableError, StoreError) as error:
@@ -81,7 +85,10 @@ def _unavailable(request: Request, error: PyworkersError) -> Json:
 
 async def _answer(request: Request) -> Json:
     resource, found = _resource_at(resources_of(request), segments_of(request.scope))
-    if request.method in _READING:
+    role = viewer_of(request).role
+    if request.method in _READING and resource.read is not None:
+        if role not in resource.readers:
+            raise HTTPException(403, _NOT_YOURS.format(role))
         query = parse_qsl(
             request.scope["query_string"].decode("latin-1"),
             keep_blank_values=True,
@@ -89,12 +96,23 @@ async def _answer(request: Request) -> Json:
             max_num_fields=_MOST_PARAMETERS,
         )
         ask = CheckedRequest(request, found, values_of_query(resource.parameters, query))
-        mask, operate = site_of(request).settings.mask, viewer_of(request).role == "operate"
-        return Json(plain(await resource.read(ask), mask, operate=operate))
+        # A program reads what its jobs return: a mask would change it.
+        mask = () if role == "enqueue" else site_of(request).settings.mask
+        return Json(plain(await resource.read(ask), mask, operate=role == "operate"))
+    if request.method == "POST" and resource.creation is not None:
+        return await _create(request, resource.creation)
     if request.method == "POST" and resource.actions:
+        if role != "operate":
+            raise HTTPException(403, _NOT_YOURS.format(role))
         return await _act(request, resource, found)
-    methods = "GET, HEAD, POST" if resource.actions else "GET, HEAD"
-    raise HTTPException(405, f"Only {methods}.", {"Allow": methods})
+    raise HTTPException(405, f"Only {resource.methods}.", {"Allow": resource.methods})
+
+
+async def _create(request: Request, creation: Creation) -> Json:
+    if not is_by_bearer(request):
+        raise HTTPException(401, _NO_BEARER, {"WWW-Authenticate": "Bearer"})
+    created = await creation.create(request, _json_of(request, await request.body()))
+    return Json(created.value, 201, created.headers)
 
 
 async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -> Json:
@@ -118,16 +136,25 @@ async def _done(request: Request, action: Action[Any], given: Given) -> int:
 
 
 def _object_of(request: Request, body: bytes) -> dict[str, Any]:
+    """The body of a request that is an object."""
+    value = _json_of(request, body)
+    if not isinstance(value, dict):
+        raise BadRequestError("The body must be a JSON object.")
+    return value
+
+
+def _json_of(request: Request, body: bytes) -> Any:
     """The body of a request. A page of another site cannot send this type without being asked."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != Json.media_type:
         raise HTTPException(415, f"The body must be of the type {Json.media_type}.")
     try:
-        value = json.loads(body)
+        return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body is not JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise BadRequestError("The body must be a JSON object.")
-    return value
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _action_of(actions: Sequence[Change | Action[Any]], name: object) -> Change | Action[Any]:
@@ -149,7 +176,9 @@ def address_of(request: Request, path: str) -> str:
     if segments[0] == "queues" and len(segments) == 2:
         # The page has the jobs of a queue; the queue itself may be unknown.
         segments.append("jobs")
-    is_there = any(resource.names_in(segments) is not None for resource in resources_of(request))
+    is_there = any(
+        resource.names_in(segments) is not None for resource in resources_of(request) if resource.read
+    )
     return "/".join(["/api", *segments]) if is_there else ""
 
 
@@ -193,12 +222,19 @@ class Everything(BaseRoute):
 
 
 async def _index(request: Request) -> Response:
+    _check_reader(request)
     root = f"{_root(request.scope)}/api"
     paths = [f"{root}{resource.path}" for resource in resources_of(request)]
     return Json({"openapi": f"{root}/openapi.json", "csrf": csrf_token(request), "resources": paths})
 
 
+def _check_reader(request: Request) -> None:
+    if (role := viewer_of(request).role) == "enqueue":
+        raise HTTPException(403, _NOT_YOURS.format(role))
+
+
 async def _openapi(request: Request) -> Response:
+    _check_reader(request)
     return Json(document(resources_of(request), f"{_root(request.scope)}/api"))
 
 

@@ -12,7 +12,7 @@ from pyworkers.api.actions import Action
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, TEXT, Schema, record
 from pyworkers.version import __version__
-from pyworkers.web.json.resources import Change, Resource
+from pyworkers.web.json.resources import Change, Creation, Resource
 
 _ERROR = record("Error", {"error": TEXT})
 _DONE = record("Done", {"action": TEXT, "done": COUNT}, {"task": TEXT})
@@ -47,6 +47,7 @@ _ERRORS = {
 }
 _OF_READING = ("400", "401", "403", "404", "429", "503")
 _OF_ACTING = tuple(_ERRORS)
+_OF_CREATING = ("400", "401", "403", "413", "415", "429", "503")
 
 
 def document(resources: Iterable[Resource], root: str) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def _path(resource: Resource, named: dict[str, Any]) -> dict[str, Any]:
         "parameters": [_parameter(parameter) for parameter in resource.parameters],
         "responses": _responses(resource.schema, _OF_READING, named),
     }
-    found: dict[str, Any] = {"get": reading}
+    found: dict[str, Any] = {"get": reading} if resource.read is not None else {}
     names = [name.strip("{}") for name in resource.segments if name[0] == "{"]
     if names:
         text = {"type": "string"}
@@ -89,7 +90,26 @@ def _path(resource: Resource, named: dict[str, Any]) -> dict[str, Any]:
             "requestBody": {"required": True, "content": _json(schema)},
             "responses": _responses(_DONE, _OF_ACTING, named),
         }
+    if resource.creation is not None:
+        found["post"] = _creation(resource, resource.creation, named)
     return found
+
+
+def _creation(resource: Resource, creation: Creation, named: dict[str, Any]) -> dict[str, Any]:
+    error = _json(_referring(_ERROR, named))
+    refused = {status: {"description": _ERRORS[status], "content": error} for status in _OF_CREATING}
+    answers = {
+        status: {"description": about, "content": _json(_referring(schema, named))}
+        for status, (about, schema) in creation.answers.items()
+    }
+    return {
+        "operationId": _id("create", resource),
+        "summary": creation.about,
+        "security": [{"bearer": []}],
+        "parameters": [_parameter(parameter) | {"in": "header"} for parameter in creation.headers],
+        "requestBody": {"required": True, "content": _json(_referring(creation.body, named))},
+        "responses": dict(sorted({**refused, **answers}.items())),
+    }
 
 
 def _id(verb: str, resource: Resource) -> str:

@@ -5,9 +5,9 @@ Pure. All of them (``RESOURCES`` of the pages) are the only source of the routes
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from pyworkers.api.schemas import Schema
 from pyworkers.api.target import Admin
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.acting import perform
+from pyworkers.web.security import Role
 from pyworkers.web.site import Site, site_of
 
 T = TypeVar("T")
@@ -63,16 +64,59 @@ class Change:
     fields: Sequence[Parameter] = ()
 
 
+class Refused(Exception):
+    """A request that is refused with these members in its answer; ``error`` is one of them."""
+
+    def __init__(
+        self, status: int, facts: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(facts["error"])
+        self.status = status
+        self.facts = facts
+        self.headers = headers
+
+
+class Created(NamedTuple):
+    """The answer to a request that has made something."""
+
+    value: Mapping[str, Any]
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What is made by a POST to an address, whose body is that thing. It needs a bearer token."""
+
+    about: str
+    create: Callable[[Request, Any], Awaitable[Created]]
+    """Gets the JSON of the body. Raises Refused."""
+    body: Schema
+    answers: Mapping[str, tuple[str, Schema]]
+    """By status: what it means, and the schema of its JSON."""
+    headers: Sequence[Parameter] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One address. ``path`` has its names in braces; ``schema`` is that of the answer."""
 
     path: str
     about: str
-    read: Callable[[CheckedRequest], Awaitable[Any]]
+    read: Callable[[CheckedRequest], Awaitable[Any]] | None
+    """None for an address that is not read."""
     schema: Schema
     parameters: Sequence[Parameter] = ()
     actions: Sequence[Change | Action[Any]] = field(default=())
+    creation: Creation | None = None
+    readers: Collection[Role] = ("read", "operate")
+    """The roles that may read it."""
+
+    @property
+    def methods(self) -> str:
+        """The methods that it has, as in the header ``Allow``."""
+        reading = ("GET", "HEAD") if self.read is not None else ()
+        writing = ("POST",) if self.actions or self.creation is not None else ()
+        return ", ".join(reading + writing)
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Security: who looks, with which role, and whether a request really comes from a page of ours."""
 
-from pyworkers.web.security.access import Authorize, Viewer
+from pyworkers.web.security.access import Authorize, Viewer, is_by_bearer
 from pyworkers.web.security.bodies import Form
 from pyworkers.web.security.guard import Guard, csrf_token, form_of, has_session, viewer_of
 from pyworkers.web.security.users import Role
@@ -14,5 +14,6 @@ __all__ = [
     "csrf_token",
     "form_of",
     "has_session",
+    "is_by_bearer",
     "viewer_of",
 ]

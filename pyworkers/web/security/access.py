@@ -29,7 +29,8 @@ from pyworkers.web.security.sessions import Ticket, is_valid, open_session
 from pyworkers.web.security.users import Role, User, role_of
 
 Authorize = Callable[[Request], str | Awaitable[str | None] | None]
-"""The function of an application: the role of a request, ``read`` or ``operate``; None for no access."""
+"""The function of an application: the role of a request, ``read``, ``enqueue`` or ``operate``; None for no
+access."""
 UNIX_SOCKET = "unix socket"
 """The address of a client of the dashboard's own Unix socket."""
 TOKEN = "token"
@@ -49,6 +50,8 @@ _NO_TOKEN = (
     "The token of this start is missing. Open the address that the dashboard has printed or logged at its "
     "start: it ends with ?token=…; a program sends the token as the header Authorization: Bearer."
 )
+_FOR_PROGRAMS = "The role enqueue is for programs, which send the header Authorization: Bearer to /api/jobs."
+_ROLES = "read, enqueue, operate or None"
 _ASKING = {"WWW-Authenticate": 'Bearer realm="pyworkers"'}
 
 log = logs.get_logger()
@@ -122,6 +125,8 @@ class Users:
             user = await self._logins.check(name, password, address_of(request))
         except TooManyAttempts as error:
             raise _too_many(error, login=True) from error
+        if user is not None and user.role == "enqueue":
+            raise Refusal(403, _FOR_PROGRAMS, login=True)
         return None if user is None else open_session(user, secret, time.time())
 
     async def logout(self, ticket: Ticket) -> None:
@@ -177,7 +182,7 @@ class Function:
         role = role_of(word)
         if role is None:
             if word is not None:
-                log.error("web.authorize_invalid", returned=repr(word), roles="read, operate or None")
+                log.error("web.authorize_invalid", returned=repr(word), roles=_ROLES)
             raise Refusal(403, "You have no access to this dashboard.")
         return Identity(Viewer(_name_of(request), role), by_header=_is_by_header(request))
 
@@ -272,6 +277,11 @@ def _is_by_header(request: Request) -> bool:
     ``Guard`` compares. Without a header ``Authorization``, a function may have looked at a cookie alone.
     """
     return bool(_bearer(request)) or ("authorization" in request.headers and "origin" in request.headers)
+
+
+def is_by_bearer(request: Request) -> bool:
+    """True for a request with a bearer token, which no browser sends by itself."""
+    return bool(_bearer(request))
 
 
 def _bearer(request: Request) -> str:

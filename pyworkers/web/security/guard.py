@@ -53,6 +53,7 @@ _NO_TOKEN_OF_API = (
     "Nothing was done: the token is missing or out of date. Send the text csrf of GET /api as the header "
     "X-CSRF-Token, with the cookies of that answer, or send a header Authorization: Bearer."
 )
+_ENQUEUES = "Your role is enqueue: you may enqueue jobs, and read their results, below /api/jobs."
 # A program has no use for a redirection and a cookie.
 _FOR_PROGRAMS = ("api", "events")
 
@@ -142,6 +143,8 @@ class Guard:
             identity = await self._access.identify(request, self._secret)
             visit = Visit(visit.secret, visit.visitor, visit.is_new, identity)
             request.scope["state"] |= {"visit": visit, "viewer": identity.viewer}
+            if identity.viewer.role == "enqueue" and place != "api":
+                raise Refusal(403, _ENQUEUES)
             if identity.by_address:
                 if place not in _FOR_PROGRAMS:
                     raise Entrance
@@ -159,7 +162,7 @@ class Guard:
             # The rest of a body is read only for those who may send it.
             if not await self._has_token(request, body, visit):
                 raise Refusal(403, _NO_TOKEN_OF_API if place == "api" else _NO_TOKEN)
-            if visit.identity and visit.identity.viewer.role != "operate" and place != "logout":
+            if visit.identity and visit.identity.viewer.role == "read" and place != "logout":
                 raise Refusal(403, "Your role is read: you may look, and change nothing.")
             sent = await body.whole()
             request.scope["state"]["form"] = parse_form(request, sent)

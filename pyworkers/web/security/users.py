@@ -15,7 +15,8 @@ from pyworkers import logs
 from pyworkers.errors import ConfigError
 from pyworkers.web.security.passwords import PasswordHash
 
-Role = Literal["read", "operate"]
+Role = Literal["read", "enqueue", "operate"]
+"""``read`` sees all, ``operate`` also acts; ``enqueue`` is for programs, which enqueue and read results."""
 ROLES: tuple[Role, ...] = get_args(Role)
 _MOST_BYTES = 1 << 20
 _MOST_CHARACTERS = 128
