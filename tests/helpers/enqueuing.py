@@ -37,13 +37,20 @@ class Producer:
     """The running program, with one of the two clients: ``client`` or ``async``."""
 
     def __init__(
-        self, url: str, kind: str, path: Path, rate: int = 200, certificates: Certificates | None = None
+        self,
+        url: str,
+        kind: str,
+        path: Path,
+        rate: int = 200,
+        certificates: Certificates | None = None,
+        namespace: str = "",
     ) -> None:
         self._path = path
         path.touch()
         words = [sys.executable, "-m", "tests.helpers.enqueuing", kind, str(path), str(rate)]
         files = certificates.environment if certificates else {}
-        environment = os.environ | files | {"PYWORKERS_REDIS__URL": url}
+        place = {"PYWORKERS_REDIS__URL": url, "PYWORKERS_REDIS__NAMESPACE": namespace}
+        environment = os.environ | files | place
         self._process = subprocess.Popen(words, cwd=ROOT, env=environment)
 
     def __enter__(self) -> Self:

@@ -262,8 +262,10 @@ class Cluster:
                 command(node, "CLUSTER", "MEET", "127.0.0.1", other.port, bus)
         for node in self.nodes:
             wait_for(lambda node=node: len(_views(node)) == 6, message="they know each other")  # type: ignore[misc]
-        for number, node in enumerate(primaries):
-            command(node, "CLUSTER", "ADDSLOTS", *range(number, 16384, 3))
+        for node, slots in zip(
+            primaries, (range(5461), range(5461, 10923), range(10923, 16384)), strict=True
+        ):
+            command(node, "CLUSTER", "ADDSLOTS", *slots)
         for primary, replica in zip(primaries, replicas, strict=True):
             command(replica, "CLUSTER", "REPLICATE", self.id_of(primary))
         self.wait_until_healthy()

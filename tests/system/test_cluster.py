@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +22,10 @@ from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer
 from tests.conftest import missing
+from tests.helpers.enqueuing import Producer
 from tests.helpers.redises import Cluster
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, wait_for
+from tests.helpers.support import PATIENCE_S, by_load, stretched, wait_for
 
 NAMESPACE = "{app}:"
 CODE = """
@@ -58,6 +62,17 @@ def pay(number):
     note("pay", number)
 """
 CONFIG = '[server]\nlease = 2\n[queues.pay]\nrate = "50/s"\nmax_running = 2\n'
+
+
+LEDGER = """
+@worker.process("q", concurrency=4)
+def run(message):
+    note("ran", message.jid, time.monotonic())
+"""
+# From the election, or the end of the reshard, to the first call that returns, and to the first job.
+SOON_S = 4.0
+# What a primary that is killed had acknowledged, and not yet sent to its replica.
+UNDER_WAY_S = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +151,13 @@ def test_a_killed_server_is_recovered_in_one_slot(server: ServerProcess, url: st
 
 
 def move(cluster: Cluster, way: str) -> None:
-    """Let another node have the slot, in the way of an administrator."""
+    """Let another node have the slot."""
     if way == "failover":
         cluster.fail_over()
+    elif way == "crash":
+        former = cluster.primary
+        former.kill()
+        wait_for(lambda: cluster.primary is not former, message="a replica is elected")
     else:
         target = cluster.other_primary()
         cluster.begin_reshard(target)
@@ -174,3 +193,53 @@ def test_each_kind_of_client_follows(cluster: Cluster, way: str) -> None:
     with Client(config.url, namespace=NAMESPACE) as blocking:
         asyncio.run(ask_and_move())
     assert cluster.primary is not former
+
+
+@contextlib.contextmanager
+def producing(cluster: Cluster, folder: Path) -> Iterator[list[Producer]]:
+    """A producer with each client, both at work."""
+    with contextlib.ExitStack() as stack:
+        producers = [
+            stack.enter_context(Producer(cluster.url, kind, folder / kind, 50, namespace=NAMESPACE))
+            for kind in ("client", "async")
+        ]
+        for producer in producers:
+            wait_for(lambda producer=producer: len(producer.acknowledged()) > 30, message="it enqueues")  # type: ignore[misc]
+        yield producers
+
+
+@pytest.mark.fault("R5")
+@pytest.mark.parametrize("way", ["reshard", "failover", "crash"])
+def test_under_load(tmp_path: Path, cluster: Cluster, way: str) -> None:
+    with serving(tmp_path, cluster.url, NAMESPACE, LEDGER, direct_url=cluster.primary.url) as server:
+        with producing(cluster, tmp_path) as producers:
+            began = time.monotonic()
+            move(cluster, way)
+            moved = time.monotonic()
+            for producer in producers:
+                first = wait_for(
+                    lambda producer=producer: next(  # type: ignore[misc]
+                        (call for call in producer.acknowledged() if call.began > moved), None
+                    ),
+                    message="it enqueues again",
+                )
+                assert first.ended - moved < stretched(SOON_S)
+                last = producer.acknowledged()[-1].ended
+                wait_for(lambda producer=producer, last=last: producer.acknowledged()[-1].ended > last + 0.3)  # type: ignore[misc]
+        acknowledged = [call for producer in producers for call in producer.acknowledged()]
+        kept = {call.jid for call in acknowledged if way != "crash" or not is_near(call.ended, began)}
+        wait_for(lambda: kept <= {jid for _, _, jid, _ in server.ledger()}, message="all have run")
+        runs = server.ledger()
+        assert min(at for *_, at in runs if at > moved) - moved < stretched(SOON_S)
+        more = Counter(jid for _, _, jid, _ in runs)
+        twice = {jid for jid, number in more.items() if number > 1}
+        if way == "crash":
+            twice -= {jid for _, _, jid, at in runs if is_near(at, began)}
+        assert twice == set()
+        refused = [call.code for producer in producers for call in producer.calls() if call.code]
+        assert way == "crash" or refused == []
+        assert server.stop() == 0
+
+
+def is_near(at: float, crash: float) -> bool:
+    return abs(at - crash) < by_load(UNDER_WAY_S)
