@@ -35,7 +35,7 @@ class Link:
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        What a node of a cluster refuses is sent again, for some seconds.
+        What a former primary or a node of a cluster refuses is sent again, for some seconds.
 
         ``read`` converts the reply, instead of the check of its shape. ``on_reply`` is called with the result
         as soon as the reply has arrived; the waiting task continues a little later.

@@ -1,7 +1,7 @@
-"""Redirects: sends again what the nodes of a cluster have refused, over the connection to the right one.
+"""Redirects: sends again what a server has refused that is not the primary, or not yet, or no longer.
 
-Used by every kind of connection, in the process that it belongs to. Such a refusal means that nothing has
-run, so the command may be sent again; all other errors are left to the caller.
+Used by every kind of connection to a primary that sentinels or the nodes of a cluster name. Such a refusal
+means that nothing has run, so the command may be sent again; all other errors are left to the caller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
-CODES = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
+# The last one is of a command that waited at a primary which has become a replica.
+CODES = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "UNBLOCKED"})
 # A replica is elected within about two times the cluster-node-timeout; a reshard may take longer.
 _PATIENCE_S = 5.0
 # Short ones first, because a small slot moves within milliseconds.
