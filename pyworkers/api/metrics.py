@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
@@ -12,6 +14,7 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
+from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.store.measures import metrics
 from pyworkers.store.measures.metrics import Period, Sums, percentile
 
@@ -21,8 +24,10 @@ __all__ = [
     "Metrics",
     "MetricsPart",
     "Period",
+    "Window",
     "read_class_metrics",
     "read_metrics",
+    "read_window",
 ]
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -42,10 +47,12 @@ class MetricsPart:
 
 PART: Table[MetricsPart] = Table(
     "MetricsPart",
-    Column("at", Kind.MOMENT),
+    Column("at", Kind.MOMENT, "Begin"),
     Column("processed", Kind.COUNT),
-    Column("failed", Kind.COUNT),
-)
+    Column("done", Kind.COUNT, "Done", value=lambda part, _now: max(0, part.processed - part.failed),
+           only_shown=True),
+    Column("failed", Kind.COUNT, "Failed"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +178,47 @@ def read_class_metrics(keys: Keys, job_class: str, period: Period = Period.HOUR)
     shown = [MetricsPart(at.timestamp(), found.processed, found.failed) for at, found in parts]
     sums = metrics.merged([found for _, found in parts])
     return _class_metrics(job_class, sums, histograms[job_class], shown)
+
+
+class Window(Enum):
+    """A length of time up to now, in parts of equal length."""
+
+    QUARTER = "15m"
+    """In minutes."""
+    TWO_HOURS = "2h"
+    """In minutes."""
+    DAY = "24h"
+    """In parts of ten minutes."""
+    THREE_DAYS = "72h"
+    """In parts of thirty minutes."""
+
+
+# The number of hashes of each, the minutes of a hash, and how many hashes make a part.
+_HASHES = {
+    Window.QUARTER: (15, 1, 1),
+    Window.TWO_HOURS: (120, 1, 1),
+    Window.DAY: (144, 10, 1),
+    Window.THREE_DAYS: (432, 10, 3),
+}
+
+
+def read_window(keys: Keys, window: Window) -> Steps[list[MetricsPart]]:
+    """Read the runs of all classes in the parts of a window; the last part is not over yet.
+
+    Counted by servers of pyworkers and of Sidekiq 8.
+    """
+    now = (yield from metrics.span_now(Period.HOUR)).now.replace(second=0, microsecond=0)
+    hashes, minutes, joined = _HASHES[window]
+    last = now - timedelta(minutes=now.minute % (minutes * joined))
+    # The newest part may have begun with an earlier hash than the current one.
+    first = last - timedelta(minutes=minutes * (hashes - joined))
+    moments = [first + timedelta(minutes=minutes * place) for place in range(hashes)]
+    name_of = minute_of if minutes == 1 else ten_minutes_of
+    totals = yield from metrics.read_totals(keys, list(map(name_of, moments)))
+    return [
+        MetricsPart(moments[start].timestamp(), *map(sum, zip(*totals[start : start + joined], strict=True)))
+        for start in range(0, hashes, joined)
+    ]
 
 
 def _class_metrics(

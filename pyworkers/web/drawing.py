@@ -1,4 +1,4 @@
-"""Drawing: charts as SVG, without text, scripts or styles of their own; the page around them has the words.
+"""Drawing: charts as SVG, without scripts or styles of their own; the page around them has the scales.
 
 Pure. A chart is stretched to its place, so its units are those of its data.
 """
@@ -21,26 +21,68 @@ class Curve:
     values: Sequence[float]
 
 
-Bar = Sequence[tuple[str, float]]
-"""The parts of a bar from the bottom up: the class in the style sheet, and the value."""
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a chart: its parts from the bottom up, each a class in the style sheet and a value."""
+
+    parts: Sequence[tuple[str, float]]
+    says: str = ""
+    """What it shows, in words: those under the pointer."""
 
 
-def lines(drawn: Sequence[Curve], label: str, length: int) -> Markup:
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart, with what the macro ``chart`` writes around it."""
+
+    svg: Markup
+    top: float
+    """The value at its upper edge."""
+    ticks: Sequence[str] = ()
+    """The words below it, at equal distances from the left to the right end."""
+
+    @property
+    def scale(self) -> list[str]:
+        """The values at its upper edge, in the middle and at its lower edge."""
+        return [
+            f"{value:,.0f}" if value.is_integer() else f"{value:g}" for value in (self.top, self.top / 2, 0.0)
+        ]
+
+
+def lines(drawn: Sequence[Curve], label: str, length: int, ticks: Sequence[str] = ()) -> Chart:
     """A chart of lines with one value per unit, the last at the right end; ``label`` says it in words."""
-    top = max((value for line in drawn for value in line.values), default=0.0) or 1.0
+    top = edge(max((value for line in drawn for value in line.values), default=0.0))
     shapes = (
         Markup('<polyline class="line {}" vector-effect="non-scaling-stroke" points="{}"/>').format(
             line.kind, _points(line.values, top, length)
         )
         for line in drawn
     )
-    return _svg(length - 1, label, shapes)
+    return Chart(_svg(length - 1, label, shapes), top, ticks)
 
 
-def bars(drawn: Sequence[Bar], label: str) -> Markup:
+def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = ()) -> Chart:
     """A chart of bars, one per unit."""
-    top = max((sum(value for _, value in bar) for bar in drawn), default=0.0) or 1.0
-    return _svg(len(drawn) or 1, label, (_bar(place, bar, top) for place, bar in enumerate(drawn)))
+    top = edge(max((sum(value for _, value in bar.parts) for bar in drawn), default=0.0))
+    shapes = (_bar(place, bar, top) for place, bar in enumerate(drawn))
+    return Chart(_svg(len(drawn) or 1, label, shapes), top, ticks)
+
+
+def edge(highest: float) -> float:
+    """A round number that is not below the highest value: 1, 2 or 5 with zeros."""
+    size = 1.0
+    while size < highest:
+        for factor in (2, 5, 10):
+            if highest <= size * factor:
+                return size * factor
+        size *= 10
+    return size
+
+
+def some_of(words: Sequence[str], most: int = 5) -> list[str]:
+    """The first, the last and evenly chosen ones between them."""
+    if len(words) <= most:
+        return [*words]
+    return [words[round(place * (len(words) - 1) / (most - 1))] for place in range(most)]
 
 
 def _points(values: Sequence[float], top: float, length: int) -> str:
@@ -52,13 +94,18 @@ def _points(values: Sequence[float], top: float, length: int) -> str:
 
 def _bar(place: int, bar: Bar, top: float) -> Markup:
     shapes, bottom = Markup(), float(_HEIGHT)
-    for kind, value in bar:
+    for kind, value in bar.parts:
         height = value / top * _HEIGHT
         bottom -= height
         if height:
             shapes += Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="0.8" height="{:.2f}"/>').format(
                 kind, place + 0.1, bottom, height
             )
+    if bar.says:
+        # The whole height answers to the pointer, also above a low bar.
+        shapes += Markup('<rect class="place" x="{}" y="0" width="1" height="{}" data-says="{}"/>').format(
+            place, _HEIGHT, bar.says
+        )
     return shapes
 
 

@@ -47,6 +47,13 @@ def test_the_focus_stays_at_the_same_link(
     assert chromium.has_focus("main")
 
 
+def test_a_chart_says_what_the_pointer_is_at(chromium: Chromium, dashboard: Visitor) -> None:
+    chromium.open(dashboard.root)
+    script = "document.querySelector('.place').dispatchEvent(new PointerEvent(arguments[0], {bubbles: true}))"
+    chromium.run(script, "pointerover")
+    assert chromium.text_of("figure:has(.place) .pointed").endswith(": 0 done")
+
+
 def test_the_cells_of_queues_follow(
     chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
 ) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
 
 from pyworkers.api import Stats
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.web import drawing
 from pyworkers.web.live.samples import Rates, Samples
 from pyworkers.web.pages.overview import graph
@@ -119,8 +120,8 @@ def test_a_gap_counts_by_second() -> None:
 
 def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
     assert "Collecting: 0 of 120 s" in dashboard.get().text
-    assert "over the last 3 seconds. Now 2 done" in graph([Rates(2, 0, 0)] * 3)
-    assert "over the last two minutes. Now 2 done" in graph([Rates(2, 0, 0)] * 120)
+    assert "over the last 3 seconds. Now 2 done" in graph([Rates(2, 0, 0)] * 3).svg
+    assert "over the last two minutes. Now 2 done" in graph([Rates(2, 0, 0)] * 120).svg
     with events(dashboard, "overview") as parts:
         first = r"Collecting: [1-9][0-9]* of 120 s"
         wait_for(lambda: re.search(first, next(parts)["graph"]), message="the first seconds")
@@ -128,10 +129,33 @@ def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
 
 @pytest.mark.parametrize("values", [[], [0], [1, 5, 2]])
 def test_a_chart_fits_into_its_frame(values: list[float]) -> None:
-    drawn = drawing.lines([drawing.Curve("done", values)], 'a "<b>', 4)
+    drawn = drawing.lines([drawing.Curve("done", values)], 'a "<b>', 4).svg
     assert 'aria-label="a &#34;&lt;b&gt;"' in drawn
     assert 'viewBox="0 0 3 100"' in drawn
-    assert drawing.bars([[("done", value)] for value in values], "").count("<rect") == sum(map(bool, values))
+    bars = [drawing.Bar([("done", value)]) for value in values]
+    assert drawing.bars(bars, "").svg.count("<rect") == sum(map(bool, values))
+
+
+@pytest.mark.parametrize(
+    ("highest", "top"), [(0, 1), (1, 1), (1.5, 2), (2, 2), (3, 5), (7, 10), (101, 200), (9_999, 10_000)]
+)
+def test_the_scale_of_a_chart_ends_at_a_round_number(highest: float, top: float) -> None:
+    assert drawing.edge(highest) == top
+
+
+def test_the_runs_of_the_last_hours_are_drawn_at_once(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    now = datetime.now(UTC)
+    ago = now - timedelta(hours=50)
+    db.hset(keys.executions(minute_of(now)), mapping={"Add|p": 7, "a|b|p": 2, "Add|f": 3, "Add|ms": 9})
+    db.hset(keys.executions(ten_minutes_of(ago)), mapping={"Add|p": 100})
+    quarter, days = dashboard.get(), dashboard.get("?range=72h")
+    assert ': 6 done"' in quarter.html and ': 3 failed"' in quarter.html
+    assert "6 by minute (UTC)" in quarter.text and "3, on their own scale" in quarter.text
+    begin = ago.replace(minute=ago.minute // 30 * 30)
+    assert f'data-says="{begin:%H:%M}: 100 done"' in days.html
+    assert "72 hours" in days.text and days.html.count('<rect class="place"') >= 2 * 144
 
 
 def test_a_quiet_server_and_one_that_stops_have_the_same_words_everywhere(

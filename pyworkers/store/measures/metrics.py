@@ -158,6 +158,19 @@ def read_parts(keys: Keys, span: Span, job_class: str) -> Steps[list[tuple[datet
     return found
 
 
+def read_totals(keys: Keys, names: Sequence[str]) -> Steps[list[tuple[int, int]]]:
+    """The runs of all classes, and the failures of them, in each of the hashes with these names."""
+    found: list[tuple[int, int]] = []
+    for start in range(0, len(names), _HASHES_PER_CALL):
+        some = [command("HGETALL", keys.executions(name)) for name in names[start : start + _HASHES_PER_CALL]]
+        for stored in (yield from every(some, Mode.LENIENT)):
+            counts = Counter[bytes]()
+            for field, number in (stored or {}).items():
+                counts[field.rpartition(b"|")[2]] += as_count(number)
+            found.append((counts[b"p"], counts[b"f"]))
+    return found
+
+
 def merged(parts: Sequence[Sums]) -> Sums:
     """The sum of the parts."""
     return Sums(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyworkers.api.metrics import (
     CLASS_METRICS,
     METRICS,
     PERCENTILES,
+    MetricsPart,
     Period,
     read_class_metrics,
     read_metrics,
@@ -25,7 +27,7 @@ from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
-from pyworkers.web.showing import milliseconds
+from pyworkers.web.showing import milliseconds, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
@@ -80,7 +82,6 @@ async def show_class(request: Request) -> Response:
         runs_chart=_runs_chart(found),
         histogram_chart=_histogram_chart(found),
         buckets=list(zip(bucket_names(), found.histogram, strict=True)),
-        highest=max((part.processed for part in found.parts), default=0),
     )
 
 
@@ -95,22 +96,36 @@ def bucket_names() -> list[str]:
     return [f"below {bounds[0]}", *between, f"from {bounds[-1]}"]
 
 
-def _runs_chart(found: ClassMetrics) -> Markup:
-    drawn = [
-        [("failed", part.failed), ("done", max(0, part.processed - part.failed))] for part in found.parts
-    ]
-    return drawing.bars(drawn, f"Runs over time: {found.processed} ran, {found.failed} of them failed.")
+def runs_bars(parts: Sequence[MetricsPart], kinds: Sequence[str] = ("failed", "done")) -> list[drawing.Bar]:
+    """A bar for each part of a period; ``kinds``: what it has, from the bottom up."""
+    bars = []
+    for part in parts:
+        numbers = {"failed": part.failed, "done": max(0, part.processed - part.failed)}
+        said = ", ".join(f"{numbers[kind]:,} {kind}" for kind in reversed(kinds))
+        bars.append(drawing.Bar([(kind, numbers[kind]) for kind in kinds], f"{clock(part.at)}: {said}"))
+    return bars
 
 
-def _histogram_chart(found: ClassMetrics) -> Markup:
+def clock(at: float) -> str:
+    """The time of day in UTC, as ``14:05``."""
+    return utc(at)[11:16]
+
+
+def _runs_chart(found: ClassMetrics) -> drawing.Chart:
+    label = f"Runs over time: {found.processed} ran, {found.failed} of them failed."
+    ticks = drawing.some_of([clock(part.at) for part in found.parts])
+    return drawing.bars(runs_bars(found.parts), label, ticks)
+
+
+def _histogram_chart(found: ClassMetrics) -> drawing.Chart:
     words = ", ".join(
         f"{name} {milliseconds(ms)}"
         for name, share in PERCENTILES
         if (ms := found.percentile_ms(share)) is not None
     )
-    return drawing.bars(
-        [[("enqueued", jobs)] for jobs in found.histogram], f"Jobs by duration: {words or 'none'}."
-    )
+    buckets = zip(bucket_names(), found.histogram, strict=True)
+    bars = [drawing.Bar([("enqueued", jobs)], f"{name}: {jobs:,}") for name, jobs in buckets]
+    return drawing.bars(bars, f"Jobs by duration: {words or 'none'}.", drawing.some_of(bucket_names(), 3))
 
 
 async def _metrics(ask: CheckedRequest) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from pyworkers.api import Day, Stats
 from pyworkers.api.causes import Cause
+from pyworkers.api.metrics import PART, MetricsPart, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array
@@ -22,12 +23,20 @@ from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
+from pyworkers.web.pages.metrics import clock, runs_bars
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.showing import duration, number
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
 _DAYS = (7, 30, 90)
+_WINDOWS = {
+    Window.QUARTER: ("15 minutes", "minute"),
+    Window.TWO_HOURS: ("2 hours", "minute"),
+    Window.DAY: ("24 hours", "ten minutes"),
+    Window.THREE_DAYS: ("72 hours", "half an hour"),
+}
+"""Each window in words, and its parts."""
 _MOST_SERVERS = 20
 _MOST_CAUSES = 3
 _COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
@@ -47,6 +56,8 @@ async def show(request: Request) -> Response:
     asked = request.query_params.get("days", "")
     days = next((choice for choice in _DAYS if str(choice) == asked), 30)
     history = await site.read(read_history(site.keys, days))
+    window = next((one for one in Window if one.value == request.query_params.get("range")), Window.QUARTER)
+    parts = await site.read(read_window(site.keys, window))
     return await render(
         request,
         "overview.html",
@@ -56,17 +67,40 @@ async def show(request: Request) -> Response:
         history=history,
         by_day=Listing(request, DAY.shown("date", "done", "failed"), history, stats.now),
         history_chart=history_chart(history),
-        highest=max(day.processed for day in history),
+        window=window.value,
+        windows=[(one.value, words) for one, (words, _) in _WINDOWS.items()],
+        window_words=_WINDOWS[window][0],
+        part_words=_WINDOWS[window][1],
+        done_chart=parts_chart(parts, "done"),
+        failed_chart=parts_chart(parts, "failed"),
+        parts_done=sum(part.processed - part.failed for part in parts),
+        parts_failed=sum(part.failed for part in parts),
+        by_part=Listing(request, PART.shown("at", "done", "failed"), parts[::-1], stats.now),
         **context_of(request, stats, causes, reader.samples),
     )
 
 
-def history_chart(days: Sequence[Day]) -> Markup:
+def history_chart(days: Sequence[Day]) -> drawing.Chart:
     """The bars of these days, the latest of which comes first in the list and is the rightmost bar."""
-    drawn = [[("failed", day.failed), ("done", day.done)] for day in reversed(days)]
+    drawn = [
+        drawing.Bar(
+            [("failed", day.failed), ("done", day.done)],
+            f"{day.date}: {day.done:,} done, {day.failed:,} failed",
+        )
+        for day in reversed(days)
+    ]
     done = sum(day.done for day in days)
     failed = sum(day.failed for day in days)
-    return drawing.bars(drawn, f"Jobs by day: {done} done and {failed} failed in {len(days)} days.")
+    label = f"Jobs by day: {done} done and {failed} failed in {len(days)} days."
+    return drawing.bars(drawn, label, drawing.some_of([day.date.isoformat() for day in reversed(days)], 3))
+
+
+def parts_chart(parts: Sequence[MetricsPart], kind: str) -> drawing.Chart:
+    """The bars of what is ``done`` or ``failed`` in these parts of the last hours."""
+    bars = runs_bars(parts, [kind])
+    number = round(sum(value for bar in bars for _, value in bar.parts))
+    label = f"Jobs {kind}: {number} since {clock(parts[0].at)} UTC."
+    return drawing.bars(bars, label, drawing.some_of([clock(part.at) for part in parts]))
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
@@ -90,9 +124,6 @@ def context_of(request: Request, stats: Stats, causes: list[Cause], samples: Sam
         "graph": graph(samples.rates),
         "collected": len(samples.rates),
         "graph_length": KEPT,
-        "graph_top": round(
-            max((max(rate.done, rate.failed, rate.enqueued) for rate in samples.rates), default=0)
-        ),
     }
 
 
@@ -115,7 +146,7 @@ def _oldest(request: Request, stats: Stats) -> Markup:
     return Markup('{} <span class="under">in {}</span>').format(age, queue)
 
 
-def graph(rates: list[Rates]) -> Markup:
+def graph(rates: list[Rates]) -> drawing.Chart:
     """The lines of done, failed and enqueued over the last two minutes."""
     drawn = [
         drawing.Curve("enqueued", [rate.enqueued for rate in rates]),
@@ -128,7 +159,7 @@ def graph(rates: list[Rates]) -> Markup:
         f"Jobs a second over the last {past}. Now {latest.done:.0f} done, {latest.failed:.0f} failed, "
         f"{latest.enqueued:.0f} enqueued."
     )
-    return drawing.lines(drawn, label, KEPT)
+    return drawing.lines(drawn, label, KEPT, ("2 min ago", "1 min ago", "now"))
 
 
 async def _stats(ask: CheckedRequest) -> dict[str, Any]:
@@ -141,6 +172,11 @@ async def _history(ask: CheckedRequest) -> list[dict[str, Any]]:
     return [day.as_dict() for day in days]
 
 
+async def _runs(ask: CheckedRequest) -> list[dict[str, Any]]:
+    parts = await ask.site.read(read_window(ask.keys, Window(ask.given["range"])))
+    return [part.as_dict() for part in parts]
+
+
 FEEDS: Mapping[str, Feed] = {"overview": parts}
 ROUTES = [Route("/", show)]
 RESOURCES = (
@@ -151,5 +187,19 @@ RESOURCES = (
         _history,
         array(DAY.schema),
         [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
+    ),
+    Resource(
+        "/runs",
+        "The runs and failures of the last hours in minutes, ten minutes (24h) or half hours (72h).",
+        _runs,
+        array(PART.schema),
+        [
+            Parameter(
+                "range",
+                "The last minutes or hours.",
+                default=Window.QUARTER.value,
+                choices=tuple(window.value for window in Window),
+            )
+        ],
     ),
 )

@@ -146,3 +146,11 @@ for (const form of document.querySelectorAll("form.jobs")) {
     if (event.key === "Enter" && event.target.matches("input")) event.preventDefault();
   });
 }
+
+// What a chart shows at the pointer or the finger, in words below it.
+for (const kind of ["pointerover", "click"]) {
+  document.addEventListener(kind, (event) => {
+    const place = event.target.closest && event.target.closest(".chart .place");
+    if (place) place.closest(".chart").querySelector(".pointed").textContent = place.dataset.says;
+  });
+}
