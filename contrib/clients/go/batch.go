@@ -1,0 +1,6 @@
+package pyworkers
+
+import _ "embed"
+
+//go:embed batch.lua
+var batchText string

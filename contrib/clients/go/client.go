@@ -1,0 +1,135 @@
+// Package pyworkers enqueues jobs for pyworkers, the worker server for Python, and waits for their results.
+//
+// A [Job] has a queue, a class, arguments and [Options]. Without options it is pushed as Sidekiq pushes it; with
+// options, one script does all of it in one round trip, or nothing: locks, limits, statuses, membership in batches.
+//
+//	client, err := pyworkers.FromEnv()
+//	jid, err := client.Enqueue(ctx, pyworkers.Job{Queue: "mail", Class: "send", Args: []any{7}})
+package pyworkers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Config is what a [Client] needs besides its connection.
+type Config struct {
+	// Namespace is the prefix of every key, with its colon: "app:". A cluster needs a hash tag: "{app}:".
+	Namespace string
+	// Keys seal the arguments of jobs with Encrypt, and open nothing else.
+	Keys *Keyring
+}
+
+// Client enqueues jobs. It is safe for use by many goroutines.
+type Client struct {
+	rdb  redis.UniversalClient
+	ns   string
+	keys *Keyring
+}
+
+var namespaces = regexp.MustCompile(`^(\S*:)?$`)
+
+// New makes a client of a connection of go-redis: to one server, to sentinels, or to a cluster. Pushes are sent once,
+// whatever its MaxRetries: a push whose reply was lost may have been done.
+func New(rdb redis.UniversalClient, config Config) (*Client, error) {
+	if !namespaces.MatchString(config.Namespace) {
+		return nil, fmt.Errorf("pyworkers: namespace must be empty or end with a colon, without white space, not %q",
+			config.Namespace)
+	}
+	if _, isCluster := rdb.(*redis.ClusterClient); isCluster && !hasTag(config.Namespace) {
+		return nil, errors.New("pyworkers: on a cluster the namespace needs a hash tag, as {app}:")
+	}
+	return &Client{rdb: rdb, ns: config.Namespace, keys: config.Keys}, nil
+}
+
+// FromEnv makes a client as Python's Client() does: of PYWORKERS_REDIS__URL, else REDIS_URL, else
+// redis://127.0.0.1:6379/0, with PYWORKERS_REDIS__NAMESPACE, and the keys in the file PYWORKERS_ENCRYPTION__KEYS.
+func FromEnv() (*Client, error) {
+	url := os.Getenv("PYWORKERS_REDIS__URL")
+	if url == "" {
+		url = os.Getenv("REDIS_URL")
+	}
+	if url == "" {
+		url = "redis://127.0.0.1:6379/0"
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("pyworkers: the Redis URL cannot be used: %w", err)
+	}
+	config := Config{Namespace: os.Getenv("PYWORKERS_REDIS__NAMESPACE")}
+	if path := os.Getenv("PYWORKERS_ENCRYPTION__KEYS"); path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("pyworkers: encryption keys cannot be read: %w", err)
+		}
+		if config.Keys, err = ParseKeys(string(text)); err != nil {
+			return nil, fmt.Errorf("pyworkers: %s: %w", path, err)
+		}
+	}
+	return New(redis.NewClient(options), config)
+}
+
+// Close closes the connection, also one that was given to [New].
+func (c *Client) Close() error { return c.rdb.Close() }
+
+func (c *Client) key(parts ...string) string { return c.ns + strings.Join(parts, "") }
+
+func (c *Client) own(parts ...string) string { return c.ns + "pyworkers:" + strings.Join(parts, "") }
+
+func hasTag(namespace string) bool {
+	_, rest, found := strings.Cut(namespace, "{")
+	return found && strings.Index(rest, "}") > 0
+}
+
+// once is a command that go-redis never sends again.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// send sends commands once, several as one transaction. If another connection may lead to a server that takes them,
+// a refusal, after which nothing was written, is answered by a second try.
+func (c *Client) send(ctx context.Context, commands ...[]any) ([]any, error) {
+	replies, err := c.try(ctx, commands)
+	if isRefusal(err) {
+		replies, err = c.try(ctx, commands)
+	}
+	return replies, err
+}
+
+func (c *Client) try(ctx context.Context, commands [][]any) ([]any, error) {
+	sent := make([]*redis.Cmd, len(commands))
+	for i, args := range commands {
+		sent[i] = redis.NewCmd(ctx, args...)
+	}
+	var err error
+	if len(sent) == 1 {
+		err = c.rdb.Process(ctx, once{sent[0]})
+	} else {
+		_, err = c.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, cmd := range sent {
+				if err := pipe.Process(ctx, once{cmd}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	replies := make([]any, len(sent))
+	for i, cmd := range sent {
+		replies[i] = cmd.Val()
+		// In a transaction, the refusal of a command comes before that of EXEC, which has no reason.
+		if cmdErr := cmd.Err(); cmdErr != nil && cmdErr != redis.Nil && (err == nil || isReply(cmdErr) && isAborted(err)) {
+			err = cmdErr
+		}
+	}
+	if err == redis.Nil {
+		err = nil
+	}
+	return replies, translate(err)
+}

@@ -1,0 +1,148 @@
+package pyworkers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ArgumentError says that a job cannot be enqueued with these arguments or options. Nothing was sent.
+type ArgumentError struct {
+	// Field is the option, or the path of the value in the arguments: args[0]["name"].
+	Field string
+	// Message says what is wrong with it.
+	Message string
+	// Err is the reason of encoding/json, if there is one.
+	Err error
+}
+
+func (e *ArgumentError) Error() string { return e.Field + " " + e.Message }
+
+func (e *ArgumentError) Unwrap() error { return e.Err }
+
+// DuplicateError says that a job with the same class, queue and arguments is there ([Raise]). Nothing was enqueued.
+type DuplicateError struct {
+	// ID is the id of the job that is there.
+	ID string
+}
+
+func (e *DuplicateError) Error() string {
+	return "the same job is enqueued already, with the id " + e.ID
+}
+
+// QueueFullError says that the queue holds Limit jobs (MaxWaiting) or more. Nothing was enqueued.
+type QueueFullError struct {
+	Queue string
+	Limit int
+}
+
+func (e *QueueFullError) Error() string {
+	return fmt.Sprintf("the queue %q is full: max_waiting is %d", e.Queue, e.Limit)
+}
+
+// BatchError says that a batch takes no members, or is unknown. Nothing was enqueued.
+type BatchError struct {
+	ID string
+	// Reason is unknown or ended.
+	Reason string
+}
+
+func (e *BatchError) Error() string {
+	if e.Reason == "ended" {
+		return fmt.Sprintf("the batch %s has ended: all its members are done", e.ID)
+	}
+	return fmt.Sprintf("the batch %s is unknown: it has expired, or was deleted", e.ID)
+}
+
+// UnavailableError says that Redis is unreachable or takes no writes now. If the connection was lost after a push was
+// sent, the jobs may have been pushed or not.
+type UnavailableError struct{ Err error }
+
+func (e *UnavailableError) Error() string { return "Redis cannot be reached: " + e.Err.Error() }
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// KeyError says that arguments cannot be sealed, because there is no key, or a key is invalid.
+type KeyError struct{ Message string }
+
+func (e *KeyError) Error() string { return e.Message }
+
+// JobFailedError says that the job or batch whose result was asked for has ended without one.
+type JobFailedError struct {
+	// ID is the id of the job, or of the first member that ended and is not done.
+	ID string
+	// State is failed, dead, cancelled or expired; of a member also dropped, deleted or missing.
+	State State
+	// Class and Message are of the exception; empty if there was none.
+	Class, Message string
+	// Batch is the id of the batch whose result was asked for; empty for a job.
+	Batch string
+}
+
+func (e *JobFailedError) Error() string {
+	if e.Batch != "" {
+		return fmt.Sprintf("the batch %s is dead: a member is %s: %s", e.Batch, e.State, e.ID)
+	}
+	text := fmt.Sprintf("the job %s is %s", e.ID, e.State)
+	for _, part := range []string{e.Class, e.Message} {
+		if part != "" {
+			text += ": " + part
+		}
+	}
+	return text
+}
+
+// UntrackedError says that a job has no result to wait for: it has no Track, has expired, or there was none.
+type UntrackedError struct {
+	ID     string
+	Reason string
+}
+
+func (e *UntrackedError) Error() string {
+	return fmt.Sprintf("no result of the job %s: %s", e.ID, e.Reason)
+}
+
+// Codes of replies of a server that takes no writes now, or is not ready.
+var away = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "TRYAGAIN", "NOAUTH", "WRONGPASS"}
+
+// isReply is true for an answer of Redis; other errors are those of the connection.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+func isAborted(err error) bool {
+	return redis.IsExecAbortError(err)
+}
+
+func hasCode(err error, codes ...string) bool {
+	for _, code := range codes {
+		if err != nil && strings.HasPrefix(err.Error(), code+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+func isRefusal(err error) bool {
+	var lost *UnavailableError
+	if errors.As(err, &lost) {
+		err = lost.Err
+	}
+	return err != nil && isReply(err) && hasCode(err, "READONLY", "NOREPLICAS", "UNBLOCKED")
+}
+
+// translate makes an UnavailableError of the errors of a connection. Those of Redis' own, such as OOM and WRONGTYPE,
+// and those of the context stay as they are.
+func translate(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if isReply(err) && !hasCode(err, away...) {
+		return err
+	}
+	return &UnavailableError{err}
+}

@@ -1,0 +1,459 @@
+package pyworkers
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Job is a job to be enqueued: the handler Class in Queue is called with Args.
+type Job struct {
+	Queue string
+	Class string
+	// Args are the positional arguments: what encoding/json can write.
+	Args []any
+	Options
+}
+
+// Options are the options of a job. The zero value of each one leaves it to the handler, or asks for nothing.
+type Options struct {
+	// ID is the jid; by default 24 random hexadecimal digits.
+	ID string
+	// At and In say when the job is due; it is due now if neither does, or if that time has passed.
+	At time.Time
+	In time.Duration
+
+	// Retry is Yes for 25 retries, No to drop a failed job, or Count(n).
+	Retry Setting
+	// RetryMax is the number of retries if Retry is Yes; RetryFor a time instead of a number.
+	RetryMax Setting
+	RetryFor time.Duration
+	// RetryQueue is the queue of the retries.
+	RetryQueue string
+	// Dead is No to drop a job whose retries are used up.
+	Dead Setting
+	// Backtrace are the lines of the traceback to keep: Yes, No or Count(n).
+	Backtrace Setting
+	// Timeout is how long the job may run.
+	Timeout time.Duration
+	// ExpiresIn drops a job that has not started so long after it was due.
+	ExpiresIn time.Duration
+	// Tags are shown by Sidekiq's Web UI.
+	Tags []string
+
+	// Track keeps status and result for so long after the end, for [Client.Status] and [Client.Result].
+	Track time.Duration
+	// History also keeps the job as it was enqueued, and its runs.
+	History bool
+
+	// UniqueFor makes a job with the same class, queue and arguments a duplicate for so long after it is due.
+	UniqueFor time.Duration
+	// UniqueUntil ends that earlier; by default UntilSuccess.
+	UniqueUntil UniqueUntil
+	// UniqueBy is what counts as the same, instead of the arguments.
+	UniqueBy any
+	// OnDuplicate is what a duplicate does; by default Skip.
+	OnDuplicate OnDuplicate
+	// MaxWaiting refuses a job that is due now if its queue holds so many, after Wait.
+	MaxWaiting int
+	Wait       time.Duration
+
+	// Encrypt seals the arguments with the newest key of the client.
+	Encrypt bool
+	// Extra are fields of the application's own.
+	Extra map[string]any
+}
+
+// Setting is an option that is [Yes], [No] or a [Count].
+type Setting struct{ value any }
+
+// The settings that are no number.
+var (
+	Yes = Setting{true}
+	No  = Setting{false}
+)
+
+// Count is the setting of a number from 0.
+func Count(n int) Setting { return Setting{n} }
+
+// UniqueUntil is when the lock of a unique job ends, if its time has not passed.
+type UniqueUntil string
+
+// When a lock ends: the job is done or dead, it starts, or never before its time.
+const (
+	UntilSuccess UniqueUntil = "success"
+	UntilStart   UniqueUntil = "start"
+	UntilExpiry  UniqueUntil = "expiry"
+)
+
+// OnDuplicate is what the enqueueing of a duplicate does.
+type OnDuplicate string
+
+// Skip returns the id of the job that is there, Raise fails with a [DuplicateError], and Replace takes the place of a
+// job that is still scheduled, and skips otherwise.
+const (
+	Skip    OnDuplicate = "skip"
+	Raise   OnDuplicate = "raise"
+	Replace OnDuplicate = "replace"
+)
+
+// A job is at most as large as any server reads.
+const maxBytes = 128 << 20
+
+const (
+	// The status of a job is kept for so long after its last change, until the job has ended.
+	aliveSeconds = 30 * 86400
+	// The longest time of an option.
+	longestSeconds = 1e9
+)
+
+var (
+	queueNames = regexp.MustCompile(`^[^\s\x00-\x1f\x7f|]+$`)
+	// Fields that an application has no say in.
+	reserved = strings.Fields(`args class queue at created_at enqueued_at expiry cron unique_key encrypted failed_at
+		retried_at discarded_at retry_count crash_count misfits misfit_at error_class error_message error_backtrace
+		batch batch_index then fill`)
+	optional = strings.Fields(`retry backtrace dead tags retry_for expires_in retry_queue retry_max timeout track history
+		unique_for unique_until unique_by on_duplicate max_waiting wait encrypt jid extra`)
+)
+
+// envelope is a job as it is pushed.
+type envelope struct {
+	queue, id string
+	payload   []byte
+	at        float64 // epoch seconds, 0: now
+	asked     []any   // names and values of the options of push.lua
+	lock      string  // unique:KEY
+	batch     string
+	limit     int
+	wait      time.Duration
+}
+
+// making is how envelopes are made: with which keys, at what time, as members of which batch.
+type making struct {
+	keys  *Keyring
+	now   time.Time
+	batch string
+	nonce []byte // for tests
+}
+
+func (m making) envelope(job *Job) (*envelope, error) {
+	if err := job.check(); err != nil {
+		return nil, err
+	}
+	found := &envelope{queue: job.Queue, id: job.ID, batch: m.batch, limit: job.MaxWaiting, wait: job.Wait}
+	if found.id == "" {
+		found.id = newID()
+	}
+	now := seconds(m.now)
+	due := now
+	if at := job.due(m.now); at.After(m.now) {
+		due = seconds(at)
+		found.at = due
+	}
+	args, err := encodeArgs(job.Args, nil)
+	if err != nil {
+		return nil, err
+	}
+	key, err := m.uniqueKey(job, args)
+	if err != nil {
+		return nil, err
+	}
+	if job.Encrypt {
+		if args, err = m.seal(args, found.id, job.Class); err != nil {
+			return nil, err
+		}
+	}
+	w := fields{out: make([]byte, 0, 200+len(args))}
+	w.setting("retry", job.Retry)
+	w.text("queue", job.Queue)
+	w.text("class", job.Class)
+	w.raw("args", args)
+	if err := w.options(&job.Options); err != nil {
+		return nil, err
+	}
+	w.text("jid", found.id)
+	if key != "" {
+		w.text("unique_key", key)
+	}
+	w.raw("created_at", appendTime(nil, now))
+	if found.at == 0 {
+		w.raw("enqueued_at", appendTime(nil, now))
+	}
+	if job.ExpiresIn > 0 {
+		w.raw("expiry", appendTime(nil, due+job.ExpiresIn.Seconds()))
+	}
+	if m.batch != "" {
+		w.text("batch", m.batch)
+	}
+	found.payload = append(w.out, '}')
+	if len(found.payload) > maxBytes {
+		return nil, &ArgumentError{"args", fmt.Sprintf("make a job of %d bytes; the limit is %d", len(found.payload), maxBytes), nil}
+	}
+	found.ask(job, key, due-now)
+	return found, nil
+}
+
+// ask notes the options of push.lua; most jobs have none. The job is due in delay seconds.
+func (e *envelope) ask(job *Job, key string, delay float64) {
+	if job.MaxWaiting > 0 {
+		e.asked = append(e.asked, "max_waiting", job.MaxWaiting)
+	}
+	if key != "" {
+		e.lock = "unique:" + key
+		e.asked = append(e.asked, "lock", max(1, int64((job.UniqueFor.Seconds()+delay)*1000)))
+		if job.OnDuplicate != "" {
+			e.asked = append(e.asked, "on_duplicate", string(job.OnDuplicate))
+		}
+	}
+	if job.Track > 0 && isPrintable(e.id) {
+		e.asked = append(e.asked, "status", int64(min(aliveSeconds+math.Trunc(delay), longestSeconds)))
+		if job.History {
+			e.asked = append(e.asked, "history", 1)
+		}
+	}
+	if e.batch != "" {
+		e.asked = append(e.asked, "batch", e.batch)
+	}
+}
+
+func (job *Job) due(now time.Time) time.Time {
+	if job.In > 0 {
+		return now.Add(job.In)
+	}
+	return job.At
+}
+
+func (job *Job) check() error {
+	if err := checkQueue("queue", job.Queue); err != nil {
+		return err
+	}
+	if job.Class == "" || strings.Contains(job.Class, "|") || !utf8.ValidString(job.Class) {
+		return &ArgumentError{"class", fmt.Sprintf("%q cannot be a job class: a name without '|'", job.Class), nil}
+	}
+	return job.Options.check()
+}
+
+func (o *Options) check() error {
+	refuse := func(name, rule string) error { return &ArgumentError{name, "must be " + rule, nil} }
+	switch {
+	case !utf8.ValidString(o.ID):
+		return refuse("ID", "valid UTF-8")
+	case o.In != 0 && !o.At.IsZero():
+		return &ArgumentError{"In", "and At exclude each other", nil}
+	case o.In < 0:
+		return refuse("In", "a time from 0")
+	case !o.Retry.fits(true, true):
+		return refuse("Retry", "Yes, No or a number of retries from 0")
+	case !o.RetryMax.fits(false, true):
+		return refuse("RetryMax", "a number of retries from 0")
+	case !o.Backtrace.fits(true, true):
+		return refuse("Backtrace", "Yes, No or a number of lines from 0")
+	case !o.Dead.fits(true, false):
+		return refuse("Dead", "Yes or No")
+	case o.History && o.Track == 0:
+		return &ArgumentError{"History", "has no effect without Track", nil}
+	case o.UniqueFor == 0 && (o.UniqueUntil != "" || o.UniqueBy != nil || o.OnDuplicate != ""):
+		return &ArgumentError{"UniqueUntil, UniqueBy, OnDuplicate", "have no effect without UniqueFor", nil}
+	case !slices.Contains([]UniqueUntil{"", UntilSuccess, UntilStart, UntilExpiry}, o.UniqueUntil):
+		return refuse("UniqueUntil", "UntilSuccess, UntilStart or UntilExpiry")
+	case !slices.Contains([]OnDuplicate{"", Skip, Raise, Replace}, o.OnDuplicate):
+		return refuse("OnDuplicate", "Skip, Raise or Replace")
+	case o.MaxWaiting < 0:
+		return refuse("MaxWaiting", "a number of jobs from 1")
+	case o.Wait < 0 || o.Wait > 0 && o.MaxWaiting == 0:
+		return refuse("Wait", "a time from 0, for MaxWaiting")
+	}
+	for _, life := range []struct {
+		name string
+		time time.Duration
+	}{
+		{"RetryFor", o.RetryFor}, {"Timeout", o.Timeout}, {"ExpiresIn", o.ExpiresIn}, {"Track", o.Track},
+		{"UniqueFor", o.UniqueFor},
+	} {
+		if life.time < 0 || life.time > longestSeconds*time.Second {
+			return refuse(life.name, "a time above 0 and up to 1e9 seconds")
+		}
+	}
+	for name := range o.Extra {
+		if slices.Contains(optional, name) || slices.Contains(reserved, name) {
+			return &ArgumentError{fmt.Sprintf("Extra[%q]", name), "is not a field of your own: pyworkers writes it", nil}
+		}
+	}
+	if o.RetryQueue != "" {
+		return checkQueue("RetryQueue", o.RetryQueue)
+	}
+	return nil
+}
+
+func (s Setting) fits(flag, count bool) bool {
+	switch value := s.value.(type) {
+	case bool:
+		return flag
+	case int:
+		return count && value >= 0
+	}
+	return true
+}
+
+func checkQueue(field, name string) error {
+	if !queueNames.MatchString(name) || utf8.RuneCountInString(name) > 128 || !utf8.ValidString(name) ||
+		strings.HasPrefix(name, "queue:") || strings.HasPrefix(name, "backup::") || strings.HasSuffix(name, ":inprogress") {
+		return &ArgumentError{field, fmt.Sprintf("%q cannot be a queue: a queue name has 1 to 128 characters, no white space, "+
+			"control character or '|', does not start with 'queue:' or 'backup::', and does not end with ':inprogress'", name), nil}
+	}
+	return nil
+}
+
+// uniqueKey is the key of the lock of a unique job, the same in all languages.
+func (m making) uniqueKey(job *Job, args []byte) (string, error) {
+	if job.UniqueFor <= 0 {
+		return "", nil
+	}
+	path := "args"
+	if job.UniqueBy != nil {
+		var err error
+		path = "UniqueBy"
+		if args, err = encode(job.UniqueBy, nil, path); err != nil {
+			return "", err
+		}
+	}
+	text, err := canonical(args, path)
+	if err != nil {
+		return "", err
+	}
+	digest := sha256.Sum256(text)
+	sum := digest[:]
+	if job.Encrypt {
+		if sum, err = m.digest(text); err != nil {
+			return "", err
+		}
+	}
+	key := shown(job.Class) + "|" + shown(job.Queue) + "|" + hex.EncodeToString(sum)[:32]
+	if job.UniqueUntil == UntilExpiry {
+		key += "|expiry"
+	}
+	return key, nil
+}
+
+// shown is a name in a key: a long one, or one with the separator, is cut, and ends with a hash.
+func shown(name string) string {
+	runes := []rune(name)
+	if len(runes) <= 64 && !strings.Contains(name, "|") {
+		return name
+	}
+	hash := sha256.Sum256([]byte(name))
+	runes = runes[:min(47, len(runes))]
+	return strings.ReplaceAll(string(runes), "|", "_") + "…" + hex.EncodeToString(hash[:])[:16]
+}
+
+func encodeArgs(args []any, fills *[][]any) ([]byte, error) {
+	out := []byte{'['}
+	for i, arg := range args {
+		text, err := encode(arg, fills, "args", i)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, text...)
+	}
+	return append(out, ']'), nil
+}
+
+// fields are the members of a JSON object that is being written.
+type fields struct{ out []byte }
+
+func (w *fields) raw(name string, value []byte) {
+	separator := byte(',')
+	if len(w.out) == 0 {
+		separator = '{'
+	}
+	w.out = append(append(appendText(append(w.out, separator), name), ':'), value...)
+}
+
+func (w *fields) text(name, value string) { w.raw(name, appendText(nil, value)) }
+
+func (w *fields) setting(name string, setting Setting) {
+	switch value := setting.value.(type) {
+	case bool:
+		w.raw(name, strconv.AppendBool(nil, value))
+	case int:
+		w.raw(name, strconv.AppendInt(nil, int64(value), 10))
+	}
+}
+
+func (w *fields) time(name string, value time.Duration) {
+	if value > 0 {
+		// Whole seconds are written as integers, as Sidekiq Enterprise does.
+		w.raw(name, strconv.AppendFloat(nil, value.Seconds(), 'f', -1, 64))
+	}
+}
+
+func (w *fields) options(o *Options) error {
+	w.setting("backtrace", o.Backtrace)
+	w.setting("dead", o.Dead)
+	w.setting("retry_max", o.RetryMax)
+	w.time("retry_for", o.RetryFor)
+	if o.RetryQueue != "" {
+		w.text("retry_queue", o.RetryQueue)
+	}
+	w.time("timeout", o.Timeout)
+	if len(o.Tags) > 0 {
+		tags, err := encode(o.Tags, nil, "Tags")
+		if err != nil {
+			return err
+		}
+		w.raw("tags", tags)
+	}
+	w.time("track", o.Track)
+	if o.History {
+		w.raw("history", []byte("true"))
+	}
+	w.time("unique_for", o.UniqueFor)
+	if o.UniqueUntil != "" {
+		w.text("unique_until", string(o.UniqueUntil))
+	}
+	if o.Encrypt {
+		w.raw("encrypted", []byte("true"))
+	}
+	if len(o.Extra) > 0 {
+		extra, err := encode(o.Extra, nil, "Extra")
+		if err != nil {
+			return err
+		}
+		w.out = append(append(w.out, ','), extra[1:len(extra)-1]...)
+	}
+	return nil
+}
+
+func newID() string {
+	id := make([]byte, 12)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+// seconds are epoch seconds with microseconds, as Python writes them.
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// appendTime writes a time with a point: Sidekiq 8 takes whole numbers for milliseconds.
+func appendTime(out []byte, at float64) []byte {
+	if at == math.Trunc(at) {
+		return strconv.AppendFloat(out, at, 'f', 1, 64)
+	}
+	return strconv.AppendFloat(out, at, 'f', -1, 64)
+}
+
+// isPrintable is true for an id that can be part of a key.
+func isPrintable(id string) bool {
+	return id != "" && len([]rune(id)) <= 256 && strings.IndexFunc(id, func(r rune) bool { return !strconv.IsPrint(r) }) < 0
+}

@@ -1,0 +1,342 @@
+package pyworkers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// resultMark stands in the arguments of a step for what the step before returned.
+var resultMark = []byte(`{"pyworkers":"RESULT of the step before"}`)
+
+// maxDepth is the number of lists and objects inside each other below an argument.
+const maxDepth = 500
+
+// encode is the JSON text of a value as it stands in an envelope: compact, and raw UTF-8 instead of escapes, because
+// Sidekiq compares bytes that Ruby writes. path and at name the value in the [ArgumentError] for one that JSON cannot
+// hold. Of each [Result] in it, the place is added to fills.
+func encode(value any, fills *[][]any, path string, at ...any) ([]byte, error) {
+	w := writer{path: path, at: at, fills: fills}
+	switch value := value.(type) {
+	case nil:
+		return []byte("null"), nil
+	case bool:
+		return strconv.AppendBool(nil, value), nil
+	case int:
+		return strconv.AppendInt(nil, int64(value), 10), nil
+	case string:
+		if !utf8.ValidString(value) {
+			return nil, w.refuse("is not valid UTF-8")
+		}
+		return appendText(make([]byte, 0, len(value)+2), value), nil
+	}
+	raw, err := marshal(value)
+	if err != nil {
+		return nil, w.explain(err)
+	}
+	if isCompact(raw) {
+		return raw, nil
+	}
+	w.src = raw
+	return w.value(make([]byte, 0, len(raw)))
+}
+
+// isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth to check.
+func isCompact(raw []byte) bool {
+	return bytes.IndexByte(raw, '\\') < 0 && !bytes.Contains(raw, resultMark) &&
+		bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) < maxDepth
+}
+
+func marshal(value any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// canonical is the form of RFC 8785, in which programs in all languages compute the same keys, with one addition: a
+// number without point and exponent is an integer of any size, and has its digits.
+func canonical(raw []byte, path string) ([]byte, error) {
+	if !json.Valid(raw) {
+		return nil, &ArgumentError{Field: path, Message: "is not JSON"}
+	}
+	w := writer{src: raw, path: path, canonical: true}
+	return w.value(make([]byte, 0, len(raw)))
+}
+
+// writer writes one JSON text, which is valid, in another form.
+type writer struct {
+	src       []byte
+	pos       int
+	path      string
+	at        []any // the keys and indices below path
+	canonical bool
+	fills     *[][]any
+}
+
+func (w *writer) refuse(message string) error {
+	field := strings.Builder{}
+	field.WriteString(w.path)
+	for _, key := range w.at {
+		if name, isName := key.(string); isName {
+			fmt.Fprintf(&field, "[%q]", name)
+		} else {
+			fmt.Fprintf(&field, "[%d]", key)
+		}
+	}
+	return &ArgumentError{Field: field.String(), Message: message}
+}
+
+// explain is the ArgumentError for an error of encoding/json.
+func (w *writer) explain(err error) error {
+	message := "cannot be written as JSON: " + err.Error()
+	var value *json.UnsupportedValueError
+	var kind *json.UnsupportedTypeError
+	if errors.As(err, &value) {
+		message = "is " + value.Str + ", which is not a JSON number"
+	} else if errors.As(err, &kind) {
+		message = "is of type " + kind.Type.String() + ", which JSON does not carry"
+	}
+	refused := w.refuse(message).(*ArgumentError)
+	refused.Err = err
+	return refused
+}
+
+func (w *writer) skip() byte {
+	for w.src[w.pos] == ' ' || w.src[w.pos] == '\t' || w.src[w.pos] == '\n' || w.src[w.pos] == '\r' {
+		w.pos++
+	}
+	return w.src[w.pos]
+}
+
+func (w *writer) value(out []byte) ([]byte, error) {
+	switch first := w.skip(); first {
+	case '"':
+		text, err := w.text()
+		if err != nil {
+			return nil, err
+		}
+		return appendText(out, text), nil
+	case '[', '{':
+		if len(w.at) > maxDepth {
+			w.at = w.at[:2]
+			return nil, w.refuse(fmt.Sprintf("… is nested deeper than %d levels", maxDepth))
+		}
+		if first == '[' {
+			return w.list(out)
+		}
+		if w.fills != nil && bytes.HasPrefix(w.src[w.pos:], resultMark) {
+			w.pos += len(resultMark)
+			*w.fills = append(*w.fills, slices.Clone(w.at))
+			return append(out, "null"...), nil
+		}
+		return w.object(out)
+	}
+	start := w.pos
+	for w.pos < len(w.src) && !bytes.ContainsRune([]byte(",]} \t\n\r"), rune(w.src[w.pos])) {
+		w.pos++
+	}
+	word := string(w.src[start:w.pos])
+	if w.canonical && word[0] != 't' && word[0] != 'f' && word[0] != 'n' {
+		return w.number(out, word)
+	}
+	return append(out, word...), nil
+}
+
+func (w *writer) list(out []byte) ([]byte, error) {
+	w.pos++
+	out = append(out, '[')
+	for index := 0; w.skip() != ']'; index++ {
+		if index > 0 {
+			w.pos++ // the comma
+			out = append(out, ',')
+		}
+		w.at = append(w.at, index)
+		var err error
+		if out, err = w.value(out); err != nil {
+			return nil, err
+		}
+		w.at = w.at[:len(w.at)-1]
+	}
+	w.pos++
+	return append(out, ']'), nil
+}
+
+type member struct {
+	name  string
+	units []uint16 // what it is sorted by
+	value []byte
+}
+
+func (w *writer) object(out []byte) ([]byte, error) {
+	w.pos++
+	var members []member
+	for w.skip() != '}' {
+		if len(members) > 0 {
+			w.pos++ // the comma
+			w.skip()
+		}
+		name, err := w.text()
+		if err != nil {
+			return nil, err
+		}
+		w.skip()
+		w.pos++ // the colon
+		w.at = append(w.at, name)
+		value, err := w.value(nil)
+		if err != nil {
+			return nil, err
+		}
+		w.at = w.at[:len(w.at)-1]
+		members = append(members, member{name, utf16.Encode([]rune(name)), value})
+	}
+	w.pos++
+	if w.canonical {
+		slices.SortStableFunc(members, func(a, b member) int { return slices.Compare(a.units, b.units) })
+		// Of members with the same name, the last one counts.
+		slices.Reverse(members)
+		members = slices.CompactFunc(members, func(a, b member) bool { return a.name == b.name })
+		slices.Reverse(members)
+	}
+	out = append(out, '{')
+	for i, m := range members {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(appendText(out, m.name), ':'), m.value...)
+	}
+	return append(out, '}'), nil
+}
+
+// text is the string that begins here. encoding/json writes the escape of U+FFFD for bytes that are not UTF-8, and the
+// character itself for itself.
+func (w *writer) text() (string, error) {
+	start := w.pos
+	w.pos++
+	escaped := false
+	for w.src[w.pos] != '"' {
+		if w.src[w.pos] == '\\' {
+			escaped = true
+			w.pos++
+		}
+		w.pos++
+	}
+	w.pos++
+	quoted := w.src[start:w.pos]
+	if !escaped {
+		if !utf8.Valid(quoted) {
+			return "", w.refuse("is not valid UTF-8, which JSON demands")
+		}
+		return string(quoted[1 : len(quoted)-1]), nil
+	}
+	lone, replaced := escapes(quoted)
+	if lone {
+		return "", w.refuse("holds a lone surrogate")
+	}
+	if replaced && !w.canonical {
+		return "", w.refuse("is not valid UTF-8")
+	}
+	var text string
+	err := json.Unmarshal(quoted, &text)
+	return text, err
+}
+
+// escapes tells whether a text has the escape of half a surrogate pair, and whether it has that of U+FFFD.
+func escapes(quoted []byte) (lone, replaced bool) {
+	for i := 0; i < len(quoted); i++ {
+		if quoted[i] != '\\' {
+			continue
+		}
+		unit := unitAt(quoted, i)
+		i++
+		if quoted[i] != 'u' {
+			continue
+		}
+		i += 4
+		replaced = replaced || unit == utf8.RuneError
+		if !utf16.IsSurrogate(unit) {
+			continue
+		}
+		if i+6 >= len(quoted) || utf16.DecodeRune(unit, unitAt(quoted, i+1)) == utf8.RuneError {
+			return true, replaced
+		}
+		i += 6
+	}
+	return false, replaced
+}
+
+// unitAt is the code unit of the escape \uXXXX that begins at i; 0 if there is another text.
+func unitAt(quoted []byte, i int) rune {
+	if quoted[i] != '\\' || quoted[i+1] != 'u' {
+		return 0
+	}
+	unit, _ := strconv.ParseUint(string(quoted[i+2:i+6]), 16, 16)
+	return rune(unit)
+}
+
+func (w *writer) number(out []byte, word string) ([]byte, error) {
+	if !strings.ContainsAny(word, ".eE") {
+		if word == "-0" {
+			word = "0"
+		}
+		return append(out, word...), nil
+	}
+	number, err := strconv.ParseFloat(word, 64)
+	if errors.Is(err, strconv.ErrRange) && math.IsInf(number, 0) {
+		return nil, w.refuse("is " + word + ", which is no finite double")
+	}
+	if number == 0 {
+		return append(out, '0'), nil
+	}
+	if size := math.Abs(number); size >= 1e-6 && size < 1e21 {
+		return strconv.AppendFloat(out, number, 'f', -1, 64), nil
+	}
+	// ECMAScript writes no leading zero in an exponent.
+	text := strconv.FormatFloat(number, 'e', -1, 64)
+	mantissa, exponent, _ := strings.Cut(text, "e")
+	return append(out, mantissa+"e"+exponent[:1]+strings.TrimLeft(exponent[1:], "0")...), nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendText adds the text with the escapes that JSON demands, and no others.
+func appendText(out []byte, text string) []byte {
+	out = append(out, '"')
+	start := 0
+	for i := 0; i < len(text); i++ {
+		char := text[i]
+		if char >= ' ' && char != '"' && char != '\\' {
+			continue
+		}
+		out = append(out, text[start:i]...)
+		start = i + 1
+		switch char {
+		case '"', '\\':
+			out = append(out, '\\', char)
+		case '\b':
+			out = append(out, `\b`...)
+		case '\f':
+			out = append(out, `\f`...)
+		case '\n':
+			out = append(out, `\n`...)
+		case '\r':
+			out = append(out, `\r`...)
+		case '\t':
+			out = append(out, `\t`...)
+		default:
+			out = append(out, `\u00`...)
+			out = append(out, hexDigits[char>>4], hexDigits[char&15])
+		}
+	}
+	return append(append(out, text[start:]...), '"')
+}

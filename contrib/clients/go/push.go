@@ -1,0 +1,220 @@
+package pyworkers
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Jobs that one call pushes, all or none.
+const portion = 1000
+
+//go:embed push.lua
+var pushText string
+
+var pushScript = newScript(pushText)
+
+type script struct{ text, sha string }
+
+func newScript(text string) script {
+	sum := sha1.Sum([]byte(text))
+	return script{text, hex.EncodeToString(sum[:])}
+}
+
+// Enqueue pushes a job, and returns its id; for a duplicate that is skipped, the id of the job that is there.
+//
+// Nothing was pushed after an [ArgumentError], [KeyError], [DuplicateError], [QueueFullError] or [BatchError], or a
+// refusal of Redis; after an [UnavailableError] the job may have been pushed or not.
+func (c *Client) Enqueue(ctx context.Context, job Job) (string, error) {
+	made, err := c.making().envelope(&job)
+	if err != nil {
+		return "", err
+	}
+	ids, err := c.push(ctx, []*envelope{made})
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// EnqueueMany pushes jobs, and returns the id of each one as Enqueue does. All jobs are checked before one is sent. They
+// are sent a thousand at a time, each thousand all or none: with an error come the ids of those before it.
+func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) ([]string, error) {
+	made, err := c.making().envelopes(jobs)
+	if err != nil {
+		return nil, err
+	}
+	return c.pushAll(ctx, made)
+}
+
+func (c *Client) pushAll(ctx context.Context, jobs []*envelope) ([]string, error) {
+	ids := make([]string, 0, len(jobs))
+	for part := range slices.Chunk(jobs, portion) {
+		pushed, err := c.push(ctx, part)
+		if err != nil {
+			return ids, err
+		}
+		ids = append(ids, pushed...)
+	}
+	return ids, nil
+}
+
+func (c *Client) making() making { return making{keys: c.keys, now: time.Now()} }
+
+func (m making) envelopes(jobs []Job) ([]*envelope, error) {
+	made := make([]*envelope, len(jobs))
+	for i := range jobs {
+		var err error
+		if made[i], err = m.envelope(&jobs[i]); err != nil {
+			return nil, fmt.Errorf("jobs[%d]: %w", i, err)
+		}
+	}
+	return made, nil
+}
+
+func (c *Client) push(ctx context.Context, jobs []*envelope) ([]string, error) {
+	if !slices.ContainsFunc(jobs, func(job *envelope) bool { return len(job.asked) > 0 }) {
+		return idsOf(jobs), c.pushPlain(ctx, jobs)
+	}
+	var wait time.Duration
+	for _, job := range jobs {
+		wait = max(wait, job.wait)
+	}
+	deadline := time.Now().Add(wait)
+	keys, args := c.pushCall(jobs)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		reply, err := c.run(ctx, pushScript, keys, args)
+		if err != nil {
+			return nil, err
+		}
+		ids, err := readPush(reply, jobs)
+		left := time.Until(deadline)
+		if _, isFull := err.(*QueueFullError); !isFull || left <= 0 {
+			return ids, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(min(pause, left)):
+		}
+	}
+}
+
+func idsOf(jobs []*envelope) []string {
+	ids := make([]string, len(jobs))
+	for i, job := range jobs {
+		ids[i] = job.id
+	}
+	return ids
+}
+
+// pushPlain pushes jobs as Sidekiq does.
+func (c *Client) pushPlain(ctx context.Context, jobs []*envelope) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	_, err := c.send(ctx, c.plain(jobs)...)
+	return err
+}
+
+func (c *Client) plain(jobs []*envelope) [][]any {
+	places := make(map[string]int)
+	var commands [][]any
+	later := []any{"ZADD", c.key("schedule")}
+	for _, job := range jobs {
+		if job.at != 0 {
+			later = append(later, job.at, job.payload)
+			continue
+		}
+		place, known := places[job.queue]
+		if !known {
+			place = len(commands) + 1
+			places[job.queue] = place
+			commands = append(commands, []any{"SADD", c.key("queues"), job.queue}, []any{"LPUSH", c.key("queue:", job.queue)})
+		}
+		commands[place] = append(commands[place], job.payload)
+	}
+	if len(later) > 2 {
+		commands = append(commands, later)
+	}
+	return commands
+}
+
+// pushCall is the keys and arguments of push.lua, which describes them.
+func (c *Client) pushCall(jobs []*envelope) (keys []string, args []any) {
+	places := make(map[string]int)
+	queues := []any{}
+	var rows []any
+	var locks []string
+	keys = []string{c.key("queues"), c.key("schedule")}
+	for _, job := range jobs {
+		if _, known := places[job.queue]; !known {
+			places[job.queue] = len(places) + 1
+			queues = append(queues, job.queue)
+			keys = append(keys, c.key("queue:", job.queue))
+		}
+		asked := job.asked
+		if job.at != 0 {
+			asked = append([]any{"at", job.at}, asked...)
+		}
+		rows = append(append(rows, places[job.queue], job.id, job.payload, len(asked)/2), asked...)
+		if job.lock != "" {
+			locks = append(locks, c.own(job.lock), c.own(job.lock, ":at"))
+		}
+	}
+	args = append([]any{len(jobs), len(queues)}, queues...)
+	return append(keys, locks...), append(append(args, rows...), c.ns)
+}
+
+// run calls a script once, by its text if Redis does not have it.
+func (c *Client) run(ctx context.Context, script script, keys []string, args []any) (any, error) {
+	call := func(command, script string) (any, error) {
+		parts := make([]any, 0, 3+len(keys)+len(args))
+		parts = append(parts, command, script, len(keys))
+		for _, key := range keys {
+			parts = append(parts, key)
+		}
+		replies, err := c.send(ctx, append(parts, args...))
+		return replies[0], err
+	}
+	reply, err := call("EVALSHA", script.sha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = call("EVAL", script.text)
+	}
+	return reply, err
+}
+
+// readPush is the ids of the jobs by the reply of push.lua.
+func readPush(reply any, jobs []*envelope) ([]string, error) {
+	row, _ := reply.([]any)
+	if len(row) == len(jobs)+1 && row[0] == "pushed" {
+		ids := idsOf(jobs)
+		for i, other := range row[1:] {
+			if other, _ := other.(string); other != "" {
+				ids[i] = other
+			}
+		}
+		return ids, nil
+	}
+	if len(row) >= 2 {
+		place, _ := row[1].(int64)
+		if place >= 1 && place <= int64(len(jobs)) {
+			job, last := jobs[place-1], fmt.Sprint(row[len(row)-1])
+			switch row[0] {
+			case "full":
+				return nil, &QueueFullError{job.queue, job.limit}
+			case "duplicate":
+				return nil, &DuplicateError{last}
+			case "batch":
+				return nil, &BatchError{job.batch, last}
+			}
+		}
+	}
+	return nil, fmt.Errorf("pyworkers: push.lua answered %v: it is of another version", reply)
+}
