@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -55,3 +56,19 @@ def node() -> Path:
     if not (folder / "node_modules").exists():
         missing(f"the packages of the Node client are not installed: npm ci --prefix {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def go() -> Path:
+    """The folder of the Go client."""
+    if shutil.which("go") is None:
+        missing("go is not installed: apt-get install golang-go")
+    return CLIENTS / "go"
+
+
+@pytest.fixture(scope="session")
+def go_racer(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of the Go client that races."""
+    program = tmp_path_factory.mktemp("go") / "racer"
+    subprocess.run(["go", "build", "-o", program, "./internal/racer"], cwd=go, check=True)
+    return program
