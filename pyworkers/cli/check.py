@@ -38,6 +38,7 @@ from pyworkers.store.preflight import (
     judge_producers,
     judge_queues,
     judge_servers,
+    judge_wire,
 )
 
 if TYPE_CHECKING:
@@ -83,11 +84,17 @@ def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     targets = source.targets()
     found, own, uses = _of_app(targets, config, as_json)
     read = targets.gather(lambda redis: asyncio.run(_inspect(redis, own, uses)))
-    findings = [*found, *each(read)]
+    findings = [*found, *each([Located(one.redis, one.item[0]) for one in read])]
+    wire = {one.redis: one.item[1] for one in read}
     if as_json:
         about = {"redis": mask_url(config.redis.url), "app": config.app}
-        print_json({**about, "findings": list(targets.as_dicts(findings, asdict))})
+        shown = wire if targets.several else next(iter(wire.values()), [])
+        print_json({**about, "wire": shown, "findings": list(targets.as_dicts(findings, asdict))})
     else:
+        for name, versions in wire.items():
+            where = f" of {name}" if targets.several else ""
+            if versions:
+                click.echo(printable(f"live servers{where} speak wire {', '.join(versions)}"))
         for where, finding in ((one.redis, one.item) for one in findings):
             kind = " (advice)" if finding.advice else ""
             code = f"{finding.code} of {where}" if targets.several and where else finding.code
@@ -142,11 +149,13 @@ def _group_row(group: Group) -> tuple[str, ...]:
     return f"    {printable(group.name)}", group.mode, *sizes, printable(queues)
 
 
-async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list[Finding]:
+async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> tuple[list[Finding], list[str]]:
+    """The findings about Redis and its servers, and the versions of the wire that these speak."""
     from pyworkers.protocol.keys import Keys
     from pyworkers.store.flow.classes import declarations, unaware_servers
     from pyworkers.store.flow.servers import fields_of_others, uninformed
     from pyworkers.store.foreign import left
+    from pyworkers.store.heartbeat import spoken
     from pyworkers.store.moving import unfinished
     from pyworkers.store.preflight import inspect
     from pyworkers.store.store import Store
@@ -162,6 +171,8 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> list
         findings += judge_moves(await store.arun(unfinished(store.keys)))
         findings += judge_fields(await store.arun(fields_of_others(store.keys)))
         declared = await store.arun(declarations(store.keys))
-        return findings + judge_classes(unaware_servers([*declared, *own]))
+        findings += judge_classes(unaware_servers([*declared, *own]))
+        wire = await store.arun(spoken(store.keys))
+        return findings + judge_wire(wire), wire
     finally:
         await store.close()

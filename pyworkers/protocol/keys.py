@@ -228,6 +228,11 @@ class Keys:
         return self.own(f"moved:{move}")
 
     @property
+    def wire(self) -> str:
+        """ZSET with a TTL: the versions of the wire that live servers speak, by the time of the last note."""
+        return self.own("wire")
+
+    @property
     def audit(self) -> str:
         """LIST of the last thousand actions of people by the dashboard, the latest first."""
         return self.own("audit")

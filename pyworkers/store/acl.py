@@ -170,6 +170,12 @@ GRANTS: tuple[Grant, ...] = (
         read_only="hgetall scard sscan lrange",
     ),
     Grant(_PLAIN.moving("*"), admin="exists lrange rpush type unlink", read_only="llen"),
+    Grant(
+        _PLAIN.wire,
+        worker="zadd zremrangebyscore expire",
+        client="zrangebyscore",
+        read_only="zrangebyscore",
+    ),
     Grant(_PLAIN.audit, admin="lpush ltrim", read_only="llen lrange"),
     Grant(
         _PLAIN.job("*"),

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.wire import LIFE_S, SPOKEN
 from pyworkers.store.calls import Command, Mode, Request, command, every, one
 from pyworkers.store.transport.replies import seconds
 
@@ -56,6 +57,22 @@ def beat(
     return Request(commands, _last if signalled else _nothing, mode)
 
 
+def note_wire(keys: Keys, now: float) -> Request[None]:
+    """Note the versions of the wire that this server speaks, at Redis' time ``now``; drop old notes."""
+    notes = [part for version in SPOKEN for part in (int(now), version)]
+    commands = [
+        command("ZADD", keys.wire, *notes),
+        command("ZREMRANGEBYSCORE", keys.wire, "-inf", int(now) - LIFE_S),
+        command("EXPIRE", keys.wire, LIFE_S),
+    ]
+    return Request(commands, _nothing, Mode.TRANSACTION)
+
+
+def spoken(keys: Keys) -> Request[list[str]]:
+    """The versions of the wire that live servers speak; none if no server has noted any."""
+    return one("ZRANGEBYSCORE", keys.wire, "-inf", "+inf", read=_versions)
+
+
 def deregister(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Request[list[Any]]:
     """Remove a server from the registry; its hash expires by itself, as Sidekiq's do."""
     works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
@@ -73,6 +90,10 @@ def _write(key: str, fields: Mapping[str, str | int | bytes]) -> Command:
 def _last(found: list[Any]) -> bytes | None:
     word: bytes | None = found[-1]
     return word
+
+
+def _versions(found: list[bytes]) -> list[str]:
+    return sorted(version.decode(errors="replace") for version in found)
 
 
 def _nothing(_found: list[Any]) -> None:

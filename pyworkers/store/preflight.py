@@ -17,6 +17,7 @@ from pyworkers.config.checks import mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.features import BROKEN
+from pyworkers.protocol.wire import SPOKEN, VERSION
 from pyworkers.store.calls import Steps, one
 from pyworkers.store.flow.classes import UnawareServer
 from pyworkers.store.flow.servers import FIELDS_OF_OTHERS, Uninformed
@@ -203,6 +204,15 @@ def judge_servers(found: Uninformed) -> list[Finding]:
         for one in found.foreign
     ]
     return older + foreign
+
+
+def judge_wire(spoken: Collection[str]) -> list[Finding]:
+    """A finding if the live servers speak other versions of the wire than this release alone."""
+    if not spoken or {str(version) for version in SPOKEN} & {*spoken}:
+        return []
+    message = f"the live servers speak wire {_some(list(spoken))}, and this release {VERSION}"
+    fix = "run a release that speaks both: a version is read for two minor releases after the next one"
+    return [Finding("wire", message, fix)]
 
 
 def judge_left(found: Sequence[LeftList]) -> list[Finding]:

@@ -39,7 +39,7 @@ DECLARED = {
     r"pyworkers:locks": False,
     r"pyworkers:(moves|moving:.+|moved:.+)": False,
     r"pyworkers:sweep:(turn|missing)": True,
-    r"pyworkers:awaited": True,
+    r"pyworkers:(awaited|wire)": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
     r"pyworkers:(lease|recovered|cron|cron-declared|cron-runs|turn|job|result|batch|runs|durations):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.

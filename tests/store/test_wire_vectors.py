@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 import redis
 
-from contrib.clients.wire import FOLDER, WIRE, files
+from contrib.clients.wire import FOLDER, SCRIPTS, files
 from pyworkers.errors import EncryptionKeyError
 from pyworkers.protocol.flow.canonical import canonical
+from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.sealing import Keyring
-from pyworkers.store import scripts
+from pyworkers.protocol.wire import LIFE_S, VERSION
+from pyworkers.store import calls, scripts
+from pyworkers.store.heartbeat import note_wire, spoken
 
 VECTORS = json.loads((FOLDER / "vectors.json").read_text())
 
@@ -31,7 +34,7 @@ def test_a_published_script_has_its_version_in_the_first_line() -> None:
     for name in files():
         if name.endswith(".lua"):
             first = (FOLDER / name).read_text().partition("\n")[0]
-            assert first == f"-- pyworkers {name.removesuffix('.lua')}, wire {WIRE}"
+            assert first == f"-- pyworkers {name.removesuffix('.lua')}, wire {VERSION}"
 
 
 def test_names_of_cases_are_unique() -> None:
@@ -62,6 +65,14 @@ def test_sealed_arguments_are_opened_or_refused(case: dict[str, Any]) -> None:
         assert keys.open(args, case["jid"], case["class"]) == json.loads(case["args"])
 
 
+def test_a_server_notes_its_wire_and_drops_old_notes(db: Any, keys: Keys) -> None:
+    now = 1795225197.5
+    db.zadd(keys.wire, {"0": now - LIFE_S - 1, "2": now - LIFE_S + 1})
+    calls.run(db, note_wire(keys, now))
+    assert calls.run(db, spoken(keys)) == ["1", "2"]
+    assert 0 < db.ttl(keys.wire) <= LIFE_S
+
+
 @pytest.fixture
 def server(redis_url: str) -> Any:
     # The keys of vectors have one prefix: a database of its own keeps them from other tests.
@@ -70,9 +81,6 @@ def server(redis_url: str) -> Any:
         connection.flushdb()
         yield connection
         connection.flushdb()
-
-
-SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist"}
 
 
 def called(server: Any, script: str, case: dict[str, Any]) -> Any:

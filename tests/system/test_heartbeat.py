@@ -81,6 +81,7 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         assert fields["stops_at"] == "0"
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
         assert info["started_at"] - 1 < int(fields["beat"]) <= time.time()
+        wait_for(lambda: server.redis.zscore(server.keys.wire, "1"), message="its wire is noted")
         # A master, a fork server and five workers: what they share has 10 MB at least.
         wait_for(lambda: int(fields_of(server)["rss"]) > 10 * 1024)
         assert int(fields["rtt_us"]) > 0

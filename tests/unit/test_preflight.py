@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.store.preflight import judge, judge_app, judge_queues
+from pyworkers.store.preflight import judge, judge_app, judge_queues, judge_wire
 
 SAFE = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 
@@ -46,6 +46,12 @@ def test_an_application(import_ms: int, threads: list[str], codes: list[str]) ->
     found = judge_app("pkg.tasks:worker", import_ms, threads)
     assert [finding.code for finding in found] == codes
     assert all("import pkg.tasks" in finding.fix for finding in found if finding.code == "import")
+
+
+def test_servers_that_speak_another_wire_alone() -> None:
+    assert judge_wire([]) == judge_wire(["1"]) == judge_wire(["1", "2"]) == []
+    [finding] = judge_wire(["2", "3"])
+    assert finding.message == "the live servers speak wire 2, 3, and this release 1"
 
 
 def test_queues() -> None:

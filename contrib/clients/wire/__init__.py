@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from contrib.clients.wire import batches, canonicals, envelopes, keyed, pushes, states
+from pyworkers.protocol.wire import VERSION
 from pyworkers.store import scripts
 
 FOLDER = Path(__file__).parent
-WIRE = 1
-"""The version of all of them."""
 SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist"}
 """The published scripts, by file."""
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
@@ -37,7 +36,7 @@ def files() -> dict[str, str]:
     """The text of each published file, by its name."""
     found = {name: scripts.load(script).text for name, script in SCRIPTS.items()}
     # Each text is ASCII, so that no program on the way changes it.
-    lines = [f'{{\n"wire": {WIRE}']
+    lines = [f'{{\n"wire": {VERSION}']
     for section, cases in _SECTIONS.items():
         rows = ",\n".join(json.dumps(case) for case in cases())
         lines.append(f'"{section}": [\n{rows}\n]')

@@ -17,6 +17,7 @@ from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
+from pyworkers.protocol.wire import NOTED_S
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
 from pyworkers.server.heartbeat.facts import Facts, declared, described, featured, info, listed_workers, work
@@ -84,6 +85,7 @@ class Heartbeat(Part):
         self._payloads = Payloads()
         self._started_at = time.time()
         self._pruned = -float(CLEANUP_S)
+        self._noted = -NOTED_S
         self._shown_as = ""
         self._shown: object = None
         self._shown_at = -math.inf
@@ -111,6 +113,7 @@ class Heartbeat(Part):
         elif not self._nudged and self._is_known():
             return
         await self.beat(watch)
+        await self._note_wire()
         await self._prune()
 
     def _is_known(self) -> bool:
@@ -217,6 +220,13 @@ class Heartbeat(Part):
             return
         log.info("signal.received", signal=word)
         react()
+
+    async def _note_wire(self) -> None:
+        """Note the versions that this server speaks, once a minute, for producers in other languages."""
+        if time.monotonic() - self._noted >= NOTED_S:
+            self._noted = time.monotonic()
+            now = time.time() + self._clock_offset_s
+            await self._store.arun(heartbeat.note_wire(self._store.keys, now))
 
     async def _prune(self) -> None:
         if time.monotonic() - self._pruned < CLEANUP_S:
