@@ -1,4 +1,4 @@
-"""The reference of the documents' site misses nothing that the code has."""
+"""What is made from the code is current: the reference misses nothing, and so do the files of the wire."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import pyworkers.api
 import pyworkers.errors
 import pyworkers.testing
+from contrib.clients import wire
 from contrib.reference import PAGES, api, commands, configuration, errors, events, joboptions, metrics
 from pyworkers import Client
 from pyworkers.cli import main
@@ -140,3 +141,8 @@ def test_a_message_with_parts_of_run_time_is_a_template() -> None:
 def test_the_pages_are_markdown_of_their_own() -> None:
     for name, write in PAGES.items():
         assert write().startswith("# "), name
+
+
+@pytest.mark.parametrize("name", wire.files())
+def test_a_published_file_is_current(name: str) -> None:
+    assert (wire.FOLDER / name).read_text() == wire.files()[name], "write it: python -m contrib.clients.wire"

@@ -25,11 +25,6 @@ def of(section: str) -> list[Any]:
     return [pytest.param(case, id=case["name"]) for case in VECTORS[section]]
 
 
-@pytest.mark.parametrize("name", files())
-def test_a_published_file_is_current(name: str) -> None:
-    assert (FOLDER / name).read_text() == files()[name], "write it: python -m contrib.clients.wire"
-
-
 def test_a_published_script_has_its_version_in_the_first_line() -> None:
     for name in files():
         if name.endswith(".lua"):

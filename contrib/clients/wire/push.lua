@@ -6,6 +6,8 @@
 --
 -- KEYS 1 queues  2 schedule  then the list of each queue below
 --      then for each job with a lock: pyworkers:unique:KEY and pyworkers:unique:KEY:at
+--      last, on a Redis Cluster: pyworkers:slot, which never exists: so the script is refused as a whole while the
+--      slot moves
 -- ARGV 1 number of jobs, at most 1000  2 number of queues, then their names
 --      then for each job: place of its queue among these names, from 1; its jid; the job, as JSON; the number of its
 --      options; then the name and the value of each option, in any order
@@ -681,6 +683,9 @@ local function read_jobs(k, a)
       end
     end
     jobs[place] = job
+  end
+  if KEYS[lock] == PREFIX .. 'pyworkers:slot' then
+    lock = lock + 1
   end
   if p ~= #ARGV + 1 or lock ~= #KEYS + 1 then
     return nil, 'the number of keys or of arguments is not that of the jobs'
