@@ -49,6 +49,7 @@ from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.users import UserFile
 from pyworkers.web.site import Site, SiteSettings, site_of
+from pyworkers.web.waiting import Waits
 
 _LIVE = (overview, queues, running, batches, limits, cron, servers)
 _SUBJECTS = (
@@ -108,12 +109,14 @@ def app(
 
 def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
     """The application of these parts."""
+    waits = Waits(site)
     reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:
         yield
         await reader.close()
+        await waits.close()
         await site.close()
 
     routes = [route for module in (*_SUBJECTS, stream) for route in module.ROUTES]
@@ -125,6 +128,7 @@ def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
         lifespan=lifespan,
     )
     application.state.reader, application.state.resources = reader, RESOURCES
+    application.state.waits = waits
     return application
 
 

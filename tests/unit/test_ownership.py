@@ -21,7 +21,11 @@ FOREIGN = {
     "store/transport/wire.py": {"connection._reader", "connection._writer"},
     "worker/output.py": {"text.mode"},
     "worker/trackers.py": {"process.returncode", "spec.loader", "starter.spawnv_passfds"},
-    "web/application.py": {"application.state.reader", "application.state.resources"},
+    "web/application.py": {
+        "application.state.reader",
+        "application.state.resources",
+        "application.state.waits",
+    },
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},
     "worker/importing.py": {"link.stack"},
 }  # fmt: skip

@@ -17,6 +17,8 @@ from tests.helpers.redises import OwnRedis
 from tests.helpers.support import PATIENCE_S
 from tests.integrations.web import served
 from tests.web.chromium import Chromium, Open, lacking, running_chromium
+from tests.web.programs import As, Program
+from tests.web.test_users import line
 from tests.web.visitor import Visitor
 
 
@@ -87,3 +89,18 @@ def show(chromium: Chromium, dashboard: Visitor, admin: Admin) -> Open:
         return chromium
 
     return opened
+
+
+@pytest.fixture
+def root(one_redis_url: str, namespace: str, tmp_path: Path) -> Iterator[str]:
+    """A dashboard with a user of each role."""
+    users = tmp_path / "users"
+    users.write_text("\n".join(line(f"{role}r", role) for role in ("read", "enqueue", "operate")))
+    with served(app(one_redis_url, namespace=namespace, auth=users)) as address:
+        yield address
+
+
+@pytest.fixture
+def program(root: str) -> As:
+    """Programs, by the role of their user."""
+    return lambda role: Program(root, Authorization=f"Bearer {role}r:secret")

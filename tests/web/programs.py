@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -81,6 +82,10 @@ class Program:
         assert reply.value["action"] == action
         done: int = reply.value["done"]
         return done
+
+
+As = Callable[[str], Program]
+"""Programs on one dashboard, by the role of their user."""
 
 
 def _refuse(constant: str) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from base64 import b64encode
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,31 +15,12 @@ from pyworkers import Client
 from pyworkers.api import AuditLog
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
-from pyworkers.web import app
 from pyworkers.web.application import RESOURCES
 from pyworkers.web.security.bodies import MOST_BYTES
-from tests.integrations.web import served
-from tests.web.programs import Program
-from tests.web.test_users import line
+from tests.web.programs import As, Program
 from tests.web.visitor import Answer, Visitor
 
-As = Callable[[str], Program]
 JOB = {"queue": "mail", "class": "send", "args": [7]}
-
-
-@pytest.fixture
-def root(one_redis_url: str, namespace: str, tmp_path: Path) -> Iterator[str]:
-    """A dashboard with a user of each role."""
-    users = tmp_path / "users"
-    users.write_text("\n".join(line(f"{role}r", role) for role in ("read", "enqueue", "operate")))
-    with served(app(one_redis_url, namespace=namespace, auth=users)) as address:
-        yield address
-
-
-@pytest.fixture
-def program(root: str) -> As:
-    """Programs, by the role of their user."""
-    return lambda role: Program(root, Authorization=f"Bearer {role}r:secret")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.record import JOB, STATUS, JobRecord
+from pyworkers.api.results import JOB_RESULT, read_result
 from pyworkers.api.running import CANCEL
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.status import JobState, JobStatus
@@ -35,9 +37,12 @@ from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import number, shown, size
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
+from pyworkers.web.waiting import MOST as MOST_WAITS
+from pyworkers.web.waiting import waits_of
 
 _MOST_CHARACTERS = 20_000
 _MOST_RUNS = 100
+_LONGEST_WAIT_S = 30.0
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
 _OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
 _PLACE = f"{', '.join(SETS)}, or queue:NAME."
@@ -223,8 +228,10 @@ def _further(request: Request, view: JobView) -> str:
     return address(request, "jobs", _segment(request), **query)
 
 
-async def _read(ask: CheckedRequest) -> dict[str, Any]:
+async def _read(ask: CheckedRequest) -> Mapping[str, Any]:
     jid, given = ask.names["jid"], ask.given
+    if given["wait"] is not None or viewer_of(ask.request).role == "enqueue":
+        return await _read_result(ask, jid, min(given["wait"] or 0.0, _LONGEST_WAIT_S))
     place = _place_in(given["place"])
     hint = Hint(place, given["at"]) if place and given["at"] else None
     begin = Further(place, given["cursor"]) if place and given["cursor"] is not None else None
@@ -232,6 +239,21 @@ async def _read(ask: CheckedRequest) -> dict[str, Any]:
     if view.job is None and view.further is None and view.state is JobState.UNKNOWN:
         raise HTTPException(404, "There is no such job.")
     return view.as_dict()
+
+
+async def _read_result(ask: CheckedRequest, jid: str, seconds: float) -> Mapping[str, Any]:
+    """The state of a job, and its result; waits for its end."""
+    found = await ask.site.read(read_result(ask.keys, jid))
+    if found is None:
+        raise HTTPException(404, "There is no such job.")
+    if not found.ended and seconds:
+        waits = waits_of(ask.request)
+        if waits.full:
+            text = f"{MOST_WAITS} programs wait for results: ask again, or without wait."
+            raise HTTPException(429, text, {"Retry-After": "1"})
+        await waits.wait(ask.request, jid, seconds)
+        found = await ask.site.read(read_result(ask.keys, jid)) or found
+    return found.as_dict()
 
 
 async def _act(action: Action, ask: CheckedRequest) -> int:
@@ -273,14 +295,17 @@ ROUTES = [Route("/jobs", find), Route("/jobs/{jid}", show), Route("/jobs/{jid}",
 RESOURCES = (
     Resource(
         "/jobs/{jid}",
-        "One job, in any place. A long search goes on with further.",
+        "One job, in any place. A long search goes on with further. With wait, and for the role enqueue: its "
+        "state and its result alone.",
         _read,
-        JOB_VIEW.schema,
+        {"anyOf": [JOB_VIEW.schema, JOB_RESULT]},
         [
             Parameter("place", f"Where to look first: {_PLACE}"),
             Parameter("at", "Its at in that place."),
             Parameter("cursor", "Where a search goes on in that place: the cursor of further."),
+            Parameter("wait", "Seconds to wait for the end of a tracked job, at most 30.", "number", least=0),
         ],
         [*map(_one, Action), Change("cancel", "Cancel the job, which runs.", _cancel)],
+        readers=("read", "enqueue", "operate"),
     ),
 )

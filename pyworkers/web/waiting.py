@@ -1,0 +1,129 @@
+"""Waiting: programs that wait for the ends of jobs, all of them by one read of the dashboard.
+
+Runs in the event loop of the dashboard. A wait takes no thread and no connection to Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+
+from pyworkers.api.results import ended_jobs, note_waits
+from pyworkers.errors import PyworkersError
+from pyworkers.web.site import Site
+
+MOST = 500
+"""Those who wait at a time: fewer than the connections of the server, so that people are answered."""
+# A job that a program begins to wait for meanwhile is looked at so late.
+_BLOCK_MS = 100
+_PAUSE_S = 0.5
+# Most waits end before they are noted for the sweep.
+_UNNOTED_S = 5.0
+
+
+class Waits:
+    """The waits for jobs at one dashboard."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        # As the connections of the site: a test client has a loop per request.
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = WeakKeyDictionary()
+
+    @property
+    def full(self) -> bool:
+        """True if no more programs may wait."""
+        return len(self._of_loop()) >= MOST
+
+    async def wait(self, request: Request, jid: str, seconds: float) -> None:
+        """Return when the job has ended, when the time is over, or when the client or the server leaves."""
+        leaving = asyncio.create_task(_left(request))
+        try:
+            with self._of_loop().waiting(jid) as ended:
+                first = min(seconds, _UNNOTED_S)
+                done, _ = await asyncio.wait({ended, leaving}, timeout=first, return_when="FIRST_COMPLETED")
+                if not done and seconds > first:
+                    with suppress(PyworkersError):
+                        await self._site.read(note_waits(self._site.keys, [jid]))
+                    rest = {ended, leaving}
+                    await asyncio.wait(rest, timeout=seconds - first, return_when="FIRST_COMPLETED")
+        finally:
+            leaving.cancel()
+
+    def _of_loop(self) -> _Waiting:
+        loop = asyncio.get_running_loop()
+        if loop not in self._of_loops:
+            self._of_loops[loop] = _Waiting(self._site)
+        return self._of_loops[loop]
+
+    async def close(self) -> None:
+        """End the read under way in this event loop."""
+        await self._of_loop().close()
+
+
+class _Waiting:
+    """The waits in one event loop."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._ends: dict[str, set[asyncio.Future[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ends.values()))
+
+    @contextmanager
+    def waiting(self, jid: str) -> Iterator[asyncio.Future[None]]:
+        """A future that is done when the job has ended; it is watched while the block runs."""
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ends.setdefault(jid, set()).add(end)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield end
+        finally:
+            end.cancel()
+            self._forget(jid, end)
+
+    async def close(self) -> None:
+        """End the read under way: its next command would open another connection."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _forget(self, jid: str, end: asyncio.Future[None]) -> None:
+        others = self._ends.get(jid, set()) - {end}
+        if others:
+            self._ends[jid] = others
+        else:
+            self._ends.pop(jid, None)
+
+    async def _run(self) -> None:
+        try:
+            while self._ends:
+                try:
+                    jids = await self._site.read(ended_jobs(self._site.keys, list(self._ends), _BLOCK_MS))
+                except PyworkersError:
+                    # Those who wait read the state at the end of their time, and say what is wrong.
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                for jid in jids:
+                    for end in self._ends.pop(jid, ()):
+                        if not end.done():
+                            end.set_result(None)
+        finally:
+            self._task = None
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def waits_of(request: Request) -> Waits:
+    """The waits at the dashboard that answers this request."""
+    waits: Waits = request.app.state.waits
+    return waits
