@@ -237,6 +237,7 @@ def test_jobs_that_may_be_replaced_are_spread_over_a_millisecond(
     assert scheduled(server, keys)["new"] == scores["j0"]
 
 
+@pytest.mark.parametrize("ending", [Ending.REPLACED, Ending.CANCELLED])
 @pytest.mark.parametrize(
     "fields",
     [
@@ -247,12 +248,15 @@ def test_jobs_that_may_be_replaced_are_spread_over_a_millisecond(
         {"track": 1.5, "batch": "b", "batch_index": 0, "queue": "q"},
         {"cron": {"name": "nightly", "slot": 60}},
         {"track": [], "cron": {"name": 7}, "batch": 7, "checkpoint": None},
+        {"unique_key": "held"},
+        {"unique_key": "held", "unique_until": "expiry"},
+        {"unique_key": "of another", "unique_until": "start"},
     ],
 )
-def test_the_end_of_a_replaced_job_is_that_of_the_rules(
-    one_redis_url: str, namespace: str, fields: dict[str, Any]
+def test_the_end_of_a_waiting_job_in_a_script_is_that_of_the_rules(
+    one_redis_url: str, namespace: str, fields: dict[str, Any], ending: Ending
 ) -> None:
-    """The script ends the job by itself, so that each producer needs one round trip."""
+    """The scripts end the job by themselves, so that each producer needs one round trip."""
     ends = []
     with redis.Redis.from_url(one_redis_url) as server:
         for by_script in (True, False):
@@ -261,28 +265,61 @@ def test_the_end_of_a_replaced_job_is_that_of_the_rules(
             server.hset(keys.batch("b"), mapping={"open": 0, "total": 2, "done": 0})
             server.sadd(keys.batch("b") + ":members", "old", "other")
             server.hset(keys.iteration("old"), "c", "1")
-            if by_script:
+            server.mset({keys.unique("held"): "old", keys.unique("of another"): "other"})
+            if not by_script:
+                names, args = written(keys, removal_ends([raw], ending, time.time()))
+                text = scripts.load("removal/apply").text
+                server.eval(text, len(names), *names, *args, keys.namespace)
+            elif ending is Ending.REPLACED:
                 with Client(one_redis_url, namespace=keys.namespace) as client:
                     old = PushedJob("q", raw, "old", SOON, Conditions(UniqueLock("unique:k", 60, "replace")))
                     client.push([old])
                     client.push([locked("new", on_duplicate="replace")])
             else:
-                names, args = written(keys, removal_ends([raw], Ending.REPLACED, time.time()))
-                text = scripts.load("removal/apply").text
-                server.eval(text, len(names), *names, *args, keys.namespace)
+                server.zadd(keys.schedule, {raw: SOON})
+                assert cancelled(server, keys, "old") == b"removed"
             ends.append(contents(server, keys))
     assert ends[0] == ends[1]
+
+
+def cancelled(server: Any, keys: Keys, jid: str) -> bytes:
+    """The answer of the script that cancels a job, after all of its calls."""
+    place = b""
+    while True:
+        names = (keys.cancelled, keys.schedule, keys.retry, keys.queues)
+        text = scripts.load("cancel").text
+        word, *rest = server.eval(text, 4, *names, jid, place, "2026-11-28", keys.namespace)
+        if word != b"searching":
+            return bytes(word)
+        [place] = rest
+
+
+def test_a_job_is_cancelled_wherever_it_waits(server: redis.Redis, keys: Keys, push: Push) -> None:
+    push(*(job(f"j{number}") for number in range(1000)), *(job(f"k{number}") for number in range(1000)))
+    push(*(job(f"s{number}", at=SOON + number) for number in range(300)))
+    server.set(keys.queue("wrong"), "x")
+    server.sadd(keys.queues, "empty", "wrong")
+    server.zadd(keys.retry, {b"no job with k7": SOON})
+    for jid in ("j0", "k999", "s299"):
+        assert cancelled(server, keys, jid) == b"removed"
+        assert server.zscore(keys.cancelled, jid) is None
+    assert (server.llen(keys.queue("q")), server.zcard(keys.schedule)) == (1998, 299)
+    assert server.get(keys.stat("cancelled")) == server.get(keys.stat("cancelled", "2026-11-28")) == b"3"
+    assert cancelled(server, keys, "k9990") == b"noted"
+    assert server.zscore(keys.cancelled, "k9990") is not None
 
 
 def contents(server: Any, keys: Keys) -> dict[str, Any]:
     """What ends of jobs change, without the times."""
     found: dict[str, Any] = {"members": server.smembers(keys.batch("b") + ":members")}
-    found["batch"] = server.hgetall(keys.batch("b"))
+    batch = server.hgetall(keys.batch("b"))
+    found["batch"] = {name: value for name, value in batch.items() if not name.endswith(b"_at")}
     found["status"] = server.hgetall(keys.job("old"))
     found["status"].pop(b"finished_at", None)
     found["ttls"] = [server.ttl(keys.job("old")), server.ttl(keys.result("old"))]
     found["answers"] = [fields for _, fields in server.xrange(keys.result("old"))]
     found["saved"] = server.exists(keys.iteration("old"))
+    found["locks"] = server.mget(keys.unique("held"), keys.unique("of another"))
     runs = server.hgetall(keys.cron_runs("nightly"))
     found["runs"] = {name: {**json.loads(facts), "finished_at": ""} for name, facts in runs.items()}
     return found

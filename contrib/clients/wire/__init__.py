@@ -16,7 +16,7 @@ from pyworkers.protocol.wire import VERSION
 from pyworkers.store import scripts
 
 FOLDER = Path(__file__).parent
-SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist"}
+SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist", "cancel.lua": "cancel"}
 """The published scripts, by file."""
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "canonical": canonicals.cases,

@@ -39,15 +39,17 @@ def load(name: str) -> Script:
 def _shared(code: str) -> str:
     """The functions that a script uses, and those that they use."""
     # The scripts that remove jobs apply the effects of their ends, which count members of batches, free the
-    # slots of limits, and note runs of cron entries. Those that push jobs count members, and note runs.
+    # slots of limits, and note runs of cron entries. Those that push or cancel jobs end waiting ones, which
+    # counts members and notes runs.
     push = ("push",) if "push_jobs(" in code else ()
+    ends = ("ends",) if push or "end_waiting(" in code else ()
     effects = ("effects",) if "apply_effects(" in code else ()
-    batches = ("batches",) if effects or push or "batch." in code else ()
-    runs = ("runs",) if effects or push else ()
+    batches = ("batches",) if effects or ends or "batch." in code else ()
+    runs = ("runs",) if effects or ends else ()
     waiting = ("waiting",) if effects or "call_next(" in code else ()
     sweep = ("sweep",) if "sweeping(" in code else ()
     tokens = ("tokens",) if "token_of(" in code else ()
-    names = ("prelude", *batches, *runs, *waiting, *effects, *push, *sweep, *tokens)
+    names = ("prelude", *batches, *runs, *waiting, *effects, *ends, *push, *sweep, *tokens)
     text = "".join(_text(f"shared/{part}") for part in names)
     return _text("shared/prefix") + text if "PREFIX" in text + code else text
 
