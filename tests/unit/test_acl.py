@@ -28,6 +28,8 @@ EXAMPLES = {
     "queue": "ledger",
     "task": "0f3a",
     "move": "7c1e",
+    "request": "0f3a7c1e",
+    "code": "silent",
     "session": "0a1b2c",
     "jid": "b4a577edbccf1d805744efa9",
     "batch": "d2fdc9a9bd80e2f1b0f3c1a7",
@@ -54,7 +56,7 @@ def test_a_worker_may_use_every_key() -> None:
     # Python negates with another sign.
     globs = [glob.removeprefix("~").replace("[^", "[!") for glob in patterns(Role.WORKER, "app:")]
     # A server has no business with those of the dashboard.
-    of_the_dashboard = {"web_secret", "web_ended", "task", "task_alive"}
+    of_the_dashboard = {"web_secret", "web_ended", "web_muted", "enqueued", "task", "task_alive"}
     missing = {
         name: key
         for name, key in all_keys(Keys("app:")).items()
