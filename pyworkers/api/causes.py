@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pyworkers.api.actions import Action
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import Problem, Severity, by_kind, span
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.stats import Stats
+from pyworkers.api.target import Admin
+from pyworkers.store import muting
+from pyworkers.store.muting import read_muted
 from pyworkers.text import counted
 
+__all__ = ["ACTIONS", "Cause", "causes_in", "read_muted", "with_muted"]
 # What several problems of one kind are together, and their fix.
 _SEVERAL = {
     "lease": (
@@ -44,6 +50,8 @@ class Cause:
     """How long the first silent server has been silent, in words."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The waiting jobs of each queue."""
+    muted: bool = False
+    """True for an hour after a person has muted it, unless it has more problems since."""
 
     @property
     def code(self) -> str:
@@ -96,6 +104,11 @@ def causes_in(stats: Stats, unsafe: Iterable[Problem] = ()) -> list[Cause]:
     return sorted([*causes, *(Cause([problem]) for problem in unsafe)], key=_rank)
 
 
+def with_muted(causes: Iterable[Cause], muted: Mapping[str, int]) -> list[Cause]:
+    """The causes, with those that are muted; ``muted``: the number of problems that each had then."""
+    return [replace(cause, muted=len(cause.problems) <= muted.get(cause.code, 0)) for cause in causes]
+
+
 def _rank(cause: Cause) -> tuple[bool, int]:
     code = cause.code
     return cause.severity is not Severity.ERROR, _FIRST.index(code) if code in _FIRST else len(_FIRST)
@@ -104,3 +117,35 @@ def _rank(cause: Cause) -> tuple[bool, int]:
 def _since(stats: Stats) -> str:
     beats = (server.beat for server in stats.servers if server.silent(stats.now))
     return span(stats.now - min(beats, default=stats.now))
+
+
+def _mute(admin: Admin, code: str, number: str = "1") -> bool:
+    admin.run(muting.mute(admin.keys, code, int(number)))
+    return True
+
+
+def _unmute(admin: Admin, code: str) -> bool:
+    return admin.run(muting.unmute(admin.keys, code))
+
+
+_CODE = Parameter("code", "The kind of the problems, as `silent`.", required=True)
+MUTE: Action[Cause] = Action(
+    "problem.mute",
+    "Leave problems of a kind out of the overview for an hour, unless there are more of them than now.",
+    [_CODE, Parameter("number", "How many of them there are now.", default="1")],
+    _mute,
+    done="{code} is muted for an hour",
+    label="Mute for an hour",
+    target="{code}",
+    offered=lambda cause: not cause.muted,
+)
+UNMUTE: Action[Cause] = Action(
+    "problem.unmute",
+    "Show problems of a kind on the overview again.",
+    [_CODE],
+    _unmute,
+    done="{code} is shown again",
+    unchanged="{code} is not muted",
+    offered=lambda cause: cause.muted,
+)
+ACTIONS = (MUTE, UNMUTE)

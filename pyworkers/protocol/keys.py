@@ -145,6 +145,10 @@ class Keys:
         follows."""
         return self.own(f"web:enqueued:{request}")
 
+    def web_muted(self, code: str) -> str:
+        """STRING with a TTL: how many problems of a kind the dashboard does not show on its overview."""
+        return self.own(f"web:muted:{code}")
+
     @property
     def suspects(self) -> str:
         """HASH with a TTL: an entry for each job of a dead server, and the suspect that each server runs."""

@@ -193,6 +193,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(_PLAIN.web_secret, admin="set get"),
     Grant(_PLAIN.web_ended("*"), admin="set exists"),
+    Grant(_PLAIN.web_muted("*"), admin="set get del"),
     Grant(_PLAIN.enqueued("*"), admin="get set"),
     Grant(
         _OTHERS,

@@ -18,6 +18,7 @@ from pyworkers.web.pages.overview import graph
 from pyworkers.web.rendering import NAVIGATION
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
+from tests.web.acting import act
 from tests.web.following import events
 from tests.web.visitor import Visitor
 
@@ -75,6 +76,23 @@ def test_problems_are_shown_by_cause(dashboard: Visitor, db: redis.Redis, keys: 
     problems = dashboard.get("problems").text
     assert problems.count("wrote its last heartbeat") == 3
     assert problems.count("no job of it starts") == 5
+
+
+def test_a_muted_cause_is_off_the_overview_until_it_grows(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.sadd(keys.paused, "one")
+    assert "Queue one is paused" in dashboard.get().text
+    assert "paused is muted for an hour." in act(dashboard, "problems", action="mute", code="paused")
+    assert db.ttl(keys.web_muted("paused")) > 3500
+    overview = dashboard.get().text
+    assert "Queue one" not in overview and "1 muted" in overview
+    assert "problem.mute" in dashboard.get("audit").text
+    db.sadd(keys.paused, "two")
+    assert "2 queues are paused" in dashboard.get().text
+    db.srem(keys.paused, "two")
+    assert "paused is shown again." in act(dashboard, "problems", action="unmute", code="paused")
+    assert "Queue one is paused" in dashboard.get().text
 
 
 def test_hostile_servers_and_queues(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

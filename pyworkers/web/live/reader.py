@@ -18,7 +18,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from pyworkers.api import Problem, Stats
-from pyworkers.api.causes import Cause, causes_in
+from pyworkers.api.causes import Cause, causes_in, read_muted, with_muted
 from pyworkers.api.problems import read_unsafe
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.stats import read_stats
@@ -55,6 +55,7 @@ class Reader:
         self._current = False
         self._unsafe: list[Problem] = []
         self._unsafe_at = -math.inf
+        self._muted: dict[str, int] = {}
         self._asked_at = -math.inf
         self._trouble = ""
         self._events: dict[tuple[str, tuple[str, ...]], bytes] = {}
@@ -84,12 +85,18 @@ class Reader:
         """The causes in these counts, and those of Redis, as of the last minute. Raises PyworkersError."""
         if time.monotonic() - self._unsafe_at > _UNSAFE_S:
             self._unsafe = await self._site.read(read_unsafe(self._site.keys))
+            await self.read_muted(stats)
             self._unsafe_at = time.monotonic()
         return self.known_causes(stats)
 
+    async def read_muted(self, stats: Stats) -> None:
+        """Read which causes are muted. Raises PyworkersError."""
+        codes = list(dict.fromkeys(cause.code for cause in causes_in(stats, self._unsafe)))
+        self._muted = await self._site.read(read_muted(self._site.keys, codes))
+
     def known_causes(self, stats: Stats) -> list[Cause]:
         """The causes in these counts, and those of Redis that were read last."""
-        return causes_in(stats, self._unsafe)
+        return with_muted(causes_in(stats, self._unsafe), self._muted)
 
     @contextmanager
     def viewing(self) -> Iterator[None]:

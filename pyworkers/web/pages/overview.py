@@ -113,11 +113,13 @@ def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
 
 def context_of(request: Request, stats: Stats, causes: list[Cause], samples: Samples) -> dict[str, Any]:
     """The values that the templates of the parts show."""
+    shown = [cause for cause in causes if not cause.muted]
     busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
     return {
         "counts": counts(request, stats),
-        "causes": causes[:_MOST_CAUSES],
-        "more_causes": max(0, len(causes) - _MOST_CAUSES),
+        "causes": shown[:_MOST_CAUSES],
+        "more_causes": max(0, len(shown) - _MOST_CAUSES),
+        "muted_causes": len(causes) - len(shown),
         "servers": Listing(request, _COLUMNS, busiest[:_MOST_SERVERS], stats.now),
         "more_servers": max(0, len(busiest) - _MOST_SERVERS),
         "latest": samples.latest,

@@ -8,12 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pyworkers.api.causes import ACTIONS
 from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import Stats, read_stats
+from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.stream import reader_of
-from pyworkers.web.rendering import render
+from pyworkers.web.rendering import own_address, render
 
 _MOST = 200
 """The problems of one cause that are listed."""
@@ -22,8 +24,18 @@ _MOST = 200
 async def show(request: Request) -> Response:
     """The page."""
     reader = reader_of(request)
-    causes = await reader.causes(await reader.read())
-    return await render(request, "problems.html", title="Problems", causes=causes, most=_MOST)
+    stats = await reader.read()
+    await reader.causes(stats)
+    await reader.read_muted(stats)
+    causes = reader.known_causes(stats)
+    return await render(
+        request, "problems.html", title="Problems", causes=causes, most=_MOST, actions=ACTIONS
+    )
+
+
+async def change(request: Request) -> Response:
+    """Mute a cause, or show it again."""
+    return await act(request, ACTIONS, own_address(request))
 
 
 async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
@@ -32,5 +44,13 @@ async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
     return [problem.as_dict() for problem in (*problems_in(stats), *unsafe)]
 
 
-ROUTES = [Route("/problems", show)]
-RESOURCES = (Resource("/problems", "What delays or endangers jobs now.", _problems, array(PROBLEM.schema)),)
+ROUTES = [Route("/problems", show), Route("/problems", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/problems",
+        "What delays or endangers jobs now.",
+        _problems,
+        array(PROBLEM.schema),
+        actions=ACTIONS,
+    ),
+)
