@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
+from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
 from pyworkers.store.changes import ChangesStore
@@ -68,6 +69,8 @@ class Changes(Part):
         super().__init__(health)
         self._keys = keys
         self._store = ChangesStore(config, self.nudge)
+        self.idle = IdleQueues(self._store, health)
+        self._distrusted = time.monotonic()
         self._on_return = on_return
         self._parts = parts
         self._follows: Mapping[str, Follow] = {}
@@ -89,12 +92,17 @@ class Changes(Part):
 
     async def close(self) -> None:
         """Close the connection."""
+        await self.idle.close()
         await self._store.close()
 
     async def look(self) -> float:
         """Read the keys that are due."""
-        await self.read_due(time.monotonic())
+        now = time.monotonic()
+        await self.read_due(now)
         self._returned()
+        if now - self._distrusted >= _DISTRUST_S:
+            self._distrusted = now
+            self.idle.look_again()
         await asyncio.sleep(_GAP_S)
         return self._next() - time.monotonic()
 

@@ -18,6 +18,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
 from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
+from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
 from pyworkers.server.fetching.source import Route, Source
 from pyworkers.server.generations.spawner import Spawner
@@ -68,6 +69,7 @@ class Shared:
     """The health of a queue."""
     gates: Gates
     reserved: ReservedCpu
+    idle: IdleQueues
     callbacks: GroupCallbacks
     rng: random.Random
 
@@ -104,7 +106,7 @@ class Manager:
         self._fetcher = make(
             group,
             inprogress,
-            Route(sources, Link(config.redis), self.jobs, self._outbox),
+            Route(sources, shared.idle, Link(config.redis), self.jobs, self._outbox),
             shared.callbacks,
             shared.rng,
         )
@@ -197,9 +199,19 @@ class Manager:
         """Run the jobs whose fetch had no reply. Raises PyworkersError."""
         await self._fetcher.adopt()
 
-    def has_no_strays(self) -> None:
-        """Note that this server's in-progress lists of the queues are empty."""
-        self._fetcher.has_no_strays()
+    @property
+    def fetches(self) -> int:
+        """The number of fetches that were begun."""
+        return self._fetcher.fetches
+
+    @property
+    def may_hold(self) -> bool:
+        """True if this server's in-progress lists of the queues may hold jobs."""
+        return self._fetcher.may_hold
+
+    def is_empty(self, fetches: int) -> None:
+        """Note that this server's in-progress lists of the queues were empty after this many fetches."""
+        self._fetcher.is_empty(fetches)
 
     async def check_wait(self) -> None:
         """After an outage, replace the connections of the blocking moves that no longer work."""

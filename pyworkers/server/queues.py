@@ -266,14 +266,14 @@ class Strays(Part):
 
     async def _to_check(self) -> list[Manager]:
         """The managers whose in-progress lists must be read."""
-        idle: list[Manager] = []
-        to_check: list[Manager] = []
-        for manager in self._queues.serving.values():
-            (to_check if manager.knows_jobs else idle).append(manager)
+        serving = self._queues.serving.values()
+        to_check = [manager for manager in serving if manager.knows_jobs]
+        # The number of fetches before the check: it says nothing about later ones.
+        idle = {one: one.fetches for one in serving if not one.knows_jobs and one.may_hold}
         if idle and await self._hold_any([queue for manager in idle for queue in manager.queues]):
             return [*to_check, *idle]
-        for manager in idle:
-            manager.has_no_strays()
+        for manager, fetches in idle.items():
+            manager.is_empty(fetches)
         return to_check
 
     async def _hold_any(self, queues: list[str]) -> bool:

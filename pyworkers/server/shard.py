@@ -138,6 +138,7 @@ class Shard:
         self.plan = work
         self.services.cron.use(work.cron, client_middleware=work.manifest.get("client_middleware", False))
         self.services.lease.serve(work.queues)
+        self.services.changes.idle.serve(len(work.queues))
         ordered = self.queues.ordered
         self.queues.apply(work.groups, spawner, self._rules(), self.services.remote.paused)
         if self.queues.ordered != ordered:
@@ -189,6 +190,7 @@ class Shard:
             self.health.of_queue,
             gates,
             self._common.reserved,
+            self.services.changes.idle,
             GroupCallbacks(
                 self.services.settled,
                 self.services.counters.interrupted,

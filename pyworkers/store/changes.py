@@ -8,15 +8,15 @@ caller has to poll. It never changes a key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
-from pyworkers.store.calls import arun_one, one, script
+from pyworkers.store.calls import Request, arun_one, one, script
 from pyworkers.store.transport.connections import PUSH, translate
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import ReplyReader, blobs, done, integer, maybe_blob
@@ -24,6 +24,8 @@ from pyworkers.store.transport.wire import Wire
 
 # The only version of Redis' protocol with announcements.
 _RESP3 = 3
+T = TypeVar("T")
+Announced = Callable[[Iterable[str] | None], None]
 
 
 class ChangesStore:
@@ -38,6 +40,7 @@ class ChangesStore:
         # An old hiredis does not distinguish an announcement from a reply.
         self._link = Link(config) if PUSH is None else _TrackingLink(config, self._announce)
         self._kinds: dict[str, str] = {}
+        self._listeners: list[Announced] = []
         self.stale: set[str] = set()
         """The keys that have changed since they were read, and those that were never read."""
 
@@ -45,6 +48,15 @@ class ChangesStore:
     def announced(self) -> bool:
         """True if Redis announces the changes of the keys that were read."""
         return isinstance(self._link, _TrackingLink) and self._link.tracking
+
+    @property
+    def refused(self) -> bool:
+        """True if Redis, a proxy, an ACL or this client refuses to announce changes."""
+        return not isinstance(self._link, _TrackingLink) or self._link.refused
+
+    def listen(self, announced: Announced) -> None:
+        """Call this with the names of the keys that change after a read; with None if perhaps all have."""
+        self._listeners.append(announced)
 
     def follow(self, kinds: Mapping[str, str]) -> None:
         """Read these keys from now on. ``kinds`` holds, by key, the kind of read in ``look.lua``."""
@@ -67,6 +79,19 @@ class ChangesStore:
             raise
         return {name: _reply(reply) for name, reply in zip(wanted, replies, strict=True)}
 
+    async def filled(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of these queues that hold jobs. The changes of the others are announced to listeners.
+
+        Raises RedisUnavailableError and StoreError.
+        """
+        number = await self._sent(one("EXISTS", *names, read=integer))
+        if number in (0, len(names)):
+            return names if number else []
+        kinds = ["length"] * len(names)
+        lengths = await self._sent(script("look", names, kinds, partial(_looked, kinds)))
+        # The error of a key of another type counts as well: whoever takes jobs from it reports it.
+        return [name for name, length in zip(names, lengths, strict=True) if length]
+
     async def ask(self) -> None:
         """Check the connection, with the cheapest command. Raises PyworkersError."""
         await arun_one(self._link, one("CLIENT", "ID", read=integer))
@@ -82,19 +107,23 @@ class ChangesStore:
 
     async def _look(self, names: list[str]) -> Any:
         kinds = [self._kinds[name] for name in names]
-        look = script("look", names, kinds, partial(_looked, kinds))
+        return await self._sent(script("look", names, kinds, partial(_looked, kinds)))
+
+    async def _sent(self, request: Request[T]) -> T:
         try:
-            return await arun_one(self._link, look)
+            return await arun_one(self._link, request)
         except PyworkersError as error:
             # Of either kind: the code of a refusal is that of its text, for example UNKNOWN.
             if not isinstance(error.__cause__, _ProtocolRefusedError):
                 raise
             await self._link.aclose()
             self._link = Link(self._config)
-            return await arun_one(self._link, look)
+            return await arun_one(self._link, request)
 
     def _announce(self, names: Iterable[str] | None) -> None:
         """These keys have changed; None: perhaps all have."""
+        for listener in self._listeners:
+            listener(names)
         found = set(self._kinds) if names is None else self._kinds.keys() & set(names)
         if not found <= self.stale:
             self.stale |= found
@@ -112,6 +141,7 @@ class _TrackingLink(Link):
         super().__init__(config, protocol=_RESP3)
         self._announce = announce
         self.tracking = False
+        self.refused = False
 
     async def _connect(self) -> Wire:
         try:
@@ -123,7 +153,7 @@ class _TrackingLink(Link):
             raise _ProtocolRefusedError(str(error)) from error
 
     async def _greet(self, wire: Wire) -> None:
-        self.tracking = False
+        self.tracking, self.refused = False, True
         if wire.protocol != _RESP3:
             # The URL sets another version of the protocol, which has no announcements.
             return
@@ -133,7 +163,7 @@ class _TrackingLink(Link):
         except ResponseError:
             # An ACL forbids it, or a service does not have it.
             return
-        self.tracking = True
+        self.tracking, self.refused = True, False
 
     def _pushed(self, message: list[Any]) -> None:
         if message[:1] == [b"invalidate"]:

@@ -385,6 +385,10 @@ class Waiter:
             with suppress(PyworkersError), errors_translated():
                 await control.execute_command("CLIENT", "UNBLOCK", self._link.client_id, read=integer)
 
+    def hang_up(self) -> None:
+        """Close the connection once no move is under way; the next move opens another."""
+        self._link.hang_up()
+
     def drop_connection(self) -> None:
         """End a wait with an error."""
         self._link.drop_connection()
@@ -438,6 +442,8 @@ async def exchange_watched(
 
     None if nothing was done: the list may have changed, or Redis refuses it. Raises PyworkersError.
     """
+    if watched.wire.closed:
+        return None
     queue, key = watched.queue, lists.key(watched.queue)
     steps: list[tuple[Any, ...]] = [("LSET", key, place, b"") for place in places]
     # A list of large jobs holds no empty one.

@@ -17,6 +17,7 @@ from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import fetcher as fetcher_module
 from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
+from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.source import CpuYield, Route, Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
@@ -25,6 +26,7 @@ from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel
 from pyworkers.store import jobs as waiter_module
 from pyworkers.store.calls import Request
+from pyworkers.store.changes import ChangesStore
 from pyworkers.store.jobs import Exchange, InProgress, Settlement, Waiter, exchange_watched
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -78,6 +80,11 @@ class Bench(RedisBench):
         self.lost: list[str] = []
         self.leases: list[tuple[str, float]] = []
         self.registered = {IDENTITY}
+        changes = ChangesStore(self.config, lambda: None)
+        self.ends.push_async_callback(changes.close)
+        self.idle = IdleQueues(changes, self.health.of("changes"))
+        self.ends.push_async_callback(self.idle.close)
+        self.idle.serve(len(self.queues))
         self.fetcher = self.make(
             Group("g", self.queues, strict=self.strict, concurrency=1, processes=1, mode="process"),
             InProgress(self.keys, list(self.queues), IDENTITY),
@@ -86,6 +93,7 @@ class Bench(RedisBench):
                     Source(queue, waiter, self.health.of_queue(queue), self.outbox.changed.set)
                     for queue, waiter in self.waiters.items()
                 ],
+                self.idle,
                 self.link,
                 self.jobs,  # type: ignore[arg-type]
                 self.outbox,

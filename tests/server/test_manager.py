@@ -19,9 +19,10 @@ from pyworkers.protocol.outcome import DONE, Report
 from pyworkers.server import manager as manager_module
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.fetching.fetcher import GroupCallbacks
+from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.health import ServerHealth
+from pyworkers.server.health import Health, ServerHealth
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
@@ -30,6 +31,7 @@ from pyworkers.server.pool.gates import CancelledJobs, Gates
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.waiting import now
+from pyworkers.store.changes import ChangesStore
 from pyworkers.store.jobs import Exchange, InProgress
 from tests.helpers.asks import FakeAsks
 from tests.helpers.bench import RedisBench, bench_fixture
@@ -85,6 +87,7 @@ class Bench(RedisBench):
             ServerHealth(time.monotonic, random.Random()).of_queue,
             Gates(CancelledJobs(Cancellations()), FakeSuspects(), FakeAsks()),
             ReservedCpu((), float),
+            IdleQueues(ChangesStore(self.config, lambda: None), Health(time.monotonic, random.Random())),
             GroupCallbacks(
                 lambda _, report, jobs: self.counted.extend([report] * jobs),
                 lambda _: None,

@@ -13,6 +13,7 @@ import pytest
 
 from pyworkers.protocol import flow
 from pyworkers.protocol.keys import Keys
+from tests.helpers.records import raw_job
 from tests.helpers.redises import OwnRedis
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
@@ -49,13 +50,20 @@ def counted(server: ServerProcess) -> tuple[int, int, int]:
     stats: dict[str, Any] = server.redis.info("stats")
     calls = {name: row["calls"] for name, row in server.redis.info("commandstats").items()}
     sent = stats["total_net_input_bytes"] + stats["total_net_output_bytes"]
-    return sent, sum(calls.values()) - calls["cmdstat_info"], calls["cmdstat_pexpire"]
+    return sent, sum(calls.values()) - calls["cmdstat_info"], calls.get("cmdstat_pexpire", 0)
 
 
 def calls(server: ServerProcess, command: str) -> int:
     """How often Redis has executed a command."""
     row: dict[str, int] = server.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})
     return row["calls"]
+
+
+def commands(server: ServerProcess) -> int:
+    """The commands of a window."""
+    before = counted(server)[1]
+    time.sleep(WINDOW_S)
+    return counted(server)[1] - before
 
 
 def add_peers(server: ServerProcess, numbers: range) -> None:
@@ -101,4 +109,21 @@ def test_the_cost_of_an_idle_server_does_not_grow_with_the_others(tmp_path: Path
         watching = cost(server)
         assert watching.commands - many.commands <= 60 / LOOKS_PER_MIN
         assert watching.bytes - many.bytes <= 500 * 130
+        assert server.stop() == 0
+
+
+def test_idle_queues_cost_no_connections_and_no_commands(tmp_path: Path, own: OwnRedis) -> None:
+    """200 queues of a group, which wait on one connection; a job still comes at once."""
+    app = """
+queues = [f"q{number}" for number in range(200)]
+worker.group("all", queues=queues, concurrency=1)
+for queue in queues:
+    worker.process(queue)(print)
+"""
+    with serving(tmp_path, own.url, "", app) as server:
+        # The first seconds of a server are another thing.
+        wait_for(lambda: commands(server) <= 5 * WINDOW_S, message="200 queues are idle")
+        assert server.redis.info("clients")["connected_clients"] <= 20
+        server.push("q77", raw_job("a", queue="q77"))
+        server.wait_for_event("job.done")
         assert server.stop() == 0

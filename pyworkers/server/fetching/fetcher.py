@@ -50,6 +50,9 @@ from pyworkers.store.transport.link import Link
 log = logs.get_logger()
 R = TypeVar("R")
 
+# A group that has no job for this time closes its connection, if the server watches its queues.
+_REST_S = 10.0
+
 Look = tuple[str, Callable[[Any], None]]
 """A kind of read in look.lua, and the function that takes the reply."""
 
@@ -84,6 +87,9 @@ class Fetcher:
         self._waits = Waits(inprogress, route, self._large)
         self._limited = Limited(link, self._waits)
         self._watching = Watching(link, self._large, sources[0]) if len(sources) == 1 else None
+        self._fetches, self._empty_after = 0, -1
+        self._doubtful = False
+        """True if Redis may execute a fetch of ours at any time: its reply was lost."""
         self._certain = True
         """True if all jobs with an outcome in the outbox are in our lists."""
         self._adoption = Adoption(route)
@@ -119,6 +125,7 @@ class Fetcher:
         if self._watching is not None:
             self._watching.forget()
         self.has_no_strays()
+        self._empty_after = -1
         self._inprogress = self._inprogress.under(identity)
         self._waits.move_to(self._inprogress)
         self._wake.set()
@@ -140,6 +147,7 @@ class Fetcher:
 
     async def run(self) -> None:
         """Exchange whenever ``changed`` of the outbox is set, until cancelled."""
+        self._waits.begin_idle(self._ready())
         while (defect := self._waits.defect) is None:
             await self._wake.wait()
             self._wake.clear()
@@ -174,7 +182,8 @@ class Fetcher:
 
         Raises PyworkersError.
         """
-        return await self._give_back(self._inprogress)
+        # Most groups of a server with many queues have no connection, and do not open one for this.
+        return await self._give_back(self._inprogress) if self.may_hold else 0
 
     async def _give_back(self, inprogress: InProgress) -> int:
         total = 0
@@ -283,6 +292,7 @@ class Fetcher:
     ) -> R | None:
         """The reply to a fetch from these queues; None if it was not executed, or if the reply is lost."""
         self._asked = asked
+        self._fetches += bool(asked)
         try:
             return await fetch
         except LeaseLostError:
@@ -395,6 +405,7 @@ class Fetcher:
 
     async def _wait_out(self, error: PyworkersError) -> None:
         """Pause after a failure: Redis is unreachable, or refuses the exchange."""
+        self._doubtful = True
         await asyncio.sleep(max([source.health.failed(error) for source in self._sources]))
         self._wake.set()
 
@@ -407,9 +418,26 @@ class Fetcher:
         """Run the jobs of our in-progress lists that never arrived. Raises PyworkersError."""
         await self._adoption.adopt(self._inprogress)
 
+    @property
+    def fetches(self) -> int:
+        """The number of fetches that were begun."""
+        return self._fetches + self._waits.begun
+
+    @property
+    def may_hold(self) -> bool:
+        """True if our in-progress lists may hold a job: since they were found empty, a fetch was begun."""
+        return self._doubtful or self.fetches != self._empty_after or self._waits.in_doubt
+
     def has_no_strays(self) -> None:
         """Forget the unclaimed jobs that were found."""
         self._adoption.forget()
+
+    def is_empty(self, fetches: int, rest_s: float = _REST_S) -> None:
+        """Note that our in-progress lists were empty after this number of fetches."""
+        self.has_no_strays()
+        self._empty_after = fetches
+        if self._waits.rests:
+            self._link.hang_up(rest_s)
 
 
 # How often to look for a slot of a queue that another server may have freed.

@@ -155,6 +155,7 @@ class OrderedFetcher(Fetcher):
     async def _take_next(self) -> None:
         mine, queue = self._inprogress, self._source.queue
         self._asked = (self._source,)
+        self._fetches += 1
         try:
             found = await arun_one(self._link, ordered.take(mine.keys, queue, mine.identity, self._known))
             while found.word == "other":

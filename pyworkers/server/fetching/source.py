@@ -10,6 +10,7 @@ a worker is idle. ``Adoption`` finds the jobs that Redis has moved for this serv
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -20,6 +21,7 @@ from pyworkers import logs
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.failpoints import hit
+from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.health import Health
 from pyworkers.server.pool.jobs import JobTable
@@ -31,6 +33,8 @@ from pyworkers.store.scripts import Commands
 from pyworkers.store.transport.link import Link
 
 _AGAIN_S = 0.2
+# A queue that gets jobs in shorter intervals is busy.
+_BUSY_S = 5.0
 
 
 class Source:
@@ -45,7 +49,14 @@ class Source:
         self._waiter = waiter
         self._wake = wake
         self._waiting: asyncio.Task[None] | None = None
+        self._is_empty = False
+        """True from an exchange that took all of its jobs to the announcement of a change."""
+        self._changed_at = -math.inf
+        self.is_busy = False
+        """True if it has often got a job lately: then a blocking move, with its connection, is cheaper."""
         self._wait_failed = False
+        self.doubtful = False
+        """True if the reply to a blocking move was lost: Redis may execute it later."""
         self._rest: asyncio.TimerHandle | None = None
         self._until_end = False
 
@@ -55,8 +66,8 @@ class Source:
 
     @property
     def ready(self) -> bool:
-        """True if an exchange may take jobs from it: no blocking move waits for its next one."""
-        return self.open and self._waiting is None and self._rest is None
+        """True if an exchange may take jobs from it: nothing waits for its next one."""
+        return self.open and self._waiting is None and self._rest is None and not self._is_empty
 
     @property
     def waits(self) -> bool:
@@ -93,20 +104,44 @@ class Source:
         self._rest = None
         self._wake()
 
+    # Without a connection
+
+    def watch(self, key: str, idle: IdleQueues) -> None:
+        """Take no jobs until Redis announces a change of the queue, whose key this is."""
+        self._is_empty = True
+        idle.watch(key, self._changed)
+
+    def _changed(self) -> None:
+        self._is_empty = False
+        changed_at, self._changed_at = self._changed_at, now()
+        self.is_busy = self._changed_at - changed_at < _BUSY_S
+        self._wake()
+
     # The blocking move
 
     def wait(
-        self, source: str, target: str, taken: Callable[[bytes], None], wanted: Callable[[], bool]
+        self,
+        source: str,
+        target: str,
+        taken: Callable[[bytes], None],
+        wanted: Callable[[], bool],
+        for_now: bool = False,
     ) -> asyncio.Task[None]:
         """Start to wait for one job, as long as one is ``wanted``. Returns the task.
 
         ``source`` and ``target`` are the keys of the queue and of the list; ``taken`` is called with the job.
+        ``for_now``: if none comes, the queue is not busy, and the connection is closed.
         """
-        self._waiting = asyncio.create_task(self._wait(source, target, taken, wanted))
+        self._waiting = asyncio.create_task(self._wait(source, target, taken, wanted, for_now))
         return self._waiting
 
     async def _wait(
-        self, source: str, target: str, taken: Callable[[bytes], None], wanted: Callable[[], bool]
+        self,
+        source: str,
+        target: str,
+        taken: Callable[[bytes], None],
+        wanted: Callable[[], bool],
+        for_now: bool,
     ) -> None:
         got = False
 
@@ -121,8 +156,12 @@ class Source:
                 await self._waiter.wait(source, target, on_job, briefly=self._wait_failed)
                 self._wait_failed = False
                 self.health.ok()
+                if for_now and not got:
+                    self.is_busy = False
+                    self._waiter.hang_up()
+                    break
         except PyworkersError as error:
-            self._wait_failed = True
+            self._wait_failed = self.doubtful = True
             await asyncio.sleep(self.health.failed(error))
         finally:
             self._waiting = None
@@ -173,6 +212,7 @@ class Route:
     """
 
     sources: Sequence[Source]
+    idle: IdleQueues
     link: Link
     jobs: JobTable
     outbox: Outbox
@@ -318,12 +358,15 @@ class Waits:
         self.defect: BaseException | None = None
         """An unexpected error of a wait: it ends the server, not only this queue."""
         self._inprogress = inprogress
+        self._idle = route.idle
         self._link = route.link
         self._sources = route.sources
         self._outbox = route.outbox
         self._jobs = route.jobs
         self._large = large
         self._cpu_yield = CpuYield()
+        self.begun = 0
+        """The number of blocking moves that were started."""
         self._surplus: asyncio.Task[None] | None = None
         """Ends the blocking moves for which no worker is free."""
 
@@ -337,10 +380,27 @@ class Waits:
         """Wait for the next job of each of these queues that is ready."""
         for source in sources:
             if source.ready:
-                self._wait(source)
+                if self._watches(source):
+                    source.watch(self._inprogress.source(source.queue), self._idle)
+                else:
+                    self._wait(source)
+
+    def _watches(self, source: Source) -> bool:
+        return self._idle.watches and not source.is_busy
+
+    @property
+    def rests(self) -> bool:
+        """True if empty queues are watched, so that the group needs no connection."""
+        return self._idle.watches and not any(source.waits for source in self._sources)
+
+    def begin_idle(self, sources: Iterable[Source]) -> None:
+        """At the start, take the queues for empty, if that needs no connection for each of them."""
+        if self._idle.watches:
+            self.begin(sources)
 
     def _wait(self, source: Source) -> None:
         mine, queue = self._inprogress, source.queue
+        self.begun += 1
 
         def taken(raw: bytes) -> None:
             hit("after_fetch")
@@ -359,18 +419,29 @@ class Waits:
             free = self._jobs.free > 0 and queue not in self._outbox.handed_back
             return free and self._inprogress is mine
 
-        source.wait(mine.source(queue), mine.key(queue), taken, wanted).add_done_callback(self._waited)
+        waiting = source.wait(mine.source(queue), mine.key(queue), taken, wanted, self._idle.watches)
+        waiting.add_done_callback(self._waited)
 
     def begin_in_place(self, source: Source) -> None:
         """Wait until a queue with limits has a job, which stays there."""
         key = self._inprogress.source(source.queue)
-        waiting = source.wait(key, key, lambda _: None, lambda: self._jobs.free > 0)
+        if self._watches(source):
+            source.watch(key, self._idle)
+            return
+        waiting = source.wait(
+            key, key, lambda _: None, lambda: self._jobs.free > 0, for_now=self._idle.watches
+        )
         waiting.add_done_callback(self._waited)
 
     def _waited(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.defect = error
             self._outbox.changed.set()
+
+    @property
+    def in_doubt(self) -> bool:
+        """True if Redis may execute a blocking move now."""
+        return any(source.waits or source.doubtful for source in self._sources)
 
     # To end
 
@@ -401,6 +472,7 @@ class Waits:
         if self._surplus is not None:
             await cancel([self._surplus])
         for source in self._sources:
+            self._idle.forget(self._inprogress.source(source.queue))
             await source.cut_wait()
 
     # The surplus

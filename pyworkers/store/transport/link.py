@@ -100,6 +100,11 @@ class Link:
         """The server's number of the connection, for ``CLIENT UNBLOCK``; None if the server refuses it."""
         return None if self._wire is None or self._wire.closed else self._wire.client_id
 
+    def hang_up(self, idle_s: float = 0.0) -> None:
+        """Close the connection if it was not used for this time; the next command opens another."""
+        if self._wire is not None and self._wire.idle_s >= idle_s:
+            self._wire.retire()
+
     def drop_connection(self) -> None:
         """Fail the commands under way: another server is the primary now."""
         self._drops += 1

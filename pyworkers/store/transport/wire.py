@@ -159,6 +159,11 @@ class Wire(asyncio.Protocol):
         finally:
             self.load_bytes -= len(packed)
 
+    @property
+    def idle_s(self) -> float:
+        """The time since the last reply; 0 while a command is under way."""
+        return 0.0 if self._awaited or self._unsent else self._loop.time() - self._received_at
+
     def retire(self) -> None:
         """Close as soon as no command is under way."""
         self._retired = True

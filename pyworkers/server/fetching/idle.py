@@ -1,0 +1,123 @@
+"""Idle: the empty queues of a server, each until Redis announces a change of its key.
+
+Runs in the master's event loop, on the connection of ``Changes``, for all groups together: an idle queue
+sends nothing and has no connection. In a server of few queues each queue waits by a blocking move instead,
+which saves a round trip. It takes no job: the fetcher does, after a wake-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import islice
+
+from pyworkers import logs
+from pyworkers.errors import PyworkersError
+from pyworkers.server.health import Health
+from pyworkers.server.waiting import cancel
+from pyworkers.store.changes import ChangesStore
+
+_FEW = 4
+"""A server of at most this many queues has a connection for each of them."""
+# Keys of one command.
+_PER_READ = 1000
+
+log = logs.get_logger()
+
+
+class IdleQueues:
+    """The empty queues by key, each with the function that its next job calls."""
+
+    def __init__(self, store: ChangesStore, health: Health) -> None:
+        self._store = store
+        self._health = health
+        self._wakes: dict[str, Callable[[], None]] = {}
+        self._unread: dict[str, None] = {}
+        """The keys to read: only after that, Redis announces a change."""
+        self._reading: asyncio.Task[None] | None = None
+        self._served = 0
+        self._refused = False
+        store.listen(self._announced)
+
+    def serve(self, queues: int) -> None:
+        """Note how many queues the server has."""
+        self._served = queues
+
+    @property
+    def watches(self) -> bool:
+        """True if empty queues are watched here, False if each waits by a blocking move."""
+        return self._served > _FEW and not self._refused
+
+    def watch(self, key: str, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once the queue with this key may hold a job, also if it does already."""
+        self._wakes[key] = wake
+        self._read_soon((key,))
+
+    def forget(self, key: str) -> None:
+        """Watch a queue no more."""
+        self._wakes.pop(key, None)
+        self._unread.pop(key, None)
+
+    def look_again(self) -> None:
+        """Read all keys, in case an announcement was lost."""
+        self._read_soon(self._wakes)
+
+    async def close(self) -> None:
+        """End the read that is under way."""
+        self._wakes.clear()
+        if self._reading is not None:
+            await cancel([self._reading])
+
+    def _announced(self, names: Iterable[str] | None) -> None:
+        """These keys have changed; None: perhaps all, and no further change is announced."""
+        if names is None:
+            self.look_again()
+        else:
+            self._wake(names)
+
+    def _wake(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._unread.pop(name, None)
+            if (wake := self._wakes.pop(name, None)) is not None:
+                wake()
+
+    def _read_soon(self, names: Iterable[str]) -> None:
+        self._unread.update(dict.fromkeys(names))
+        if self._unread and self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name="idle queues")
+            self._reading.add_done_callback(self._read_ended)
+
+    async def _read(self) -> None:
+        while self._unread:
+            names = list(islice(self._unread, _PER_READ))
+            for name in names:
+                # Before the read: the announcement of a later change may arrive with the reply.
+                del self._unread[name]
+            try:
+                filled = await self._store.filled(names)
+            except PyworkersError as error:
+                if error.code == "NOPERM":
+                    self._refuse(error.message)
+                    return
+                self._unread.update(dict.fromkeys(name for name in names if name in self._wakes))
+                await asyncio.sleep(self._health.failed(error))
+                continue
+            self._health.ok()
+            if self._store.refused:
+                self._refuse("Redis announces no changes")
+                return
+            self._wake(filled)
+
+    def _refuse(self, reason: str) -> None:
+        """Have each queue wait by a blocking move from now on."""
+        self._refused = True
+        hint = "each queue has its own connection: allow CLIENT TRACKING"
+        log.warning("tracking.refused", queues=self._served, reason=reason, hint=hint)
+        self._wake(list(self._wakes))
+
+    def _read_ended(self, task: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not task.cancelled():
+            # A defect ends the server.
+            task.result()
+            self._read_soon(())

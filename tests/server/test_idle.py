@@ -1,0 +1,108 @@
+"""Many queues of one server, which wait on one connection: no job is missed, and none is late."""
+
+from __future__ import annotations
+
+import time
+
+from tests.helpers.bench import bench_fixture
+from tests.helpers.support import async_wait_for
+from tests.server import test_fetcher
+
+QUEUES = [f"q{number}" for number in range(6)]
+
+
+class Bench(test_fetcher.Bench):
+    """A fetcher with more queues than a server waits for with a connection each, and many workers."""
+
+    queues = dict.fromkeys(QUEUES, 1)
+
+    async def run(self) -> None:
+        """Run the fetcher until it waits."""
+        self.jobs.free = 50
+        self.start(self.fetcher.run())
+        await self.waits()
+
+    async def waits(self) -> None:
+        await async_wait_for(lambda: not any(source.ready for source in self.fetcher._sources))
+
+    async def push(self, queue: str, raw: bytes) -> None:
+        """Push a job, and wait until a worker has it."""
+        await self.redis.lpush(self.keys.queue(queue), raw)
+        await async_wait_for(lambda: raw in self.jobs.delivered, message=f"{raw!r} is delivered")
+        await self.waits()
+
+    @property
+    def connected(self) -> list[str]:
+        """The queues that have their own connection."""
+        return [name for name, waiter in self.waiters.items() if waiter._link.client_id is not None]
+
+
+class OldBench(Bench):
+    """As ``Bench``, by a protocol in which Redis announces nothing."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        super().__init__(f"{url}?protocol=2", namespace)
+
+
+bench, old_bench = bench_fixture(Bench), bench_fixture(OldBench)
+
+
+async def test_jobs_come_from_idle_queues_without_a_connection_for_each(bench: Bench) -> None:
+    await bench.redis.lpush(bench.keys.queue("q3"), b"before")
+    await bench.run()
+    await async_wait_for(lambda: bench.jobs.delivered == [b"before"])
+    for queue in ("q0", "q2", "q5"):
+        await bench.push(queue, queue.encode())
+    assert bench.connected == []
+    # A key that gets another name is a change as well.
+    await bench.redis.lpush("elsewhere", b"moved")
+    await bench.redis.rename("elsewhere", bench.keys.queue("q1"))
+    await async_wait_for(lambda: b"moved" in bench.jobs.delivered)
+
+
+async def test_a_queue_has_its_own_connection_while_it_is_busy(bench: Bench) -> None:
+    bench.waiter._block_s = 0.2
+    await bench.run()
+    for number in range(3):
+        await bench.push("q0", b"%d" % number)
+    assert bench.connected == ["q0"]
+    await async_wait_for(lambda: bench.connected == [], message="the queue is no longer busy")
+    await bench.waits()
+    await bench.push("q0", b"later")
+
+
+async def test_after_a_lost_connection_the_queues_are_read_again(bench: Bench) -> None:
+    await bench.run()
+    await bench.push("q5", b"first")
+    tracking = [row["id"] for row in await bench.redis.client_list() if "t" in row["flags"]]
+    async with bench.redis.pipeline(transaction=True) as pipe:
+        for number in tracking:
+            pipe.client_kill_filter(_id=number)
+        pipe.lpush(bench.keys.queue("q4"), b"unannounced")
+        await pipe.execute()
+    await async_wait_for(lambda: b"unannounced" in bench.jobs.delivered)
+    await bench.push("q2", b"announced")
+
+
+async def test_without_announcements_each_queue_waits_for_itself(old_bench: OldBench) -> None:
+    await old_bench.run()
+    await async_wait_for(lambda: old_bench.connected == QUEUES)
+    await old_bench.push("q4", b"job")
+
+
+async def test_a_group_without_jobs_lets_its_connection_go(bench: Bench) -> None:
+    """It knows that its lists are empty, so a stop needs none either."""
+    await bench.run()
+    await bench.push("q0", b"job")
+    fetches = bench.fetcher.fetches
+    assert bench.fetcher.may_hold
+    assert bench.link.client_id is not None
+    began = time.monotonic()
+    await async_wait_for(lambda: time.monotonic() - began > 0.05)
+    bench.fetcher.is_empty(fetches, rest_s=0.01)
+    assert bench.link.client_id is None
+    assert not bench.fetcher.may_hold
+    assert await bench.fetcher.give_back() == 0
+    assert bench.link.client_id is None
+    await bench.push("q1", b"another")
+    assert bench.fetcher.may_hold
