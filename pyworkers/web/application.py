@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,9 +17,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.target import Where, admin_of
+from pyworkers.config.stores import DEFAULT, check_redis_name
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.http.hosts import Hosts
-from pyworkers.web import json
+from pyworkers.web import json, several
 from pyworkers.web.acting import undone
 from pyworkers.web.json import enqueueing
 from pyworkers.web.live import stream
@@ -47,7 +49,9 @@ from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins
+from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.users import UserFile
+from pyworkers.web.several import ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import Waits
 
@@ -59,6 +63,7 @@ _SUBJECTS = (
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)
 _SHORTEST_TOKEN = 20
+_NONE: Mapping[str, Starlette] = MappingProxyType({})
 _DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
 
@@ -71,10 +76,12 @@ def app(
     hosts: Iterable[str] | None = None,
     mask: Iterable[str] = SiteSettings().mask,
     token: str | None = None,
+    others: Mapping[str, Where] | None = None,
 ) -> Starlette:
-    """The dashboard of one Redis, to serve or to mount. It connects at the first request.
+    """The dashboard, to serve or to mount. It connects at the first request.
 
-    ``url`` and ``namespace``: as for ``Client``. ``mask``: names whose values are hidden in the arguments of
+    ``url`` and ``namespace``: as for ``Client``. ``others``: the other Redis servers of the program by name,
+    whose pages are below ``/redis/NAME``. ``mask``: names whose values are hidden in the arguments of
     jobs. Who may look is decided by one of
 
     - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
@@ -97,38 +104,59 @@ def app(
             f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
             hint="python -c 'import secrets; print(secrets.token_urlsafe())' prints one",
         )
-    site = Site(admin_of(url, namespace), SiteSettings(tuple(mask)))
+    settings = SiteSettings(tuple(mask))
+    site = Site(admin_of(url, namespace), settings)
+    more = {name: Site(admin_of(where), settings) for name, where in (others or {}).items()}
+    for name in more:
+        try:
+            check_redis_name(name)
+        except ValueError as error:
+            raise ConfigError(f"others: {error}") from error
     access: Access = Local(new_token() if token is None else token, is_announced=bool(token))
     if authorize is not None:
         access = Function(authorize)
     elif auth is not None:
         access = Users(Logins(UserFile(Path(auth))), EndedSessions(site))
     names = None if authorize is not None and hosts is None else (hosts or ())
-    return assemble(site, access, Hosts(names))
+    return assemble({DEFAULT: site, **more}, access, Hosts(names))
 
 
-def assemble(site: Site, access: Access, hosts: Hosts) -> Starlette:
-    """The application of these parts."""
+def assemble(sites: Mapping[str, Site], access: Access, hosts: Hosts) -> Starlette:
+    """The application of these parts. ``sites``: one for each Redis, by name, the default one first."""
+    secret = Secret(next(iter(sites.values())))
+    first, *others = sites
+    parts = {name: _of_one(Sites(sites, name), access, hosts, secret) for name in others}
+    return _of_one(Sites(sites, first), access, hosts, secret, parts)
+
+
+def _of_one(
+    sites: Sites, access: Access, hosts: Hosts, secret: Secret, others: Mapping[str, Starlette] = _NONE
+) -> Starlette:
+    """The application of one Redis, which answers for the ``others`` as well."""
+    site = sites.by_name[sites.own]
     waits = Waits(site)
     reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:
         yield
-        await reader.close()
-        await waits.close()
-        await site.close()
+        for part in (application, *others.values()):
+            await part.state.reader.close()
+            await part.state.waits.close()
+        for each in sites.by_name.values():
+            await each.close()
 
     routes = [route for module in (*_SUBJECTS, stream) for route in module.ROUTES]
     entrance = login.routes(access) if isinstance(access, Users) else []
+    guard = Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse, secret=secret)
     application = Starlette(
         routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],
-        middleware=[Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse)],
+        middleware=[*([Middleware(ByRedis, others=others)] if others else []), guard],
         exception_handlers={HTTPException: _refused, PyworkersError: _failed, Refusal: _not_admitted},
         lifespan=lifespan,
     )
-    application.state.reader, application.state.resources = reader, RESOURCES
-    application.state.waits = waits
+    application.state.reader, application.state.waits, application.state.sites = reader, waits, sites
+    application.state.resources = (*RESOURCES, *several.RESOURCES) if sites.several else RESOURCES
     return application
 
 

@@ -18,8 +18,8 @@ class Prefixed:
     def __init__(self, app: ASGIApp, prefix: str, routes: Iterable[BaseRoute]) -> None:
         self._app = app
         self._prefix = prefix
-        # The JSON is below a route without a path of its own.
-        self._pages = {"", "api", *(_first(getattr(route, "path", "")) for route in routes)}
+        # The JSON, and the pages of another Redis, are below no route with a path of its own.
+        self._pages = {"", "api", "redis", *(_first(getattr(route, "path", "")) for route in routes)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse
 from pyworkers.version import __version__
 from pyworkers.web import flash, json, names, showing
 from pyworkers.web.security import Viewer, csrf_token, has_session
+from pyworkers.web.several import sites_of
 
 STATIC = Path(__file__).parent / "static"
 # The pages in the navigation: the first segment of the address, and the title.
@@ -39,6 +40,8 @@ NAVIGATION = (
     ("metrics", "Metrics"),
     ("audit", "Audit"),
 )
+# The first segments of the addresses that each Redis has.
+_LISTS = {path for path, _ in NAVIGATION}
 
 
 def address(request: Request, *segments: str, **query: object) -> str:
@@ -60,6 +63,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     root = request.scope.get("root_path", "").rstrip("/")
     own = request.url.path.removeprefix(root)
     in_json = json.address_of(request, own)
+    page = own.strip("/").partition("/")[0]
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,
@@ -69,7 +73,8 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "flash": flash.take(request),
         "refused": "",
         "navigation": NAVIGATION,
-        "page": own.strip("/").partition("/")[0],
+        "choices_of_redis": sites_of(request).choices(request, page if page in _LISTS else ""),
+        "page": page,
         "json": f"{root}{in_json}" if in_json and status == 200 else "",
         "now": time.time(),
         "version": __version__,

@@ -23,6 +23,7 @@ from pyworkers.api.target import admin_of
 from pyworkers.api.webshared import read_web_secret
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config
+from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.errors import PyworkersError
 from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
 from pyworkers.http.hosts import Hosts
@@ -60,9 +61,11 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     place = ListenAddress.parse(config.web.bind, config.web.prefix)
     if not config.web.auth:
         place.check_private()
-    site = Site(admin_of(config.redis), SiteSettings(config.web.mask, config.encryption.keys))
+    settings = SiteSettings(config.web.mask, config.encryption.keys)
+    sites = {name: Site(admin_of(redis), settings) for name, redis in Stores.of(config).by_name.items()}
+    site = sites[DEFAULT]
     token = new_token() if with_token and not config.web.auth else ""
-    dashboard = assemble(site, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
+    dashboard = assemble(sites, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
     with place.listening(private=not config.web.auth) as listeners:
         users = config.web.auth or "none: this machine alone"
         url = place.url_with(token)

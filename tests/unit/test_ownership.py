@@ -24,6 +24,7 @@ FOREIGN = {
     "web/application.py": {
         "application.state.reader",
         "application.state.resources",
+        "application.state.sites",
         "application.state.waits",
     },
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},

@@ -34,6 +34,7 @@ from pyworkers.web.lists.words import DELAYS, said, title_of
 from pyworkers.web.pages.jobs import NEW_TIME, act_at
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import number, shown, size
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
@@ -52,7 +53,9 @@ async def find(request: Request) -> Response:
     """On to the page of the job whose id stands in the box of every page."""
     jid = typed(request.query_params.get("id", ""))
     if linkable(jid):
-        return RedirectResponse(address(request, "jobs", jid), status_code=303)
+        sites = sites_of(request)
+        name = await sites.that_knows(jid)
+        return RedirectResponse(sites.address(request, name, "jobs", jid), status_code=303)
     text = "No job has an id as long as this one." if jid else "Type the id of a job into the box above."
     return await render(request, "error.html", title="Find a job", text=text, json="")
 

@@ -25,6 +25,7 @@ from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages.metrics import clock, runs_bars
 from pyworkers.web.rendering import address, fragment, render
+from pyworkers.web.several import COUNTS, sites_of
 from pyworkers.web.showing import duration, number
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
@@ -76,6 +77,8 @@ async def show(request: Request) -> Response:
         parts_done=sum(part.processed - part.failed for part in parts),
         parts_failed=sum(part.failed for part in parts),
         by_part=Listing(request, PART.shown("at", "done", "failed"), parts[::-1], stats.now),
+        rows_of_redis=await sites_of(request).rows(request),
+        counts_of_redis=COUNTS,
         **context_of(request, stats, causes, reader.samples),
     )
 

@@ -9,6 +9,8 @@ SESSION = "session"
 VISITOR = "visitor"
 START = "start"
 FLASH = "flash"
+HOME = "pyworkers.home"
+"""In the scope of a request below ``/redis/NAME``: the path of the whole dashboard, which has the cookies."""
 
 
 def cookie_name(request: Request, kind: str) -> str:
@@ -41,4 +43,5 @@ def delete_cookie(request: Request, response: Response, kind: str) -> None:
 
 
 def _path(request: Request) -> str:
-    return f"{request.scope.get('root_path', '').rstrip('/')}/"
+    root: str = request.scope.get(HOME, request.scope.get("root_path", ""))
+    return f"{root.rstrip('/')}/"

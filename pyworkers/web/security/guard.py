@@ -85,15 +85,17 @@ class Entrance(Exception):
 
 
 class Guard:
-    """The middleware. ``refuse`` makes the answers to what it refuses."""
+    """The middleware. ``refuse`` makes the answers to what it refuses; ``secret`` signs."""
 
-    def __init__(self, app: ASGIApp, site: Site, access: Access, hosts: Hosts, refuse: Refuse) -> None:
+    def __init__(
+        self, app: ASGIApp, site: Site, access: Access, hosts: Hosts, refuse: Refuse, secret: Secret
+    ) -> None:
         self._app = app
         self._site = site
         self._access = access
         self._hosts = hosts
         self._refuse = refuse
-        self._secret = Secret(site)
+        self._secret = secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

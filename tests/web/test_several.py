@@ -1,0 +1,118 @@
+"""The dashboard of a program with two real Redis servers: each has all pages, and the overview has both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from pyworkers import Client
+from pyworkers.api import AuditLog, Queue
+from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import ConfigError
+from pyworkers.web import app
+from tests.integrations.web import served
+from tests.web.test_queues import form_of, rows_of
+from tests.web.visitor import Visitor
+
+TOKEN = "a-token-of-this-test"
+
+
+@pytest.fixture
+def archive(second_redis_url: str, namespace: str) -> RedisConfig:
+    return RedisConfig(second_redis_url, namespace)
+
+
+def dashboard_of(url: str, namespace: str, archive: RedisConfig) -> Starlette:
+    return app(url, namespace=namespace, token=TOKEN, others={"archive": archive})
+
+
+@pytest.fixture(params=["", "/jobs"], ids=["alone", "mounted"])
+def visitor(
+    request: pytest.FixtureRequest, one_redis_url: str, namespace: str, archive: RedisConfig
+) -> Iterator[Visitor]:
+    dashboard = dashboard_of(one_redis_url, namespace, archive)
+    whole = Starlette(routes=[Mount(request.param, dashboard)]) if request.param else dashboard
+    with served(whole) as root:
+        found = Visitor(f"{root}{request.param}/")
+        # With the token, at the page of the other one: the cookie is for both.
+        found.get(f"redis/archive/?token={TOKEN}")
+        yield found
+
+
+def read(visitor: Visitor, path: str) -> Any:
+    return json.loads(visitor.get(path).html)
+
+
+def test_each_redis_has_its_pages_and_actions_stay_there(
+    visitor: Visitor, one_redis_url: str, namespace: str, archive: RedisConfig
+) -> None:
+    with Client(one_redis_url, namespace=namespace) as here, Client.from_config(archive) as there:
+        here.enqueue("mail", "Send", [1])
+        jid = there.enqueue("reports", "Report", [1])
+    page = visitor.get("")
+    assert [row[:2] for row in rows_of(page) if row and row[0] in ("default", "archive")] == [
+        ["default", "1"],
+        ["archive", "1"],
+    ]
+    queues = visitor.get("redis/archive/queues")
+    assert "reports" in queues.text and "mail" not in queues.text
+    assert {link.split("?")[0].rpartition("/")[0] for link in queues.links if "reports" in link} == {
+        f"{visitor.root}redis/archive/queues"
+    }
+    # The same list of the other one is a step away.
+    assert f"{visitor.root}queues" in queues.links and f"{visitor.root}redis/archive/queues" in queues.links
+    paused = visitor.press(form_of(queues, "pause"))
+    assert "reports is paused." in paused.text and paused.url.startswith(
+        f"{visitor.root}redis/archive/queues"
+    )
+    assert Queue("reports", archive).paused
+    assert [action.target for action in AuditLog(archive).page().actions] == ["reports"]
+    assert AuditLog(one_redis_url, namespace=namespace).page().actions == []
+    # The box finds a job in any of them.
+    assert visitor.get(f"jobs?id={jid}").url == f"{visitor.root}redis/archive/jobs/{jid}"
+    assert visitor.get(f"redis/archive/jobs?id={jid}").url == f"{visitor.root}redis/archive/jobs/{jid}"
+
+
+def test_programs_ask_each_of_them(visitor: Visitor, archive: RedisConfig) -> None:
+    with Client.from_config(archive) as there:
+        there.enqueue("reports", "Report", [1])
+    assert [row["redis"] for row in read(visitor, "api/redis")] == ["default", "archive"]
+    assert [row["enqueued"] for row in read(visitor, "api/redis")] == [0, 1]
+    assert [queue["name"] for queue in read(visitor, "redis/archive/api/queues")] == ["reports"]
+    assert read(visitor, "api/queues") == []
+    assert "/redis" in read(visitor, "api/openapi.json")["paths"]
+    assert visitor.ask("redis/attic/queues").status == 404
+
+
+def test_one_that_is_away_is_named_and_the_others_have_their_pages(
+    one_redis_url: str, namespace: str
+) -> None:
+    away = RedisConfig("redis://127.0.0.1:1/0", namespace)
+    with Client(one_redis_url, namespace=namespace) as here:
+        jid = here.enqueue("mail", "Send", [1])
+    with served(dashboard_of(one_redis_url, namespace, away)) as root:
+        visitor = Visitor(f"{root}/")
+        page = visitor.get(f"?token={TOKEN}")
+        [row] = [row for row in rows_of(page) if row and row[0] == "archive"]
+        assert row[1].startswith("away: ")
+        assert read(visitor, "api/redis")[1]["error"]
+        assert visitor.ask("redis/archive/queues").status == 503
+        assert visitor.get(f"jobs?id={jid}").url == f"{visitor.root}jobs/{jid}"
+        unknown = visitor.ask("jobs?id=nowhere")
+        assert (unknown.status, "the Redis archive is away" in unknown.text) == (503, True)
+
+
+def test_with_one_redis_nothing_shows_that_there_could_be_more(dashboard: Visitor) -> None:
+    assert 'aria-label="Redis"' not in dashboard.get("").html
+    assert dashboard.ask("api/redis").status == dashboard.ask("redis/default/queues").status == 404
+    assert "/redis" not in read(dashboard, "api/openapi.json")["paths"]
+
+
+def test_a_name_that_the_configuration_refuses_is_refused(one_redis_url: str) -> None:
+    with pytest.raises(ConfigError, match="others"):
+        app(one_redis_url, others={"a/b": one_redis_url})
