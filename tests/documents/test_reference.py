@@ -143,6 +143,7 @@ def test_the_pages_are_markdown_of_their_own() -> None:
         assert write().startswith("# "), name
 
 
-@pytest.mark.parametrize("name", wire.files())
+@pytest.mark.parametrize("name", [*wire.files(), *wire.copies()])
 def test_a_published_file_is_current(name: str) -> None:
-    assert (wire.FOLDER / name).read_text() == wire.files()[name], "write it: python -m contrib.clients.wire"
+    current = {**wire.files(), **wire.copies()}[name]
+    assert (wire.FOLDER / name).read_text() == current, "write it: python -m contrib.clients.wire"

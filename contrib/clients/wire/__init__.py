@@ -18,6 +18,11 @@ from pyworkers.store import scripts
 FOLDER = Path(__file__).parent
 SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist", "cancel.lua": "cancel"}
 """The published scripts, by file."""
+COPIES = {
+    "go": ("push.lua", "batch.lua"),
+    "node/src": ("push.lua", "batch.lua"),
+}
+"""The folders of clients, with the scripts of which each has a copy: a published client is complete."""
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "canonical": canonicals.cases,
     "unique_keys": keyed.key_cases,
@@ -41,3 +46,9 @@ def files() -> dict[str, str]:
         rows = ",\n".join(json.dumps(case) for case in cases())
         lines.append(f'"{section}": [\n{rows}\n]')
     return {**found, "vectors.json": ",\n".join(lines) + "\n}\n"}
+
+
+def copies() -> dict[str, str]:
+    """The copies of the scripts in the clients, by their names from this folder."""
+    texts = files()
+    return {f"../{folder}/{name}": texts[name] for folder, names in COPIES.items() for name in names}
