@@ -116,7 +116,8 @@ _OF_A_FAILURE = (
 )
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
 _OF_A_BATCH = ("batch", "batch_index", "then")
-_RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR, *_OF_A_BATCH))
+RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR, *_OF_A_BATCH))
+"""All of these fields."""
 _DECORATOR = "the decorator of the job takes it"
 # Parameters of other calls, each with the fix.
 _ELSEWHERE = {
@@ -210,7 +211,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def _unknown(name: str) -> BadArgumentError:
     if name in _ELSEWHERE:
         return BadArgumentError(f"{name} is not an option here: {_ELSEWHERE[name]}", field=name)
-    if name in _RESERVED:
+    if name in RESERVED:
         return BadArgumentError(f"{name} is not an option: it is written by pyworkers itself", field=name)
     near = suggestion(name, (*OPTIONS, *_PARAMETERS))
     message = f"{name} is not an option: {near}" if near else f"{name} is not an option"
@@ -223,7 +224,7 @@ def _check_extra(extra: Mapping[str, Any]) -> None:
         if name in OPTIONS:
             message = f"extra[{name!r}] is not a field of your own: it is the option {name}=…"
             raise BadArgumentError(message, field="extra")
-        if name in _RESERVED:
+        if name in RESERVED:
             message = f"extra[{name!r}] is not a field of your own: pyworkers writes it"
             raise BadArgumentError(message, field="extra")
     check_value(dict(extra), "extra")
