@@ -157,14 +157,15 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> tupl
     from pyworkers.store.foreign import left
     from pyworkers.store.heartbeat import spoken
     from pyworkers.store.moving import unfinished
-    from pyworkers.store.preflight import inspect
+    from pyworkers.store.preflight import inspect, lacks
     from pyworkers.store.store import Store
     from pyworkers.store.transport.connections import connect_async, has_group
 
     store = Store(connect_async(config), Keys(config.namespace))
     try:
-        redis_cli, sentinels = await store.redis_cli(), has_group(config)
-        findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
+        redis_cli, followed = await store.redis_cli(), has_group(config)
+        findings = await store.arun(inspect(redis_cli, time.time, followed=followed))
+        findings += await store.arun(lacks(config.namespace))
         findings += judge_password(await store.readable_on_the_way())
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         findings += judge_left(await store.arun(left(store.keys)))

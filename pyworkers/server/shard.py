@@ -33,7 +33,7 @@ from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.store.jobs import InProgress
-from pyworkers.store.preflight import inspect, judge_password
+from pyworkers.store.preflight import inspect, judge_password, lacks
 from pyworkers.store.replication import data
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async, has_group
@@ -243,14 +243,17 @@ class Shard:
         store = self.store
         try:
             with shortages_translated():
-                redis_cli, sentinels = await store.redis_cli(), has_group(self._config.redis)
-                findings = await store.arun(inspect(redis_cli, time.time, sentinels=sentinels))
+                redis_cli, followed = await store.redis_cli(), has_group(self._config.redis)
+                findings = await store.arun(inspect(redis_cli, time.time, followed=followed))
+                missing = await store.arun(lacks(store.keys.namespace))
                 findings += judge_password(await store.readable_on_the_way())
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)
             return
         for finding in findings:
             log.warning("redis.unsafe", finding=finding.code, message=finding.message, fix=finding.fix)
+        for finding in missing:
+            log.warning("redis.lacks", finding=finding.code, message=finding.message, fix=finding.fix)
 
     # Stop
 

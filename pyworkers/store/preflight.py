@@ -17,12 +17,13 @@ from pyworkers.config.checks import mask_url
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.features import BROKEN
+from pyworkers.protocol.keys import slot_key
 from pyworkers.protocol.wire import SPOKEN, VERSION
 from pyworkers.store.calls import Steps, one
 from pyworkers.store.flow.classes import UnawareServer
 from pyworkers.store.flow.servers import FIELDS_OF_OTHERS, Uninformed
 from pyworkers.store.heartbeat import clock as redis_clock
-from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.replies import done, integer
 
 if TYPE_CHECKING:
     from pyworkers.protocol.moving import MoveState
@@ -46,11 +47,11 @@ class Finding:
     """True for a setting that a healthy new Redis has."""
 
 
-def inspect(redis_cli: str, clock: Callable[[], float], *, sentinels: bool = False) -> Steps[list[Finding]]:
+def inspect(redis_cli: str, clock: Callable[[], float], *, followed: bool = False) -> Steps[list[Finding]]:
     """Find the unsafe settings of a Redis.
 
     ``redis_cli`` is the command line that reaches it, ``clock`` gives epoch seconds on this host, and
-    ``sentinels`` is true if they name it as the primary.
+    ``followed`` is true if sentinels, or the nodes of a cluster, name it as the primary.
     """
     info = yield from one("INFO", "everything", read=_texts)
     before = clock()
@@ -58,7 +59,7 @@ def inspect(redis_cli: str, clock: Callable[[], float], *, sentinels: bool = Fal
     offset_s = (before + clock()) / 2 - theirs
     save = yield from _save()
     scripts = yield from _may_run_scripts()
-    return judge(info, save, offset_s, redis_cli, scripts=scripts, sentinels=sentinels)
+    return judge(info, save, offset_s, redis_cli, scripts=scripts, followed=followed)
 
 
 def judge(
@@ -68,12 +69,12 @@ def judge(
     redis_cli: str,
     *,
     scripts: bool = True,
-    sentinels: bool = False,
+    followed: bool = False,
 ) -> list[Finding]:
     """All findings about a Redis. ``info`` is its INFO, ``save`` its setting of that name if it may be read.
 
     ``offset_s``: the seconds that this host's clock is ahead of Redis'; ``scripts``: the user may run them;
-    ``sentinels``: they name this server as the primary.
+    ``followed``: sentinels, or the nodes of a cluster, name this server as the primary.
     ``redis_cli`` is the command line that reaches this server, so that a fix changes no other server.
     """
     found = [
@@ -82,13 +83,58 @@ def judge(
         _eviction(info, redis_cli),
         _persistence(info, save, redis_cli),
         _clock(offset_s),
-        _replication(info, redis_cli) if sentinels else None,
+        _replication(info, redis_cli) if followed else None,
     ]
     if not scripts:
         message = "this user may not run scripts, and pyworkers changes nothing without them"
         fix = "pyworkers acl --role worker, with the same --config, --url and --namespace"
         found.append(Finding("scripts", message, fix))
     return [finding for finding in found if finding is not None]
+
+
+# In the slot of the namespace, on a cluster.
+_UNDECLARED = "return redis.call('EXISTS', ARGV[1])"
+
+
+def lacks(namespace: str) -> Steps[list[Finding]]:
+    """Find what a managed Redis may not have. What an ACL forbids is no finding: it may be intended."""
+    asked = {
+        "tracking": one("CLIENT", "TRACKING", "OFF", read=done),
+        "config": one("CONFIG GET", "save", read=_first),
+        "undeclared": one("EVAL", _UNDECLARED, 0, slot_key(namespace), read=integer),
+    }
+    found = []
+    for name, request in asked.items():
+        try:
+            yield from request
+        except StoreError as error:
+            if error.code in ("UNKNOWN", "UNDECLARED"):
+                found.append(_LACKS[name])
+    return found
+
+
+_LACKS = {
+    finding.code: finding
+    for finding in (
+        Finding(
+            "undeclared",
+            "this Redis refuses scripts that make names of keys, so limits, batches, cron and the sweep fail",
+            "allow undeclared keys in its settings, or use Redis 6.2 or newer, or Valkey",
+        ),
+        Finding(
+            "tracking",
+            "this Redis has no CLIENT TRACKING, so each server asks for changes once a second",
+            "nothing has to be changed; on a metered service, count 60 commands a minute for each server",
+            advice=True,
+        ),
+        Finding(
+            "config",
+            "this Redis has no CONFIG, so it is not known whether it saves its data",
+            "compare the settings of the service: appendonly yes, maxmemory-policy noeviction",
+            advice=True,
+        ),
+    )
+}
 
 
 def judge_password(addresses: Sequence[str]) -> list[Finding]:

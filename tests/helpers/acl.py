@@ -14,8 +14,8 @@ from pyworkers.store.acl import Role, Version
 from tests.helpers.support import PATIENCE_S, wait_for
 
 PASSWORD = "correct-horse"
-# redis-py sends its name and version, and the server asks for a setting; both do without an answer.
-OPTIONAL = frozenset({"client|setinfo", "config|get"})
+# redis-py sends its name and version; a server and ``check`` ask for two things, and do without an answer.
+OPTIONAL = frozenset({"client|setinfo", "client|tracking", "config|get"})
 _CONTAINERS = ("client", "config", "acl")
 
 

@@ -22,7 +22,7 @@ from pyworkers.store.changes import ChangesStore
 from pyworkers.store.cron import Firing
 from pyworkers.store.jobs import InProgress, LeaseLostError, Settlement, Waiter
 from pyworkers.store.measures import runs
-from pyworkers.store.preflight import inspect
+from pyworkers.store.preflight import inspect, lacks
 from pyworkers.store.processes.cleanup import cleanup
 from pyworkers.store.sets import Move
 from pyworkers.store.store import Store
@@ -121,6 +121,7 @@ class Parts:
             "declare": run(lambda: cron.declare(keys, "h:1:a", b"[]", 60)),
             "counts": run(lambda: counters.read(keys, ["q"])),
             "inspect": run(lambda: inspect("redis-cli", time.time)),
+            "lacks": run(lambda: lacks(keys.namespace)),
             "deregister": run(lambda: leases.deregister(keys, "h:1:a", ["q"])),
         }
 

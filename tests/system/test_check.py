@@ -21,6 +21,7 @@ from pyworkers.protocol.keys import Keys
 from tests.conftest import missing
 from tests.helpers import warm
 from tests.helpers.launching import fork_warm
+from tests.helpers.redises import OwnRedis
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, free_port, running_server
 
@@ -386,3 +387,19 @@ def test_a_chain_needs_an_application_that_can_be_imported(tmp_path: Path) -> No
     status, output = show_chain(tmp_path, "--app", "nowhere:worker")
     assert status == 3
     assert "No module named 'nowhere'" in output
+
+
+def test_what_a_managed_redis_does_not_have_is_said_once(tmp_path: Path, one_binary: str) -> None:
+    hidden = [word for name in ("CONFIG", "CLIENT") for word in ("--rename-command", name, "")]
+    with OwnRedis(one_binary, tmp_path / "redis", "--save", "", *hidden) as server:
+        url = server.start().url
+        found = CliRunner().invoke(main, ["check", "--url", url])
+        assert found.exit_code == 0
+        for code in ("tracking", "config"):
+            assert f"{code}: this Redis has no " in found.stdout
+        with serving(tmp_path, url, "", APP) as running:
+            running.push("mail", {"class": "send", "args": [], "jid": "j"})
+            running.wait_for_event("job.done")
+            for code in ("tracking", "config"):
+                running.wait_for_event("redis.lacks", finding=code)
+                assert len(running.events("redis.lacks", finding=code)) == 1

@@ -51,6 +51,8 @@ REPLIES = [
     ("ERR ACL failure in script: User u has no permissions", "NOPERM", STOP, HERE),
     ("WRONGTYPE Operation against a key", "WRONGTYPE", STOP, HERE),
     ("CROSSSLOT Keys in request don't hash to the same slot", "CROSSSLOT", STOP, HERE),
+    ("ERR unknown subcommand 'TRACKING'. Try CLIENT HELP.", "UNKNOWN", STOP, HERE),
+    ("ERR Error running script: script tried accessing undeclared key", "UNDECLARED", STOP, HERE),
     ("ERR unknown command 'EVALSHA'", "UNKNOWN", STOP, HERE),
     ("ERR something new", "ERR", PAUSE, HERE),
     ("NEWCODE of a later server", "ERR", PAUSE, HERE),

@@ -32,10 +32,10 @@ def test_a_redis(info: dict[str, str], offset_s: float, scripts: bool, codes: li
 
 
 def test_a_primary_of_sentinels() -> None:
-    [found] = judge(SAFE, None, 0.0, "redis-cli -p 7", sentinels=True)
+    [found] = judge(SAFE, None, 0.0, "redis-cli -p 7", followed=True)
     assert (found.code, found.advice) == ("replication", True)
     assert "redis-cli -p 7 CONFIG SET min-replicas-to-write 1" in found.fix
-    assert judge(SAFE | {"min_slaves_good_slaves": "1"}, None, 0.0, "redis-cli -p 7", sentinels=True) == []
+    assert judge(SAFE | {"min_slaves_good_slaves": "1"}, None, 0.0, "redis-cli -p 7", followed=True) == []
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ TABLE: dict[str, Rule] = dict(
         _row("NOPERM", Reaction.STOP, _HERE, "Redis does not permit this user to do that (`pyworkers acl`)"),
         _row("WRONGTYPE", Reaction.STOP, _HERE, "a key has the wrong type"),
         _row("CROSSSLOT", Reaction.STOP, _HERE, "on a cluster the namespace needs a hash tag, as {app}:"),
+        _row("UNDECLARED", Reaction.STOP, _HERE, "this server refuses scripts that make names of keys"),
         _row("UNKNOWN", Reaction.STOP, _HERE, "this server does not have that command"),
     )
 )
@@ -164,6 +165,8 @@ _SENTENCES = {
     "ACL failure in script": "NOPERM",
     "DB index is out of range": "BADDB",
     "unknown command": "UNKNOWN",
+    "nknown subcommand": "UNKNOWN",
+    "undeclared key": "UNDECLARED",
 }
 _CAUSES: tuple[tuple[type[BaseException], str], ...] = (
     (socket.gaierror, "DNS"),
