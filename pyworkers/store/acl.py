@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from pyworkers.protocol.keys import Keys, literal
+from pyworkers.protocol.keys import Keys, hash_tag, literal, slot_key
 
 
 class Role(Enum):
@@ -207,6 +207,18 @@ GRANTS: tuple[Grant, ...] = (
 )
 
 
+# With a hash tag, a namespace may be on a cluster: its users ask the nodes for the slot.
+_OF_CLUSTER: tuple[Grant, ...] = (
+    Grant("", **dict.fromkeys(("worker", "client", "read_only"), "cluster|nodes cluster|slots")),
+    Grant(slot_key(""), **dict.fromkeys(("worker", "client", "read_only"), "exists")),
+)
+
+
+def grants(namespace: str) -> tuple[Grant, ...]:
+    """The rights on the keys of a namespace."""
+    return GRANTS + _OF_CLUSTER if hash_tag(namespace) else GRANTS
+
+
 def line(
     role: Role, namespace: str, user: str, version: Version = Version.SEVEN, *, database: int = 0
 ) -> str:
@@ -217,9 +229,9 @@ def line(
         words.append("+select")
     if version is Version.SIX:
         words += patterns(role, namespace)
-        words += (f"+{command}" for command in commands(role))
+        words += (f"+{command}" for command in commands(role, namespace))
     else:
-        words += (f"+{command}" for command in _keyless(role))
+        words += (f"+{command}" for command in _keyless(role, namespace))
         words += selectors(role, namespace)
     return " ".join(words)
 
@@ -228,7 +240,7 @@ def selectors(role: Role, namespace: str) -> Iterator[str]:
     """The rights on each kind of key; ``%R~``: to read it alone."""
     prefix = literal(namespace)
     by_commands: dict[frozenset[str], list[str]] = {}
-    for grant in GRANTS:
+    for grant in grants(namespace):
         if grant.key and grant.commands(role):
             by_commands.setdefault(frozenset(grant.commands(role)), []).append(f"{prefix}{grant.key}")
     # A script names its keys, whose rights are checked for each command in it.
@@ -246,9 +258,10 @@ def _selector(names: Iterable[str], globs: Iterable[str]) -> str:
     return f"({' '.join([*globs, *(f'+{name}' for name in sorted(names))])})"
 
 
-def _keyless(role: Role) -> list[str]:
+def _keyless(role: Role, namespace: str) -> list[str]:
     """The commands without a key, sorted."""
-    return sorted(GRANTS[0].commands(role) - _SCRIPTS)
+    found = set().union(*(grant.commands(role) for grant in grants(namespace) if not grant.key))
+    return sorted(found - _SCRIPTS)
 
 
 def left_open(role: Role, namespace: str, version: Version) -> list[str]:
@@ -281,11 +294,11 @@ _OPEN_IN_SIX = {
 def patterns(role: Role, namespace: str) -> Iterator[str]:
     """The key patterns, as ``~glob``."""
     prefix = literal(namespace)
-    for grant in GRANTS:
+    for grant in grants(namespace):
         if grant.key and grant.commands(role):
             yield f"~{prefix}{grant.key}"
 
 
-def commands(role: Role) -> list[str]:
+def commands(role: Role, namespace: str = "") -> list[str]:
     """The commands, sorted."""
-    return sorted({command for grant in GRANTS for command in grant.commands(role)})
+    return sorted({command for grant in grants(namespace) for command in grant.commands(role)})

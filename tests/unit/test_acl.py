@@ -155,3 +155,12 @@ def test_a_name_that_redis_cli_would_split_is_refused(name: str) -> None:
     assert "cannot be a Redis user: use a name without white space and quotes" in " ".join(
         result.stderr.split()
     )
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_hash_tag_adds_what_a_cluster_needs(role: Role) -> None:
+    found = line(role, "{app}:", "u")
+    assert " +cluster|nodes +cluster|slots " in found
+    assert re.search(r"\(([^()]* )?(%R)?~\{app\}:pyworkers:slot( [^()]*)? \+exists", found)
+    assert "cluster" not in line(role, "app:", "u")
+    assert " +cluster|nodes " in line(role, "{app}:", "u", Version.SIX)
