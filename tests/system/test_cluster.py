@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
 import time
 from collections import Counter
@@ -15,17 +16,21 @@ import pytest
 from pyworkers import AsyncClient, Client, Worker
 from pyworkers.api import BatchSet, LimitSet, LockSet, Queue
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.acl import Role, line
 from pyworkers.store.calls import one
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer
 from tests.conftest import missing
+from tests.helpers.acl import refused
+from tests.helpers.certificates import Certificates
 from tests.helpers.enqueuing import Producer
-from tests.helpers.redises import Cluster
+from tests.helpers.redises import Cluster, OwnRedis, command
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, by_load, stretched, wait_for
+from tests.helpers.support import PATIENCE_S, by_load, free_port, stretched, wait_for
 
 NAMESPACE = "{app}:"
 CODE = """
@@ -76,8 +81,12 @@ UNDER_WAY_S = 0.2
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    binary = shutil.which("redis-server") or missing("redis-server is not installed")
+def binary() -> str:
+    return shutil.which("redis-server") or missing("redis-server is not installed")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, binary: str) -> Iterator[Cluster]:
     cluster = Cluster(binary, tmp_path_factory.mktemp("cluster"), NAMESPACE)
     try:
         yield cluster.start()
@@ -193,6 +202,92 @@ def test_each_kind_of_client_follows(cluster: Cluster, way: str) -> None:
     with Client(config.url, namespace=NAMESPACE) as blocking:
         asyncio.run(ask_and_move())
     assert cluster.primary is not former
+
+
+def test_with_the_least_rights(tmp_path: Path, cluster: Cluster) -> None:
+    for role in (Role.WORKER, Role.CLIENT):
+        words = line(role, NAMESPACE, role.value).replace("CHANGE-ME", "secret").split(" ")
+        for node in cluster.nodes:
+            command(node, *words)
+            command(node, "ACL", "LOG", "RESET")
+    worker, client = (
+        cluster.url.replace("//", f"//{role.value}:secret@") for role in (Role.WORKER, Role.CLIENT)
+    )
+    with (
+        serving(tmp_path, worker, NAMESPACE, LEDGER, direct_url=cluster.primary.url) as server,
+        Client(client, namespace=NAMESPACE) as producer,
+    ):
+        producer.enqueue("q", "Any", unique_for=60)
+        server.wait_for_notes(1, "ran")
+        move(cluster, "failover")
+        producer.enqueue("q", "Other", unique_for=60)
+        server.wait_for_notes(2, "ran")
+        assert server.stop() == 0
+    for node in cluster.nodes:
+        with node.client() as connection:
+            assert refused(connection) == []
+
+
+def test_by_tls(tmp_path: Path, binary: str) -> None:
+    """To a node, and to the node that it names."""
+    certificates = Certificates(tmp_path / "certificates")
+    words = f"--cluster-enabled yes --tls-cluster yes --cluster-port {free_port()} --appendonly no"
+    with OwnRedis(binary, tmp_path / "redis", *words.split(), certificates=certificates) as node:
+        node.start()
+        command(node, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: b"cluster_state:ok" in command(node, "CLUSTER", "INFO"))
+        config = RedisConfig(f"rediss+cluster://127.0.0.1:{node.port}", NAMESPACE, **certificates.of_clients)
+        with Client.from_config(config) as client:
+            assert len(client.enqueue("q", "Any")) == 24
+        assert asyncio.run(AsyncClient.from_config(config).enqueue("q", "Any"))
+        plain = RedisConfig(f"redis+cluster://127.0.0.1:{node.port}", NAMESPACE)
+        with pytest.raises(
+            RedisUnavailableError, match=r"use rediss\+cluster:// instead of redis\+cluster://"
+        ):
+            Client.from_config(plain).enqueue("q", "Any")
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        (
+            "redis+cluster://{plain}",
+            "{plain}: this is not a node of a cluster: use redis:// or rediss:// in redis.url",
+        ),
+        ("redis+cluster://{absent},{plain}", "{absent}: Connection refused; {plain}: this is not a node"),
+        ("redis://{other}", "another node of the cluster holds the keys: MOVED"),
+    ],
+)
+def test_an_error_names_the_fix(cluster: Cluster, one_redis_url: str, url: str, text: str) -> None:
+    places = {
+        "plain": one_redis_url.removeprefix("redis://").partition("/")[0],
+        "absent": f"127.0.0.1:{free_port()}",
+        "other": f"127.0.0.1:{cluster.other_primary().port}",
+    }
+    with pytest.raises(RedisUnavailableError, match=re.escape(text.format(**places))) as caught:
+        Client(url.format(**places), namespace=NAMESPACE).enqueue("q", "Any")
+    if caught.value.code == "MOVED":
+        assert "redis+cluster://HOST:PORT,HOST:PORT" in caught.value.hint
+
+
+def test_a_reshard_that_takes_long_is_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script is refused as a whole: with the one key on the other node, it would have written the other."""
+    monkeypatch.setattr("pyworkers.store.transport.redirects._PATIENCE_S", 0.3)
+    with Client(cluster.url, namespace=NAMESPACE) as client:
+        client.enqueue("q", "Any", unique_for=60)
+        target = cluster.other_primary()
+        cluster.begin_reshard(target)
+        try:
+            with pytest.raises(
+                RedisUnavailableError, match="the cluster is moving the keys: TRYAGAIN"
+            ) as caught:
+                client.enqueue("q", "Other", unique_for=60)
+            assert "redis-cli --cluster fix HOST:PORT" in caught.value.hint
+        finally:
+            cluster.migrate(target)
+            cluster.end_reshard(target)
+        client.enqueue("q", "Other", unique_for=60)
+    assert Queue("q", cluster.url, namespace=NAMESPACE).size == 2
 
 
 @contextlib.contextmanager
