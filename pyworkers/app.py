@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyworkers.client import Client
 from pyworkers.config.carrying import checked, names_for
 from pyworkers.config.fields import RedisConfig
-from pyworkers.config.producers import config_for, queues_of_file
+from pyworkers.config.producers import queues_of_file, stores_for
+from pyworkers.config.stores import Stores
 from pyworkers.declaring import Declarations
 from pyworkers.encryption import Encryption, KeySource
 from pyworkers.enqueueing.carrying import Carrying
@@ -128,6 +129,9 @@ class Worker(Declarations, Producer):
     def manifest(self) -> Manifest:
         """The application's declarations as JSON values, for the master."""
         manifest = super().manifest()
+        stores = self.stores()
+        if stores.several:
+            self._registry.check_limits(stores)
         if carried := self.carried():
             manifest["carry"] = list(carried)
         return manifest
@@ -185,7 +189,11 @@ class Worker(Declarations, Producer):
 
     def redis_config(self) -> RedisConfig:
         """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""
-        return config_for(self._url, self._namespace, os.environ, self._config)
+        return self.stores().default
+
+    def stores(self) -> Stores:
+        """The Redis servers for enqueueing, and the one of each queue. Raises ConfigError."""
+        return stores_for(self._url, self._namespace, os.environ, self._config)
 
     def carried(self) -> tuple[str, ...]:
         """The names of ``carry``, found at the first call; from then on, its enqueue calls carry the values.
@@ -239,7 +247,7 @@ class Worker(Declarations, Producer):
         return self.client.cancel(jid)
 
     def limits(self) -> list[LimitStats]:
-        """The limits that are in use in the application's Redis, with the jobs that wait for them.
+        """The limits that are in use in the application's Redis servers, with the jobs that wait for them.
 
         Raises the errors of ``Client.enqueue``.
         """
@@ -247,5 +255,5 @@ class Worker(Declarations, Producer):
         from pyworkers.store.admin import Admin
         from pyworkers.store.flow import limituses
 
-        admin = Admin(self.redis_config())
-        return admin.run(limituses.uses(admin.keys))
+        admins = map(Admin, self.stores().by_name.values())
+        return [use for admin in admins for use in admin.run(limituses.uses(admin.keys))]

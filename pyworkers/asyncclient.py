@@ -9,20 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pyworkers.client import BaseClient
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.blocking import in_thread, running_loop
 from pyworkers.enqueueing.interception import gathering, interceptor
 from pyworkers.enqueueing.producer import bulk, one_job, push_portions_async
-from pyworkers.errors import QueueFullError
+from pyworkers.errors import (
+    PyworkersError,
+    QueueFullError,
+    RedisUnavailableError,
+    StoreError,
+    UntrackedJobError,
+)
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import NO_OTHERS, Others
@@ -36,12 +43,15 @@ from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
 from pyworkers.store.producer import push_async
+from pyworkers.store.routes import apart, cancelled, keys_of, known
 from pyworkers.store.transport.blocking import AsyncWires
 from pyworkers.store.transport.connections import connect_async, errors_translated
 from pyworkers.store.wiresteps import run_async
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker
+
+T = TypeVar("T")
 
 _IDLE_S = 1.0
 
@@ -51,7 +61,7 @@ class AsyncClient(BaseClient):
 
     def __init__(
         self,
-        url: str | RedisConfig | None = None,
+        url: str | RedisConfig | Stores | None = None,
         *,
         namespace: str | None = None,
         middleware: Sequence[ClientMiddleware] = (),
@@ -62,7 +72,8 @@ class AsyncClient(BaseClient):
         super().__init__(
             url, namespace=namespace, middleware=middleware, encryption=encryption, carry=carry, owner=owner
         )
-        self._open: dict[tuple[int, asyncio.AbstractEventLoop], _LoopConnection] = {}
+        self._keys = keys_of(self.stores)
+        self._open: dict[tuple[int, asyncio.AbstractEventLoop, str], _LoopConnection] = {}
 
     async def enqueue(
         self,
@@ -149,22 +160,34 @@ class AsyncClient(BaseClient):
             return NO_OTHERS
         if (other := interceptor()) is not None:
             return other.push(jobs, self.owner) or NO_OTHERS
-        return await push_async(await self._wires(), self._keys, jobs)
+        if not self.stores.several:
+            return await push_async(await self._wires(DEFAULT), self._keys[DEFAULT], jobs)
+        others: dict[str, str] = {}
+        for name, part in apart(self.stores, jobs).items():
+            others |= await push_async(await self._wires(name), self._keys[name], part)
+        return others
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
         running_loop()
-        # Its own connection: many commands, rarely needed.
-        searched = self._searched()
-        async with connect_async(searched) as redis:
-            return await arun(redis, cancel(Keys(searched.namespace), jid))
+        results: list[Cancelled] = []
+        missing: PyworkersError | None = None
+        for redis in self._searched():
+            try:
+                results.append(await _cancel(redis, jid))
+            except (RedisUnavailableError, StoreError) as error:
+                missing = error
+        return cancelled(results, missing)
 
     async def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.status(jid)
-        return (await run_async(await self._wires(), tracking.look(self._keys, jid))).status
+        return await _first(partial(self._known, jid, name) for name in self._keys) or UNKNOWN
+
+    async def _known(self, jid: str, name: str) -> JobStatus | None:
+        return known((await run_async(await self._wires(name), tracking.look(self._keys[name], jid))).status)
 
     async def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """As ``Client.result``."""
@@ -172,42 +195,65 @@ class AsyncClient(BaseClient):
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.result, jid, deadline))
-        return await run_async(await self._wires(), tracking.result(self.config, self._keys, jid, deadline))
+        if not self.stores.several:
+            return await self._result(jid, deadline, DEFAULT)
+        name = await _first(partial(self._where, jid, name) for name in self._keys)
+        if name is not None:
+            return await self._result(jid, deadline, name)
+        # Nothing is known of it by a status: each Redis says why it has no result.
+        for name in self._keys:
+            try:
+                return await self._result(jid, deadline, name)
+            except UntrackedJobError as error:
+                unknown = error
+        raise unknown
+
+    async def _where(self, jid: str, name: str) -> str | None:
+        return name if await self._known(jid, name) else None
+
+    async def _result(self, jid: str, deadline: float, name: str) -> Any:
+        redis, keys = self.stores.by_name[name], self._keys[name]
+        return await run_async(await self._wires(name), tracking.result(redis, keys, jid, deadline))
 
     async def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.history(jid)
-        return await run_async(await self._wires(), tracking.history(self._keys, jid))
+        return await _first(partial(self._history, jid, name) for name in self._keys)
+
+    async def _history(self, jid: str, name: str) -> JobHistory | None:
+        return await run_async(await self._wires(name), tracking.history(self._keys[name], jid))
 
     async def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)
-        return await run_async(await self._wires(), tracking.iteration(self._keys, jid))
+        return await _first(partial(self._iteration, jid, name) for name in self._keys) or {}
+
+    async def _iteration(self, jid: str, name: str) -> Mapping[str, bytes] | None:
+        return await run_async(await self._wires(name), tracking.iteration(self._keys[name], jid)) or None
 
     async def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""
         tracking.check_jid(jid)
         running_loop()
-        searched = self._searched()
-        async with connect_async(searched) as redis:
-            found = await arun(redis, find(Keys(searched.namespace), jid))
-        return found.status if found else UNKNOWN
+        return await _first(partial(_find, redis, jid) for redis in self._searched()) or UNKNOWN
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""
-        connection = self._open.pop((os.getpid(), running_loop()), None)
-        if connection is not None:
-            await connection.close()
+        here = (os.getpid(), running_loop())
+        for name in self._keys:
+            connection = self._open.pop((*here, name), None)
+            if connection is not None:
+                await connection.close()
 
-    async def _wires(self) -> AsyncWires:
-        key = (os.getpid(), running_loop())
+    async def _wires(self, name: str) -> AsyncWires:
+        key = (os.getpid(), running_loop(), name)
         if (connection := self._open.get(key)) is None:
             self._forget_closed_loops()
-            connection = self._open[key] = _LoopConnection(self.config)
+            connection = self._open[key] = _LoopConnection(self.stores.by_name[name])
             await connection.open()
         await connection.wake()
         return connection.wires
@@ -215,9 +261,9 @@ class AsyncClient(BaseClient):
     def _forget_closed_loops(self) -> None:
         # Not the loops of the parent process: closing a connection of a loop that was running there would
         # remove it from the epoll set, which both processes share.
-        for pid, loop in list(self._open):
+        for pid, loop, name in list(self._open):
             if pid == os.getpid() and loop.is_closed():
-                self._open.pop((pid, loop), None)
+                self._open.pop((pid, loop, name), None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -264,3 +310,29 @@ class _LoopConnection:
         finally:
             with errors_translated():
                 await self.wires.aclose()
+
+
+async def _first(asks: Iterable[Callable[[], Coroutine[Any, Any, T | None]]]) -> T | None:
+    """As ``first_answer`` of routes.py, in an event loop."""
+    missing: PyworkersError | None = None
+    for ask in asks:
+        try:
+            if (answer := await ask()) is not None:
+                return answer
+        except (RedisUnavailableError, StoreError) as error:
+            missing = missing or error
+    if missing is not None:
+        raise missing
+    return None
+
+
+async def _cancel(config: RedisConfig, jid: str) -> Cancelled:
+    # Its own connection: many commands, rarely needed.
+    async with connect_async(config) as redis:
+        return await arun(redis, cancel(Keys(config.namespace), jid))
+
+
+async def _find(config: RedisConfig, jid: str) -> JobStatus | None:
+    async with connect_async(config) as redis:
+        found = await arun(redis, find(Keys(config.namespace), jid))
+    return found.status if found else None

@@ -7,7 +7,8 @@ connections are never shared across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -15,27 +16,25 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pyworkers.config.carrying import names_for
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import RedisConfig
-from pyworkers.config.producers import config_for, config_of_file
+from pyworkers.config.producers import stores_for, stores_of_file
+from pyworkers.config.stores import Stores, one_store
 from pyworkers.encryption import Encryption, KeySource
 from pyworkers.enqueueing.blocking import in_thread, warn_in_loop
 from pyworkers.enqueueing.carrying import Carrying
 from pyworkers.enqueueing.interception import gathering, interceptor
 from pyworkers.enqueueing.producer import Producer
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import Draft, Drafting, PushedJob, Writing, draft
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import UNKNOWN, JobStatus
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
-from pyworkers.store.producer import push
-from pyworkers.store.transport.blocking import Wires
-from pyworkers.store.transport.connections import connect
-from pyworkers.store.wiresteps import run
+from pyworkers.store.routes import Routes, cancelled, first_answer
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker
@@ -70,7 +69,7 @@ class BaseClient:
 
     def __init__(
         self,
-        url: str | RedisConfig | None = None,
+        url: str | RedisConfig | Stores | None = None,
         *,
         namespace: str | None = None,
         middleware: Sequence[ClientMiddleware] = (),
@@ -92,10 +91,17 @@ class BaseClient:
         ``carry`` are variables of structlog's context that the jobs carry into their log lines; default: in
         a job the variables of its server, elsewhere ``PYWORKERS_LOG__CARRY`` or ``[log] carry`` of the file.
 
-        A RedisConfig and ``owner`` come from ``from_config`` and ``of``. Raises DeclarationError for a link
-        of another shape.
+        With several Redis servers in the configuration, a job goes to the one that has its queue; with a
+        given ``url``, all go there.
+
+        A RedisConfig, Stores and ``owner`` come from ``from_config`` and ``of``. Raises DeclarationError for
+        a link of another shape.
         """
-        self.config = url if isinstance(url, RedisConfig) else config_for(url, namespace, os.environ)
+        if isinstance(url, RedisConfig):
+            url = one_store(url)
+        self.stores = url if isinstance(url, Stores) else stores_for(url, namespace, os.environ)
+        """The Redis servers, and the one of each queue."""
+        self.config = self.stores.default
         self.owner = owner
         """The Worker whose declarations this client uses, if any."""
         drafting = _drafting if encryption is None else _drafting_with(Encryption(encryption))
@@ -111,7 +117,6 @@ class BaseClient:
         self.client_links: Sequence[ClientMiddleware] = (
             (*middleware, *carrying) if owner is None else owner.client_links
         )
-        self._keys = Keys(self.config.namespace)
 
     @classmethod
     def from_config(
@@ -127,8 +132,8 @@ class BaseClient:
         """
         if isinstance(config, RedisConfig):
             return cls(config, encryption=encryption, carry=carry)
-        redis, names = config_of_file(config, os.environ), names_for(carry, os.environ, config)
-        return cls(redis, encryption=encryption, carry=names)
+        stores, names = stores_of_file(config, os.environ), names_for(carry, os.environ, config)
+        return cls(stores, encryption=encryption, carry=names)
 
     @classmethod
     def of(cls, worker: Worker) -> Self:
@@ -136,12 +141,12 @@ class BaseClient:
 
         It enqueues where ``worker`` does. Raises ConfigError.
         """
-        return cls(worker.redis_config(), owner=worker)
+        return cls(worker.stores(), owner=worker)
 
-    def _searched(self) -> RedisConfig:
-        """The Redis in which jobs are found and cancelled."""
+    def _searched(self) -> Collection[RedisConfig]:
+        """The Redis servers in which jobs are found and cancelled."""
         other = interceptor()
-        return (other.redis() if other else None) or self.config
+        return (other.redis() if other else None) or self.stores.by_name.values()
 
     async def aside(self, function: Callable[[], R]) -> R:
         """Run code that uses this client, and blocks, on a thread."""
@@ -155,7 +160,9 @@ class BaseClient:
 class Client(BaseClient, Producer):
     """Enqueues jobs. Safe to share between threads, and to use on both sides of a fork."""
 
-    _open: Wires | None = None
+    @cached_property
+    def _routes(self) -> Routes:
+        return Routes(self.stores)
 
     def push(self, jobs: list[PushedJob]) -> Others:
         """Send the jobs to Redis, or to the transport that intercepts them; a batch keeps them for later."""
@@ -167,21 +174,18 @@ class Client(BaseClient, Producer):
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.push(jobs, self.owner) or NO_OTHERS
-        return push(self._wires(), self._keys, jobs)
+        return self._routes.push(jobs)
 
     def enlist(self, plan: BatchPlan, owner: object = None) -> None:
         """Make a batch and push its jobs; called by batches. ``owner``: the owner of the jobs, if another.
 
-        Raises BatchError, RedisUnavailableError and StoreError.
+        Raises BatchError, BadArgumentError, RedisUnavailableError and StoreError.
         """
         warn_in_loop()
         if (other := interceptor()) is not None:
             other.enlist(plan, owner or self.owner)
             return
-        # Imported at the first batch.
-        from pyworkers.store.flow.batches import enlist
-
-        enlist(self._wires(), self._keys, plan)
+        self._routes.enlist(plan)
 
     def defer(self, _action: Callable[[], object]) -> bool:
         """Keep the action until the end of a transaction; False if it is to be done now. For subclasses."""
@@ -194,8 +198,14 @@ class Client(BaseClient, Producer):
         killed. Reads all waiting jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         warn_in_loop()
-        admin = Admin(self._searched())
-        return admin.run(cancel(admin.keys, jid))
+        results: list[Cancelled] = []
+        missing: PyworkersError | None = None
+        for redis in self._searched():
+            try:
+                results.append(_cancel(redis, jid))
+            except (RedisUnavailableError, StoreError) as error:
+                missing = error
+        return cancelled(results, missing)
 
     def status(self, jid: str) -> JobStatus:
         """The status of a job that is enqueued with ``track``; ``unknown`` for any other.
@@ -206,7 +216,7 @@ class Client(BaseClient, Producer):
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.status(jid)
-        return run(self._wires(), tracking.look(self._keys, jid)).status
+        return self._routes.status(jid)
 
     def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """What a job returned that is enqueued with ``track``; waits for it, None: without a limit.
@@ -221,7 +231,7 @@ class Client(BaseClient, Producer):
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return other.result(jid, deadline)
-        return run(self._wires(), tracking.result(self.config, self._keys, jid, deadline))
+        return self._routes.result(jid, deadline)
 
     def history(self, jid: str) -> JobHistory | None:
         """A job that is enqueued with ``track`` and ``history``: its envelope, its runs, what it returned.
@@ -232,7 +242,7 @@ class Client(BaseClient, Producer):
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.history(jid)
-        return run(self._wires(), tracking.history(self._keys, jid))
+        return self._routes.history(jid)
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
         """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none.
@@ -242,12 +252,15 @@ class Client(BaseClient, Producer):
         warn_in_loop()
         return self.saved(jid)
 
-    def saved(self, jid: str) -> Mapping[str, bytes]:
-        """As ``iteration``, without the warning: ``checkpoint`` reads once, in async jobs, too."""
+    def saved(self, jid: str, queue: str | None = None) -> Mapping[str, bytes]:
+        """As ``iteration``, without the warning: ``checkpoint`` reads once, in async jobs, too.
+
+        ``queue``: that of the job, if it is known.
+        """
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)
-        return run(self._wires(), tracking.iteration(self._keys, jid))
+        return self._routes.iteration(jid, queue)
 
     def find(self, jid: str) -> JobStatus:
         """Where a job is that is not tracked; ``unknown`` if it is nowhere, because it has ended, too.
@@ -256,22 +269,11 @@ class Client(BaseClient, Producer):
         """
         tracking.check_jid(jid)
         warn_in_loop()
-        admin = Admin(self._searched())
-        found = admin.run(find(admin.keys, jid))
-        return found.status if found else UNKNOWN
+        return first_answer([partial(_find, redis, jid) for redis in self._searched()]) or UNKNOWN
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
-        wires, self._open = self._open, None
-        if wires is not None:
-            wires.close()
-
-    def _wires(self) -> Wires:
-        # No lock: a fork could copy it locked. If two threads connect at the first use, one Wires is dropped.
-        wires = self._open
-        if wires is None:
-            wires = self._open = Wires(connect(self.config))
-        return wires
+        self._routes.close()
 
     def __enter__(self) -> Self:
         return self
@@ -280,3 +282,14 @@ class Client(BaseClient, Producer):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _cancel(redis: RedisConfig, jid: str) -> Cancelled:
+    admin = Admin(redis)
+    return admin.run(cancel(admin.keys, jid))
+
+
+def _find(redis: RedisConfig, jid: str) -> JobStatus | None:
+    admin = Admin(redis)
+    found = admin.run(find(admin.keys, jid))
+    return found.status if found else None

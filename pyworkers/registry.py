@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyworkers.config.groups import Sizes
+from pyworkers.config.stores import Stores
 from pyworkers.errors import DeclarationError, UnknownJobError
 from pyworkers.groups import size_facts
 from pyworkers.handler import Handler, check_handler
@@ -57,6 +58,21 @@ class Registry:
                 hint="declare it once, and name it in limits=[…] of several jobs",
             )
         return limit
+
+    def check_limits(self, stores: Stores) -> None:
+        """Raise DeclarationError for a limit of jobs on two Redis servers, where it would count apart."""
+        first: dict[str, Handler] = {}
+        for handler in self.handlers():
+            for limit in handler.limits:
+                other = first.setdefault(limit.name, handler)
+                here, there = stores.name_of(handler.queue), stores.name_of(other.queue)
+                if here != there:
+                    raise DeclarationError(
+                        f"the limit {limit.name!r} is on one Redis: {other.name} is on {there!r}, by its "
+                        f"queue {other.queue!r}, and {handler.name} on {here!r}, by {handler.queue!r}",
+                        hint="declare a limit for each Redis",
+                        location=handler.place,
+                    )
 
     def lookup(self, queue: str, job_class: str) -> Handler:
         """The handler that owns a job's queue, or else the handler of its class. Raises UnknownJobError."""

@@ -7,16 +7,30 @@ variable, which every program that a job starts can read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-_fields: Mapping[str, str] | None = None
-
-
-def hand_over(fields: Mapping[str, str] | None) -> None:
-    """Set the default Redis of the clients in this process: the fields of ``[redis]``, or None for none."""
-    global _fields
-    _fields = fields or None
+from typing import NamedTuple
 
 
-def of_this_process() -> Mapping[str, str] | None:
-    """The fields of ``[redis]``; None in a process that belongs to no server."""
-    return _fields
+class OwnRedis(NamedTuple):
+    """The fields of ``[redis]``, of each ``[redis.NAME]``, and the names of the Redis of queues elsewhere."""
+
+    redis: Mapping[str, str]
+    others: Mapping[str, Mapping[str, str]]
+    elsewhere: Mapping[str, str]
+
+
+_own: OwnRedis | None = None
+
+
+def hand_over(
+    redis: Mapping[str, str] | None,
+    others: Mapping[str, Mapping[str, str]] | None = None,
+    elsewhere: Mapping[str, str] | None = None,
+) -> None:
+    """Set the Redis servers of the clients in this process; None for none."""
+    global _own
+    _own = OwnRedis(redis, others or {}, elsewhere or {}) if redis else None
+
+
+def of_this_process() -> OwnRedis | None:
+    """The Redis servers; None in a process that belongs to no server."""
+    return _own

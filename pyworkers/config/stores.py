@@ -39,6 +39,11 @@ class Stores:
         return cls({DEFAULT: config.redis, **config.other_redis}, elsewhere)
 
     @property
+    def default(self) -> RedisConfig:
+        """The default one."""
+        return self.by_name[DEFAULT]
+
+    @property
     def several(self) -> bool:
         """True if there is another one than the default one."""
         return len(self.by_name) > 1
@@ -51,11 +56,20 @@ class Stores:
         """The Redis that has a queue."""
         return self.by_name[self.name_of(queue)]
 
+    def with_default(self, redis: RedisConfig) -> Stores:
+        """The same with another default one."""
+        return replace(self, by_name={**self.by_name, DEFAULT: redis})
+
     def same(self) -> Iterator[tuple[str, str]]:
         """The pairs of names that are one Redis, with the same keys."""
         for (one, here), (other, there) in combinations(self.by_name.items(), 2):
             if (here.url, here.namespace) == (there.url, there.namespace):
                 yield one, other
+
+
+def one_store(redis: RedisConfig) -> Stores:
+    """This Redis for all queues."""
+    return Stores({DEFAULT: redis})
 
 
 def with_redis(config: Config, name: str, redis: RedisConfig) -> Config:

@@ -5,7 +5,7 @@ Used by both clients in the program that enqueues. It knows no Redis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,8 +27,8 @@ class Transport(Protocol):
         """The time of the enqueue calls, in epoch seconds."""
         ...
 
-    def redis(self) -> RedisConfig | None:
-        """The Redis in which jobs are found and cancelled; None: the Redis of the client."""
+    def redis(self) -> Collection[RedisConfig] | None:
+        """The Redis servers in which jobs are found and cancelled; None: those of the client."""
         ...
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others | None:

@@ -34,6 +34,10 @@ class Load:
     redis: dict[str, str] = field(default_factory=dict, repr=False)
     """The fields of ``[redis]``, for clients in the application. They may hold a password, so they are sent
     here and not in the environment."""
+    other_redis: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    """The fields of each ``[redis.NAME]``."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """The names of the Redis of the queues that are not on the default one."""
     keys: str = ""
     """The file with the keys of encrypted arguments; empty: none."""
     modules: list[str] = field(default_factory=list)

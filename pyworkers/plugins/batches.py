@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextvars import Token
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,10 +23,11 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import filling
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, members
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, members, queues_of
 from pyworkers.protocol.message import Message
 from pyworkers.store.admin import Admin
 from pyworkers.store.flow import batchviews, tracking
+from pyworkers.store.routes import place_of_jobs
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.wiresteps import run
 
@@ -48,13 +49,18 @@ class Batch:
     Made by ``worker.batch``, by ``enqueue`` of chains and groups, and by ``message.batch``.
     """
 
-    def __init__(self, client: Client, batch: str, plan: BatchPlan | None = None) -> None:
+    def __init__(self, client: Client, batch: str, plan: BatchPlan | None = None, queue: str = "") -> None:
         self.id = batch
         self._client = client
-        self._admin = Admin(client.config)
+        self._queue = plan.queue if plan else queue
+        """That of a member: the batch is in its Redis."""
         self._plan = plan
         self._owner: object = client.owner
         self._outer: Token[Gatherer | None] | None = None
+
+    @cached_property
+    def _admin(self) -> Admin:
+        return Admin(self._client.stores.redis_of(self._queue))
 
     def __repr__(self) -> str:
         return f"<Batch {self.id}>"
@@ -142,6 +148,9 @@ class Batch:
     def gather(self, jobs: list[PushedJob], owner: object) -> None:
         """Keep jobs until the end of the ``with``."""
         if self._plan is not None:
+            first = (job.queue for job in self._plan.jobs[:1])
+            # Here, so that it is an error of this call and not of the end of the block.
+            place_of_jobs(self._client.stores, self._plan.queue, *first, *(job.queue for job in jobs))
             self._owner = self._owner or owner
             self._plan.add(members(jobs, self.id))
 
@@ -166,7 +175,7 @@ class Batch:
             return partial(change, plan)
 
         def send_change() -> None:
-            more = BatchPlan(plan.id, plan.token, exists=True)
+            more = BatchPlan(plan.id, plan.token, exists=True, queue=plan.queue)
             change(more)
             client.enlist(more)
 
@@ -181,6 +190,7 @@ class Batch:
         return plan
 
     def _send(self, plan: BatchPlan) -> None:
+        self._queue = next(queues_of(plan), "")
         send(self._client, plan, self._owner)
 
 
@@ -222,7 +232,7 @@ def batch_of(message: Message) -> Batch | None:
     batch = message.data.get("batch")
     if not isinstance(batch, str):
         return None
-    return Batch(Client(), batch, BatchPlan(batch, message.jid, exists=True))
+    return Batch(Client(), batch, BatchPlan(batch, message.jid, exists=True, queue=message.queue))
 
 
 def callback_fields(client: Client, batch: str, callbacks: dict[str, Call | None]) -> dict[str, str]:

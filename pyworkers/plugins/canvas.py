@@ -24,7 +24,8 @@ from pyworkers.protocol.call import RESULT, RESULTS, Awaited, Call
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import filling
 from pyworkers.protocol.flow.batch import MOST_JOBS, MOST_STEPS
-from pyworkers.protocol.flow.plans import BatchPlan
+from pyworkers.protocol.flow.plans import BatchPlan, queues_of
+from pyworkers.store.routes import place_of
 
 # Chains and groups inside each other: the functions that walk through them call themselves for each level.
 _MOST_LEVELS = 200
@@ -186,8 +187,10 @@ class _Compiler:
             _check_depth(job)
             text = envelope.encode({**job, "enqueued_at": self._now})
             made.plan.starts.append(PushedJob(job["queue"], text.encode(), job["jid"]))
+        queue = next(queues_of(made.plan), "")
+        place_of(self._client.stores, made.plan)
         send(self._client, made.plan)
-        return Batch(self._client, made.plan.id)
+        return Batch(self._client, made.plan.id, queue=queue)
 
     def _made(self, canvas: _Canvas, before: Before) -> _Made:
         batch = new_id()

@@ -49,10 +49,10 @@ def checkpoint(default: T) -> Checkpoint[T]:
     except LookupError:
         return Checkpoint(default, None)
     notes = run.checkpoint()
-    value = cast(T, notes.open(partial(_stored, run.message.jid), default))
+    value = cast(T, notes.open(partial(_stored, run.message.jid, run.message.queue), default))
     return Checkpoint(value, notes)
 
 
-def _stored(jid: str) -> Mapping[str, bytes]:
+def _stored(jid: str, queue: str) -> Mapping[str, bytes]:
     with Client() as client:
-        return client.saved(jid)
+        return client.saved(jid, queue)

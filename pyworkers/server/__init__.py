@@ -189,6 +189,8 @@ def _load(config: Config, identity: str, interpreter: Interpreter) -> Load:
         identity,
         asdict(settings),
         redis=asdict(config.redis),
+        other_redis={name: asdict(redis) for name, redis in config.other_redis.items()},
+        elsewhere=dict(Stores.of(config).elsewhere),
         keys=config.encryption.keys,
         modules=list(interpreter.modules),
         argv=list(sys.argv),

@@ -21,6 +21,7 @@ import simplejson
 
 from pyworkers import errors
 from pyworkers.config.fields import Config
+from pyworkers.config.stores import Stores
 from pyworkers.enqueueing.interception import intercept
 from pyworkers.errors import AppImportError, PyworkersError
 from pyworkers.programs.interpreter import interpreter_flags
@@ -90,7 +91,7 @@ class Server:
 
         ``status``, ``result`` and batches are read there, too.
         """
-        with Live(self.config.redis) as live:
+        with Live(Stores.of(self.config)) as live:
             previous = intercept(live)
             try:
                 yield

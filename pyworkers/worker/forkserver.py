@@ -144,7 +144,7 @@ class ForkServer:
         sys.argv[:] = load.argv or sys.argv
         prepare(load.modules, load.path)
         self._settings = Settings(**load.settings)
-        own_redis.hand_over(load.redis)
+        own_redis.hand_over(load.redis, load.other_redis, load.elsewhere)
         carrying.hand_over(self._settings.carry)
         started = time.perf_counter()
         before = descriptors()

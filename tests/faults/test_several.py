@@ -38,7 +38,9 @@ def work(*words):
         wait_for_file(words[0])
     note("end", current_message().jid)
 @worker.job(queue="mail")
-def both(): note("both", mail.enqueue(), report.enqueue())
+def both():
+    mail.enqueue()
+    report.enqueue()
 """
 
 
@@ -169,6 +171,15 @@ _ALL_READY = {
     "redis": True,
     "redis_servers": {"default": True, "archive": True},
 }
+
+
+def test_a_job_enqueues_where_the_queue_is(pair: Pair) -> None:
+    pair.server.start()
+    pair.push(pair.default, "mail", "both")
+    wait_for(lambda: len(pair.noted("end")) == 2, message="a job at each Redis")
+    assert pair.server.stop() == 0
+    with pair.default.client() as default, pair.archive.client() as archive:
+        assert (default.get("stat:processed"), archive.get("old:stat:processed")) == (b"2", b"1")
 
 
 @pytest.mark.fault("N2")

@@ -75,7 +75,8 @@ def test_a_module_of_the_package_is_loaded_by_its_name() -> None:
         ("import pyworkers.api", {"pyworkers.api.stats", "redis"}),
         ("from pyworkers.api import Stats", {"pyworkers.api.batches", "pyworkers.api.limits"}),
         (
-            "from pyworkers import Client; from pyworkers.store.store import Store; Client()._wires()",
+            "from pyworkers import Client; from pyworkers.store.store import Store; "
+            "Client()._routes._wires('default')",
             {f"pyworkers.store.transport.{name}" for name in ("group", "primary", "sentinel")},
         ),
     ],

@@ -30,7 +30,7 @@ class CommitClient(DeferringClient):
     """A client for the transactions of ``PYWORKERS["database"]``; ``asked``: also with ``on_commit`` off."""
 
     def __init__(self, worker: Worker, *, asked: bool) -> None:
-        super().__init__(worker.redis_config(), owner=worker)
+        super().__init__(worker.stores(), owner=worker)
         self._asked = asked
 
     def after_commit(self, action: Callable[[], object]) -> bool:
@@ -55,7 +55,7 @@ class CommitAsyncClient(AsyncClient):
 
     def __init__(self, worker: Worker, client: CommitClient, are_connected: Callable[[], bool]) -> None:
         """``are_connected``: False while no transaction is possible, as this process has no connection."""
-        super().__init__(worker.redis_config(), owner=worker)
+        super().__init__(worker.stores(), owner=worker)
         self._client = client
         self._are_connected = are_connected
 

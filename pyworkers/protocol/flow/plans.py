@@ -5,21 +5,28 @@ Pure; made by ``plugins/batches.py`` and ``plugins/canvas.py``, written and read
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.filling import parts_of
 
 GONE = ("dropped", "cancelled", "deleted", "expired", "missing", "skipped")
 """The kinds of members that are gone and not done; those of batches.lua."""
+CALLBACKS = ("on_success", "on_complete", "on_death")
+"""The fields of a batch with a job that follows an event."""
 LEFT_OUT = frozenset(GONE[1:5])
 """The kinds that a batch with ``missing="ignore"`` leaves out of its total."""
 
 
 @dataclass
 class BatchPlan:
-    """A batch that will be made, or members that will be added to one, with the batches inside it."""
+    """A batch that will be made, or members that will be added to one, with the batches inside it.
+
+    ``queue`` is that of a member which it has, if it exists.
+    """
 
     id: str
     token: str
@@ -28,6 +35,7 @@ class BatchPlan:
     """Of the HASH: ``kind``, ``description``, ``on_success`` …"""
     exists: bool = False
     """True for members that are added to a batch that exists."""
+    queue: str = ""
     members: list[str] = field(default_factory=list)
     """Ids of members that are not pushed with it: later steps of a chain, and the batches inside it."""
     jobs: list[PushedJob] = field(default_factory=list)
@@ -51,6 +59,39 @@ class BatchPlan:
         if not inner.exists:
             inner.fields["parent"] = f"{'' if place is None else place} {self.id}"
         self.inner.append(inner)
+
+
+def queues_of(plan: BatchPlan) -> Iterator[str]:
+    """The queues of all jobs of a batch: members, callbacks, and what follows them."""
+    if plan.queue:
+        yield plan.queue
+    for job in (*plan.jobs, *plan.starts):
+        yield job.queue
+        yield from _queues_after_job(job.payload)
+    callbacks = (plan.fields[name] for name in CALLBACKS if name in plan.fields)
+    for ready in (*callbacks, *plan.then):
+        queue, _, payload = parts_of(ready)
+        yield queue
+        yield from _queues_after_job(payload.encode())
+    for inner in plan.inner:
+        yield from queues_of(inner)
+
+
+def _queues_after_job(payload: bytes) -> Iterator[str]:
+    if b'"then":' in payload:
+        yield from _queues_after(envelope.decode(payload).get("then"))
+
+
+def _queues_after(value: Any) -> Iterator[str]:
+    """The queues of the steps after a job: envelopes, in lists and in the lists of other steps."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _queues_after(item)
+    elif isinstance(value, dict):
+        if isinstance(value.get("queue"), str):
+            yield value["queue"]
+        yield from _queues_after(value.get("steps"))
+        yield from _queues_after(value.get("then"))
 
 
 @dataclass(frozen=True, slots=True)

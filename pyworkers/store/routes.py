@@ -1,0 +1,217 @@
+"""Routes: the Redis servers of a producer; each call goes to the one that has the queue.
+
+Used by the clients, which block here; ``AsyncClient`` takes the decisions from here. What is known by an id
+alone, such as a status, is asked of all of them. A program with one Redis decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from pyworkers.config.stores import DEFAULT, Stores
+from pyworkers.errors import (
+    BadArgumentError,
+    PyworkersError,
+    RedisUnavailableError,
+    StoreError,
+    UntrackedJobError,
+)
+from pyworkers.protocol import envelope
+from pyworkers.protocol.conditions import Others
+from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, queues_of
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import UNKNOWN, JobStatus
+from pyworkers.store.admin import Admin
+from pyworkers.store.cancel import Cancelled
+from pyworkers.store.flow import batchviews, tracking
+from pyworkers.store.producer import push
+from pyworkers.store.transport.blocking import Wires
+from pyworkers.store.transport.connections import connect
+from pyworkers.store.wiresteps import run
+
+T = TypeVar("T")
+
+
+class Routes:
+    """Connects to each Redis at its first use in a process or a thread."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._keys = keys_of(stores)
+        self._open: dict[str, Wires] = {}
+
+    def push(self, jobs: Sequence[PushedJob]) -> Others:
+        """As ``producer.push``, for each Redis. Raises BadArgumentError for a retry on another one."""
+        if not self._stores.several:
+            return push(self._wires(DEFAULT), self._keys[DEFAULT], jobs)
+        others: dict[str, str] = {}
+        for name, part in apart(self._stores, jobs).items():
+            others |= push(self._wires(name), self._keys[name], part)
+        return others
+
+    def enlist(self, plan: BatchPlan) -> None:
+        """Make a batch and push its jobs. Raises BadArgumentError if it is on several Redis servers."""
+        # Imported at the first batch.
+        from pyworkers.store.flow.batches import enlist
+
+        name = place_of(self._stores, plan)
+        enlist(self._wires(name), self._keys[name], plan)
+
+    def status(self, jid: str) -> JobStatus:
+        """As ``Client.status``."""
+        return self._ask(partial(self._known, jid)) or UNKNOWN
+
+    def _known(self, jid: str, name: str) -> JobStatus | None:
+        return known(run(self._wires(name), tracking.look(self._keys[name], jid)).status)
+
+    def result(self, jid: str, deadline: float) -> Any:
+        """As ``Client.result``, until ``deadline`` (monotonic)."""
+        if not self._stores.several:
+            return self._result(DEFAULT, jid, deadline)
+        name = self._ask(lambda name: name if self._known(jid, name) else None)
+        if name is not None:
+            return self._result(name, jid, deadline)
+        return first_result([partial(self._result, name, jid, deadline) for name in self._keys])
+
+    def _result(self, name: str, jid: str, deadline: float) -> Any:
+        redis, keys = self._stores.by_name[name], self._keys[name]
+        return run(self._wires(name), tracking.result(redis, keys, jid, deadline))
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        return self._ask(lambda name: self._batch_status(name, batch))
+
+    def _batch_status(self, name: str, batch: str) -> BatchStatus | None:
+        admin = Admin(self._stores.by_name[name])
+        return admin.run(batchviews.status(admin.keys, batch))
+
+    def batch_result(self, batch: str, deadline: float) -> Any:
+        """As ``Batch.result``, until ``deadline`` (monotonic)."""
+        name = self._ask(lambda name: name if self._batch_status(name, batch) else None) or DEFAULT
+        redis, keys, wires = self._stores.by_name[name], self._keys[name], self._wires(name)
+        status = self._batch_status(name, batch)
+        if status is not None and status.success_at is None and status.death_at is None:
+            run(wires, tracking.wait(redis, keys, batch, deadline))
+        return self._result(name, batch, deadline)
+
+    def history(self, jid: str) -> JobHistory | None:
+        """As ``Client.history``."""
+        return self._ask(lambda name: run(self._wires(name), tracking.history(self._keys[name], jid)))
+
+    def iteration(self, jid: str, queue: str | None) -> Mapping[str, bytes]:
+        """As ``Client.iteration``; of a job whose ``queue`` is known, one Redis is asked."""
+        if queue is not None:
+            return self._iteration(self._stores.name_of(queue), jid)
+        return self._ask(lambda name: self._iteration(name, jid) or None) or {}
+
+    def _iteration(self, name: str, jid: str) -> Mapping[str, bytes]:
+        return run(self._wires(name), tracking.iteration(self._keys[name], jid))
+
+    def _ask(self, ask: Callable[[str], T | None]) -> T | None:
+        return first_answer([partial(ask, name) for name in self._keys])
+
+    def close(self) -> None:
+        """Close the connections of this process. A later call opens new ones."""
+        opened, self._open = self._open, {}
+        for wires in opened.values():
+            wires.close()
+
+    def _wires(self, name: str) -> Wires:
+        # No lock: a fork could copy it locked. If two threads connect at the first use, one Wires is dropped.
+        wires = self._open.get(name)
+        if wires is None:
+            wires = self._open[name] = Wires(connect(self._stores.by_name[name]))
+        return wires
+
+
+def keys_of(stores: Stores) -> dict[str, Keys]:
+    """The keys at each Redis."""
+    return {name: Keys(redis.namespace) for name, redis in stores.by_name.items()}
+
+
+def known(status: JobStatus) -> JobStatus | None:
+    """The status of a job that is known."""
+    return None if status.state == UNKNOWN.state else status
+
+
+def first_answer(asks: Iterable[Callable[[], T | None]]) -> T | None:
+    """The first answer. Without one, raises the error of a Redis that is away: it may have had the answer."""
+    missing: PyworkersError | None = None
+    for ask in asks:
+        try:
+            if (answer := ask()) is not None:
+                return answer
+        except (RedisUnavailableError, StoreError) as error:
+            missing = missing or error
+    if missing is not None:
+        raise missing
+    return None
+
+
+def first_result(asks: Sequence[Callable[[], Any]]) -> Any:
+    """The result at the first Redis that knows the job. Raises as ``first_answer``, or UntrackedJobError."""
+    missing: PyworkersError | None = None
+    for ask in asks:
+        try:
+            return ask()
+        except UntrackedJobError as error:
+            missing = missing or error
+        except (RedisUnavailableError, StoreError) as error:
+            missing = error
+    assert missing is not None, "there is a Redis"
+    raise missing
+
+
+def apart(stores: Stores, jobs: Iterable[PushedJob]) -> dict[str, list[PushedJob]]:
+    """The jobs of each Redis. Raises BadArgumentError for a job that would be retried on another one."""
+    parts: dict[str, list[PushedJob]] = {}
+    for job in jobs:
+        if b'"retry_queue":' in job.payload:
+            queues = [job.queue, *_retry_queues(job.payload)]
+            one_of(stores, queues, "the retries of a job stay in its Redis", "choose another retry_queue")
+        parts.setdefault(stores.name_of(job.queue), []).append(job)
+    return parts
+
+
+def _retry_queues(payload: bytes) -> list[str]:
+    found = envelope.decode(payload).get("retry_queue")
+    return [found] if isinstance(found, str) else []
+
+
+def place_of(stores: Stores, plan: BatchPlan) -> str:
+    """The name of the Redis of a batch. Raises BadArgumentError if it is on several."""
+    if not stores.several:
+        return DEFAULT
+    apart(stores, [*plan.jobs, *plan.starts])
+    return place_of_jobs(stores, *queues_of(plan))
+
+
+def place_of_jobs(stores: Stores, *queues: str) -> str:
+    """The name of the Redis of a batch with jobs of these queues. Raises BadArgumentError."""
+    if not stores.several:
+        return DEFAULT
+    known = (queue for queue in queues if queue)
+    return one_of(stores, known, "a batch, chain or group is on one Redis", "make one for each Redis")
+
+
+def one_of(stores: Stores, queues: Iterable[str], rule: str, fix: str) -> str:
+    """The name of the Redis that has all these queues. Raises BadArgumentError, with the rule, for two."""
+    found: dict[str, str] = {}
+    for queue in queues:
+        found.setdefault(stores.name_of(queue), queue)
+    if len(found) > 1:
+        where = " and ".join(f"the queue {queue!r} is on {name!r}" for name, queue in found.items())
+        raise BadArgumentError(f"{rule}: {where}", hint=fix)
+    return next(iter(found), DEFAULT)
+
+
+def cancelled(results: Iterable[Cancelled], error: PyworkersError | None) -> Cancelled:
+    """What became of a job by the answers of all Redis servers; ``error``: of one that is away."""
+    found = next((result for result in results if result is not Cancelled.UNKNOWN), None)
+    if found is None and error is not None:
+        raise error
+    return found or Cancelled.UNKNOWN
