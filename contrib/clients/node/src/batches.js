@@ -2,7 +2,6 @@
  * Batches, and chains of jobs, which are batches too: their members are counted, and callbacks follow.
  * @module
  */
-import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { drafting, newId } from "./envelope.js";
 import { BadArgumentError, BatchError, DuplicateJobError, JobFailedError, QueueFullError, ResultTimeoutError } from "./errors.js";
@@ -23,7 +22,7 @@ const OLD_RESULTS = '{"pyworkers":"RESULTS"}';
 // The options that act at a push: a step or a callback is pushed later, by a server.
 const OF_A_PUSH = ["delay", "at", "uniqueFor", "maxWaiting", "signal"];
 
-const script = new Script(readFileSync(new URL("batch.lua", import.meta.url), "utf8"));
+const script = new Script(new URL("batch.lua", import.meta.url));
 
 export const RESULT = Symbol("RESULT");
 export const BATCH_ID = Symbol("BATCH_ID");

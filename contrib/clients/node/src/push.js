@@ -2,7 +2,6 @@
  * Pushing jobs: by two commands, as Sidekiq does, or by the enqueue script if the jobs have conditions.
  * @module
  */
-import { readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import { BatchError, DuplicateJobError, QueueFullError, StoreError } from "./errors.js";
 import { float } from "./json.js";
@@ -17,7 +16,7 @@ const FIRST_PAUSE_S = 0.01;
 const LONGEST_PAUSE_S = 0.25;
 const PAUSE_GROWTH = 1.5;
 
-const script = new Script(readFileSync(new URL("push.lua", import.meta.url), "utf8"));
+const script = new Script(new URL("push.lua", import.meta.url));
 
 /** Names of the keys under one namespace. */
 export class Keys {
@@ -126,9 +125,8 @@ function read([about, ...rest], jobs) {
 
 /** @param {string} batch @param {string} why */
 export function refused(batch, why) {
-  return new BatchError(
-    why === "ended"
-      ? `the batch ${batch} has ended: all its members are done`
-      : `the batch ${batch} is unknown: it has expired, or was deleted`,
-  );
+  const reason =
+    { ended: "has ended: all its members are done", exists: "exists already" }[why] ??
+    "is unknown: it has expired, or was deleted";
+  return new BatchError(`the batch ${batch} ${reason}`);
 }

@@ -6,6 +6,7 @@
  * @module
  */
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { BadArgumentError, PyworkersError, RedisUnavailableError, StoreError } from "./errors.js";
 
@@ -18,6 +19,8 @@ import { BadArgumentError, PyworkersError, RedisUnavailableError, StoreError } f
  * @property {() => Promise<{ wire: Wire, close: () => void }>} apart a connection of its own, for a command that blocks
  */
 
+/** The version of the contract between producers and servers that this client speaks. */
+const WIRE = 1;
 // Errors of Redis after which another server, or this one soon, takes the command.
 /** @type {Record<string, string>} */
 const AWAY = {
@@ -154,8 +157,16 @@ export class Script {
   #text;
   #sha;
 
-  /** @param {string} text */
-  constructor(text) {
+  /** @param {URL} file of the version of the wire that this client speaks */
+  constructor(file) {
+    const text = readFileSync(file, "utf8");
+    const [about] = text.split("\n", 1);
+    if (!about.endsWith(`, wire ${WIRE}`)) {
+      const name = file.pathname.split("/").at(-1);
+      throw new StoreError(`${name} is of another version of the wire: ${inspect(about)}, not wire ${WIRE}`, {
+        hint: "install the package again: its files are of two versions",
+      });
+    }
     this.#text = text;
     this.#sha = createHash("sha1").update(text).digest("hex");
   }

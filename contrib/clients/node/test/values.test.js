@@ -1,9 +1,14 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { pathToFileURL } from "node:url";
 import { BadArgumentError, EncryptionKeyError, Keyring, canonical, uniqueKey } from "pyworkers";
 import { drafting } from "../src/envelope.js";
 import { decode, encode } from "../src/json.js";
+import { Script } from "../src/redis.js";
 
 const NOW = 1_700_000_000;
 
@@ -122,6 +127,12 @@ test("sealed arguments open for their own job alone, with each key of the client
   // The order of an HMAC, and not a hash that a list of possible arguments would find.
   const keyed = uniqueKey("mail", "Job", [7], { keys: new Keyring([old]) });
   assert.notEqual(keyed, uniqueKey("mail", "Job", [7]));
+});
+
+test("a script of another version of the wire is refused", () => {
+  const file = pathToFileURL(join(mkdtempSync(join(tmpdir(), "wire-")), "push.lua"));
+  writeFileSync(file, "-- pyworkers push, wire 2\n");
+  assert.throws(() => new Script(file), /^StoreError: push.lua is of another version of the wire: '-- pyworkers push, wire 2', not wire 1/);
 });
 
 test("integers that a Number does not hold are read as BigInt", () => {
