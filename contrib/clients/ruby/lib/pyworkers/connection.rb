@@ -1,0 +1,184 @@
+# frozen_string_literal: true
+
+require "openssl"
+
+module Pyworkers
+  # A connection of the gem redis or redis-client, or a pool of them, behind the calls that this gem needs.
+  #
+  # A call whose connection was lost is reported and never sent again: perhaps only its reply was lost, and then a job
+  # would run twice. So the reconnecting of the gems is off during a push; a connection that has rested is asked before
+  # whether it is still there.
+  #
+  # @api private
+  class Connection
+    RESTED_S = 10
+    AWAY = {
+      "LOADING" => "Redis is not ready",
+      "MAXCLIENTS" => "Redis takes no more connections",
+      "READONLY" => "Redis takes no writes now",
+      "MASTERDOWN" => "Redis takes no writes now",
+      "CLUSTERDOWN" => "Redis takes no writes now",
+      "UNBLOCKED" => "Redis takes no writes now",
+      "NOAUTH" => "Redis refused the login",
+      "WRONGPASS" => "Redis refused the login"
+    }.freeze
+    HERE = {
+      "OOM" => "the server's memory is full (maxmemory)",
+      "MISCONF" => "Redis cannot save to its disk and takes no writes",
+      "NOREPLICAS" => "Redis has too few replicas (min-replicas-to-write)",
+      "EXECABORT" => "Redis refused a part of a transaction",
+      "NOPERM" => "Redis does not permit this user to do that (`pyworkers acl`)",
+      "WRONGTYPE" => "a key has the wrong type",
+      "CROSSSLOT" => "on a cluster the namespace needs a hash tag, as {app}:"
+    }.freeze
+    private_constant :RESTED_S, :AWAY, :HERE
+
+    # When a connection was last used, and in which process: shared by all objects of this class, because a pool may be.
+    @used = ObjectSpace::WeakMap.new
+
+    class << self
+      # True if a connection may have been lost since its last use.
+      def rested?(connection)
+        pid, at = @used[connection]
+        pid != Process.pid || now - at > RESTED_S
+      end
+
+      def use(connection) = @used[connection] = [Process.pid, now]
+
+      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    # @param redis [Redis, RedisClient, ConnectionPool]
+    def initialize(redis)
+      unless redis.respond_to?(:with)
+        raise BadArgumentError.new("#{redis.inspect} is not a connection to Redis", hint: "write Pyworkers::Client.new(Redis.new(url: url)), or a ConnectionPool of these")
+      end
+
+      @redis = redis
+    end
+
+    # @return [Object] the reply to one command
+    def call(*command) = once { |connection| connection.call(*command.map(&:to_s)) }
+
+    # @return [Array] the replies; all commands are executed or none
+    def transaction(commands)
+      return [call(*commands.first)] if commands.one?
+
+      once do |connection|
+        connection.multi do |transaction|
+          # A transaction of redis 4 has a setting of its own.
+          pipeline = transaction.instance_variable_get(:@pipeline)
+          pipeline.without_reconnect { nil } if pipeline.respond_to?(:without_reconnect)
+          commands.each { |command| transaction.call(*command.map(&:to_s)) }
+        end
+      end
+    end
+
+    # Waits for the entry of a stream, on a connection of its own.
+    #
+    # @return [String, nil] the value of its field +v+
+    def first_entry(key, seconds)
+      own = translated { @redis.with { |connection| copy_of(connection) } }
+      translated { read(own, key, (seconds * 1000).ceil) }
+    ensure
+      own&.close
+    end
+
+    private
+
+    # Run a block once, on a connection that is there.
+    def once(&block)
+      translated do
+        @redis.with do |connection|
+          check(connection)
+          connection.call("PING") if Connection.rested?(connection)
+          Connection.use(connection)
+          without_reconnecting(connection, &block)
+        end
+      end
+    end
+
+    def check(connection)
+      return unless defined?(::Redis::Namespace) && ::Redis::Namespace === connection
+
+      raise BadArgumentError.new("a connection of redis-namespace cannot be used", hint: "give the prefix to the client: namespace: \"app:\"")
+    end
+
+    def without_reconnecting(connection)
+      if connection.respond_to?(:without_reconnect)
+        connection.without_reconnect { yield connection }
+      elsif connection.respond_to?(:disable_reconnection)
+        connection.disable_reconnection { yield connection }
+      else
+        yield connection
+      end
+    end
+
+    def copy_of(connection) = of_gem_redis?(connection) ? connection.dup : connection.config.new_client
+
+    def of_gem_redis?(connection) = defined?(::Redis) && ::Redis === connection
+
+    def read(own, key, milliseconds)
+      if of_gem_redis?(own)
+        own.xread(key, "0", count: 1, block: milliseconds).fetch(key, []).dig(0, 1, "v")
+      else
+        reply = own.blocking_call((milliseconds / 1000.0) + 5, "XREAD", "COUNT", "1", "BLOCK", milliseconds, "STREAMS", key, "0")
+        fields = reply&.to_a&.dig(0, 1, 0, 1)
+        fields.is_a?(Hash) ? fields["v"] : fields&.at(1)
+      end
+    end
+
+    def translated
+      yield
+    rescue StandardError => error
+      raise if error.is_a?(Error) || !of_redis?(error)
+
+      raise of_pyworkers(error)
+    end
+
+    def of_redis?(error)
+      error.is_a?(SystemCallError) || one_of?(error, %w[::Redis::BaseError ::RedisClient::Error ::ConnectionPool::TimeoutError])
+    end
+
+    def of_pyworkers(error)
+      code = error.message[/\A([A-Z]{3,}) /, 1] || error.message[/@user_script:\s*\d+: -?([A-Z]{3,}) /, 1] || ""
+      if refused?(error) && !AWAY.key?(code)
+        meaning = HERE[code]
+        return StoreError.new(meaning ? "#{meaning}: #{error.message}" : error.message, code: code)
+      end
+      RedisUnavailableError.new("#{AWAY.fetch(code, "Redis cannot be reached")}: #{error.message}", code: code)
+    end
+
+    # True for the reply of a Redis that was reached.
+    def refused?(error)
+      one_of?(error, %w[::Redis::CommandError ::RedisClient::CommandError])
+    end
+
+    # Only one of the gems may be loaded.
+    def one_of?(error, names) = names.any? { |name| Object.const_defined?(name) && Object.const_get(name) === error }
+  end
+
+  # A Lua script, called by its digest, and by its text if the server does not know it.
+  #
+  # @api private
+  class Script
+    # @raise [StoreError] for a script of another version of the wire than this gem
+    def initialize(name, folder: __dir__)
+      @text = File.read(File.join(folder, name), encoding: Encoding::UTF_8).freeze
+      about = @text.lines.first.to_s.chomp
+      unless about.end_with?(", wire #{WIRE}")
+        raise StoreError.new("#{name} is of another version of the wire: #{about.inspect}, not wire #{WIRE}", hint: "install the gem again: its files are of two versions")
+      end
+
+      @sha = OpenSSL::Digest.hexdigest("SHA1", @text)
+    end
+
+    def call(connection, keys, args)
+      connection.call("EVALSHA", @sha, keys.size, *keys, *args)
+    rescue StoreError => error
+      raise unless error.code == "NOSCRIPT"
+
+      connection.call("EVAL", @text, keys.size, *keys, *args)
+    end
+  end
+end

@@ -1,0 +1,159 @@
+# frozen_string_literal: true
+
+require "openssl"
+require "securerandom"
+
+module Pyworkers
+  # A job to be pushed.
+  #
+  # @!attribute at [Float, nil] when it is due, in epoch seconds; nil for now
+  # @!attribute conditions [Conditions, nil] nearly all jobs have none
+  # @!attribute batch [String, nil] the id of its batch, once its payload has it
+  # @api private
+  Job = Struct.new(:jid, :queue, :payload, :at, :conditions, :batch, keyword_init: true)
+
+  # What a push depends on, and what is written with it.
+  #
+  # @api private
+  Conditions = Struct.new(:key, :lock_ms, :on_duplicate, :max_waiting, :wait, :status_s, :history, keyword_init: true)
+
+  # Queue, class and options of an enqueue call, checked once for any number of jobs.
+  #
+  # @api private
+  class Draft
+    # How long the status of a job is kept that has not ended, after its last change.
+    ALIVE_S = 30 * 86_400
+    MAX_BYTES = 128 * 1024 * 1024
+
+    # @param now [Float] epoch seconds
+    # @raise [BadArgumentError, EncryptionKeyError]
+    def initialize(queue, job_class, options, keyring: nil, now: Time.now.to_f)
+      Options.check_names(queue, job_class)
+      @options = Options.checked(options)
+      if @options[:encrypt] && keyring.nil?
+        raise EncryptionKeyError.new("encrypt: true, but there are no keys", hint: "give the client its keys: encryption: [key]")
+      end
+
+      @queue = queue
+      @job_class = job_class
+      @keyring = keyring
+      @now = now
+      @at = Options.due_at(@options, now)
+      policy = @options.key?(:retry) ? {"retry" => @options[:retry]} : {}
+      @head = "#{Json.encode({**policy, "queue" => queue, "class" => job_class}, "job").chop},\"args\":"
+      @middle = "#{members(Options.fields_of(@options))},\"jid\":"
+    end
+
+    # @return [Job]
+    def job(args, path: "args")
+      jid = @options[:jid] || SecureRandom.hex(12)
+      plain = encoded(args, path)
+      conditions = conditions(args, jid, path)
+      key = members(conditions&.key ? {"unique_key" => conditions.key} : {})
+      payload = "#{@head}#{sealed(plain, jid)}#{@middle}#{Json.encode(jid, "jid")}#{key}#{times}"
+      if payload.bytesize > MAX_BYTES
+        raise BadArgumentError, "#{path}: a job of #{payload.bytesize} bytes; the limit is #{MAX_BYTES}"
+      end
+
+      Job.new(jid: jid, queue: @queue, payload: payload, at: @at, conditions: conditions)
+    end
+
+    # A job that a server pushes later, which adds the time of its enqueue.
+    #
+    # @return [Job]
+    def later(args)
+      made = job(args)
+      from = made.payload.rindex(',"enqueued_at":')
+      made.payload[from..] = made.payload[from..].sub(/\A,"enqueued_at":[^,}]*/, "")
+      made.tap { |one| one.conditions = nil }
+    end
+
+    # The conditions of a push, and the fields of the envelope that go with them, for a job of Sidekiq's client.
+    #
+    # @return [Array(Conditions, Hash)]
+    def for_sidekiq(args, jid, at)
+      @at = at
+      plain = encoded(args, "args")
+      conditions = conditions(args, jid, "args")
+      fields = Options.fields_of(@options)
+      fields["unique_key"] = conditions.key if conditions&.key
+      fields["expiry"] = (@at || @now) + @options[:expires_in] if @options[:expires_in]
+      fields["args"] = [@keyring.seal(plain, jid, @job_class)] if @options[:encrypt]
+      [conditions, fields]
+    end
+
+    private
+
+    def encoded(args, path)
+      return Json.encode(args, path) if args.is_a?(Array)
+
+      form = path == "args" ? "[a, b]" : "[[a, b], [c, d]], a list for each job"
+      raise BadArgumentError.new("#{path} is of type #{args.class}, not a list of arguments", hint: "write #{form}")
+    end
+
+    def sealed(plain, jid)
+      @options[:encrypt] ? Json.encode([@keyring.seal(plain, jid, @job_class)], "args") : plain
+    end
+
+    def times
+      enqueued = ",\"enqueued_at\":#{@now}" if @at.nil?
+      expiry = ",\"expiry\":#{(@at || @now) + @options[:expires_in]}" if @options[:expires_in]
+      ",\"created_at\":#{@now}#{enqueued}#{expiry}}"
+    end
+
+    # The members of an object, each with a comma in front.
+    def members(fields) = fields.empty? ? "" : ",#{Json.encode(fields, "extra")[1..-2]}"
+
+    def conditions(args, jid, path)
+      later = @at ? @at - @now : 0
+      found = Conditions.new
+      if @options[:unique_for]
+        keyring = @keyring if @options[:encrypt]
+        found.key = Unique.key(@queue, @job_class, args, by: @options[:unique_by], path: path, keyring: keyring)
+        found.key += "|expiry" if @options[:unique_until] == "expiry"
+        found.lock_ms = [1, ((@options[:unique_for] + later) * 1000).to_i].max
+        found.on_duplicate = @options.fetch(:on_duplicate, "skip")
+      end
+      if @options[:max_waiting]
+        found.max_waiting = @options[:max_waiting]
+        found.wait = @options.fetch(:wait, 0)
+      end
+      if @options[:track] && trackable?(jid)
+        found.status_s = [ALIVE_S + later.to_i, 1_000_000_000].min
+        found.history = @options[:history] || nil
+      end
+      found if found.to_a.any?
+    end
+
+    # False for an id that cannot be a part of the key of a status.
+    def trackable?(jid) = jid.length <= 256 && jid.match?(Results::PRINTABLE)
+  end
+
+  # The lock of a unique job.
+  module Unique
+    SHOWN = 64
+    CUT = 47
+    private_constant :SHOWN, :CUT
+
+    module_function
+
+    # The name of the lock of a job (+unique_key+). Every language computes the same.
+    #
+    # @param by [Object, Proc, nil] what counts as the same instead of all arguments
+    # @return [String]
+    # @raise [BadArgumentError]
+    def key(queue, job_class, args, by: nil, path: "args", keyring: nil)
+      chosen = by.respond_to?(:call) ? by.call(*args) : by
+      text = chosen.nil? ? Json.canonical(args, path) : Json.canonical(chosen, "unique_by")
+      digest = keyring ? keyring.digest(text) : OpenSSL::Digest.hexdigest("SHA256", text)
+      "#{shown(job_class)}|#{shown(queue)}|#{digest[0, 32]}"
+    end
+
+    # @api private
+    def shown(name)
+      return name if name.length <= SHOWN && !name.include?("|")
+
+      "#{name[0, CUT].tr("|", "_")}…#{OpenSSL::Digest.hexdigest("SHA256", name)[0, 16]}"
+    end
+  end
+end

@@ -1,0 +1,111 @@
+# frozen_string_literal: true
+
+module Pyworkers
+  # The names of the keys under one namespace.
+  #
+  # @api private
+  Keys = Struct.new(:namespace) do
+    def queues = "#{namespace}queues"
+
+    def schedule = "#{namespace}schedule"
+
+    def queue(name) = "#{namespace}queue:#{name}"
+
+    def own(name) = "#{namespace}pyworkers:#{name}"
+  end
+
+  # Pushes jobs: by two commands, as Sidekiq does, or by the enqueue script if the jobs have conditions.
+  #
+  # @api private
+  class Push
+    # Jobs that one script pushes, all or none.
+    PORTION = 1000
+    FIRST_PAUSE_S = 0.01
+    LONGEST_PAUSE_S = 0.25
+    PAUSE_GROWTH = 1.5
+    SCRIPT = Script.new("push.lua")
+
+    # @param why [String] +unknown+ or +ended+
+    # @return [BatchError]
+    def self.refused(batch, why)
+      reason = {
+        "ended" => "has ended: all its members are done", "exists" => "exists already"
+      }.fetch(why, "is unknown: it has expired, or was deleted")
+      BatchError.new("the batch #{batch} #{reason}")
+    end
+
+    # @param connection [Connection]
+    # @param keys [Keys]
+    def initialize(connection, keys)
+      @connection = connection
+      @keys = keys
+    end
+
+    # Push at most {PORTION} jobs, all but the duplicates or none.
+    #
+    # @return [Hash{String => String}] the duplicates: jid to the jid of the job that holds its lock
+    def call(jobs)
+      return by_script(jobs) if jobs.any? { |job| job.conditions || job.batch }
+
+      later, now = jobs.partition(&:at)
+      commands = now.group_by(&:queue).flat_map do |queue, some|
+        [["SADD", @keys.queues, queue], ["LPUSH", @keys.queue(queue), *some.map(&:payload)]]
+      end
+      commands << ["ZADD", @keys.schedule, *later.flat_map { |job| [job.at, job.payload] }] if later.any?
+      @connection.transaction(commands) if commands.any?
+      {}
+    end
+
+    # KEYS and ARGV of the script, which describes them.
+    #
+    # @return [Array(Array, Array)]
+    def arguments(jobs)
+      queues = jobs.map(&:queue).uniq
+      rows = jobs.flat_map do |job|
+        options = options_of(job)
+        [queues.index(job.queue) + 1, job.jid, job.payload, options.size, *options.flatten]
+      end
+      locks = jobs.filter_map { |job| job.conditions&.key }.flat_map { |key| [@keys.own("unique:#{key}"), @keys.own("unique:#{key}:at")] }
+      names = [@keys.queues, @keys.schedule, *queues.map { |queue| @keys.queue(queue) }, *locks]
+      [names, [jobs.size, queues.size, *queues, *rows, @keys.namespace]]
+    end
+
+    private
+
+    def by_script(jobs)
+      names, args = arguments(jobs)
+      till = Connection.now + jobs.map { |job| job.conditions&.wait.to_f }.max
+      pause_s = FIRST_PAUSE_S
+      loop do
+        reply = SCRIPT.call(@connection, names, args)
+        left = till - Connection.now
+        return read(reply, jobs) if reply.first != "full" || left <= 0
+
+        # Random: many producers may wait for the same queue.
+        sleep([pause_s * rand(0.5..1.0), left].min)
+        pause_s = [pause_s * PAUSE_GROWTH, LONGEST_PAUSE_S].min
+      end
+    end
+
+    def options_of(job)
+      asked = job.conditions || Conditions.new
+      {
+        "at" => job.at, "max_waiting" => asked.max_waiting, "lock" => asked.lock_ms, "on_duplicate" => asked.on_duplicate,
+        "status" => asked.status_s, "history" => asked.history && 1, "batch" => job.batch
+      }.compact.to_a
+    end
+
+    def read(reply, jobs)
+      about, *rest = reply
+      return jobs.zip(rest).reject { |_, other| other.empty? }.to_h { |job, other| [job.jid, other] } if about == "pushed"
+
+      job = jobs[rest.first.to_i - 1]
+      case about
+      when "duplicate" then raise DuplicateJobError, rest[1]
+      when "batch" then raise Push.refused(job.batch, rest[1])
+      when "full" then raise QueueFullError.new(job.queue, job.conditions.max_waiting)
+      else raise StoreError, "the enqueue script has answered #{about}, which this client does not know"
+      end
+    end
+  end
+end

@@ -1,0 +1,8 @@
+# frozen_string_literal: true
+
+module Pyworkers
+  # The version of this gem.
+  VERSION = "0.2.0.dev0"
+  # The version of the contract between producers and servers that this gem speaks.
+  WIRE = 1
+end

@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+require "bigdecimal"
+require "tmpdir"
+require "test_helper"
+
+class ValuesTest < Minitest::Test
+  NOW = 1_700_000_000.0
+
+  def test_the_canonical_form_is_that_of_rfc_8785_with_integers_of_any_size
+    {
+      2.0 => "2", -0.0 => "0", 1e20 => "100000000000000000000", 1e21 => "1e+21", 1e-7 => "1e-7", 0.000001 => "0.000001",
+      10**21 => "1000000000000000000000",
+      {"b" => 1, "a" => [nil, true], "\u{10000}" => 2, "\uffff" => 3} => "{\"a\":[null,true],\"b\":1,\"\u{10000}\":2,\"\uffff\":3}",
+      "\"\\\b\f\n\r\t\u0001<\u2028\u007f" => "\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001<\u2028\u007f\""
+    }.each { |value, text| assert_equal text, Pyworkers::Json.canonical(value) }
+  end
+
+  def test_a_value_that_json_does_not_carry_is_refused_with_its_path
+    cyclic = []
+    cyclic << cyclic
+    {
+      [:a] => "args[0] is of type Symbol, which JSON does not carry",
+      [{"a" => {"b" => Time.now}}] => 'args[0]["a"]["b"] is of type Time, which JSON does not carry',
+      [{a: 1}] => "args[0] has the key :a; JSON keys are strings",
+      [1, [Float::NAN]] => "args[1][0] is NaN, which is not a JSON number",
+      [BigDecimal("1")] => "args[0] is of type BigDecimal, which JSON does not carry",
+      ["ab\xED\xA0\x80"] => "args[0] holds a lone surrogate, or other invalid UTF-8, at character 2",
+      ["\xff".b] => "args[0] is a text in ASCII-8BIT, which is not UTF-8",
+      cyclic => /is nested deeper than 500 levels/,
+      "text" => "args is of type String, not a list of arguments"
+    }.each { |args, message| assert_refused(message) { payload({}, args) } }
+    assert_equal '["é"]', Pyworkers::Json.encode(["é".encode("ISO-8859-1")], "args")
+  end
+
+  def test_an_option_that_does_not_exist_or_has_an_invalid_value_is_refused_with_the_fix
+    {
+      {uniqe_for: 1} => "uniqe_for is not an option: did you mean unique_for?",
+      {retry: "5"} => 'retry must be true, false or a number of retries, not "5"',
+      {unique_for: 0} => "unique_for must be seconds above 0 and up to 1e+09, or nil, not 0",
+      {history: true} => "history has no effect without track",
+      {wait: 1} => "wait has no effect without max_waiting",
+      {extra: {"jid" => "x"}} => 'extra["jid"] is not a field of your own: it is the option jid:',
+      {extra: {"then" => 1}} => 'extra["then"] is not a field of your own: pyworkers writes it',
+      {delay: 1, at: Time.now} => "delay and at exclude each other",
+      {at: "tomorrow"} => 'at must be a Time, or epoch seconds up to the year 9999, not "tomorrow"',
+      {extra: {"a" => :b}} => 'extra["a"] is of type Symbol, which JSON does not carry'
+    }.each { |options, message| assert_refused(message) { payload(options) } }
+    ["", "a b", "a|b", "queue:a", "backup::a", "a:inprogress", "x" * 129, "\u0085", :mail].each do |queue|
+      assert_refused(/cannot be a queue: a queue name has 1 to 128/) { Pyworkers::Draft.new(queue, "Job", {}) }
+    end
+    assert_refused(/cannot be a job class: a name without/) { Pyworkers::Draft.new("mail", "a|b", {}) }
+  end
+
+  def test_the_envelope_has_the_fields_and_their_order_of_the_python_client
+    assert_equal(
+      '{"retry":3,"queue":"mail","class":"send_mail","args":[1000000000000000000000000000000,{"b":"é","a":2.5}],' \
+      '"track":60,"tenant":7,"jid":"j","created_at":1700000000.0,"enqueued_at":1700000000.0,"expiry":1700000010.0}',
+      payload({retry: 3, track: 60, expires_in: 10, extra: {"tenant" => 7}}, [10**30, {"b" => "é", "a" => 2.5}])
+    )
+    assert_equal '{"queue":"mail","class":"send_mail","args":[],"jid":"j","created_at":1700000000.0}', payload({delay: 60})
+  end
+
+  def test_sealed_arguments_open_for_their_own_job_alone_with_each_key
+    old = SecureRandom.bytes(32)
+    fresh = [SecureRandom.bytes(32)].pack("m0")
+    sealed = Pyworkers::Keyring.new([old]).seal('[7,"é"]', "jid", "Job")
+    assert_equal [7, "é"], Pyworkers::Keyring.new([fresh, old]).open(sealed, "jid", "Job")
+    assert_raises(Pyworkers::EncryptionKeyError) { Pyworkers::Keyring.new([old]).open(sealed, "other", "Job") }
+    assert_raises(Pyworkers::EncryptionKeyError) { Pyworkers::Keyring.new([fresh]).open(sealed, "jid", "Job") }
+    assert_refused("encryption[0]: a key of 3 bytes, not 32: make a key with: openssl rand -base64 32") { Pyworkers::Keyring.new(["AAAA"]) }
+    assert_refused(/\Aencryption\[0\]: not base64/) { Pyworkers::Keyring.new([7]) }
+    refute_includes Pyworkers::Keyring.new([fresh]).inspect, fresh
+    assert_raises(Pyworkers::EncryptionKeyError) { payload({encrypt: true}) }
+  end
+
+  def test_a_script_of_another_version_of_the_wire_is_refused
+    Dir.mktmpdir do |folder|
+      File.write(File.join(folder, "push.lua"), "-- pyworkers push, wire 2\n")
+      error = assert_raises(Pyworkers::StoreError) { Pyworkers::Script.new("push.lua", folder: folder) }
+      assert_match(/\Apush.lua is of another version of the wire: "-- pyworkers push, wire 2", not wire 1/, error.message)
+    end
+  end
+
+  private
+
+  def payload(options, args = [])
+    Pyworkers::Draft.new("mail", "send_mail", {jid: "j", **options}, now: NOW).job(args).payload
+  end
+
+  def assert_refused(message, &block)
+    error = assert_raises(Pyworkers::BadArgumentError, &block)
+    assert_kind_of ArgumentError, error
+    message.is_a?(Regexp) ? assert_match(message, error.message) : assert_equal(message, error.message.lines.first.chomp)
+  end
+end
