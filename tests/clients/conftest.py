@@ -59,6 +59,14 @@ def node() -> Path:
 
 
 @pytest.fixture(scope="session")
+def ruby() -> Path:
+    """The folder of the Ruby client."""
+    if shutil.which("sidekiq") is None:
+        missing("sidekiq is not installed: apt-get install ruby-sidekiq")
+    return CLIENTS / "ruby"
+
+
+@pytest.fixture(scope="session")
 def go() -> Path:
     """The folder of the Go client."""
     if shutil.which("go") is None:

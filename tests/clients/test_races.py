@@ -18,11 +18,12 @@ ROUNDS, ROOM = 200, 100
 
 
 def test_one_client_wins_each_round_and_no_queue_overflows(
-    node: Path, go_racer: Path, client_environment: Mapping[str, str]
+    node: Path, ruby: Path, go_racer: Path, client_environment: Mapping[str, str]
 ) -> None:
     commands = {
         "python": [sys.executable, str(Path(__file__).with_name("racer.py"))],
         "node": ["node", str(node / "test" / "racer.js")],
+        "ruby": ["ruby", str(ruby / "test" / "racer.rb")],
         "go": [str(go_racer)],
     }
     racers = [_started(command, client_environment) for command in commands.values()]
