@@ -213,7 +213,7 @@ export interface Handle<Out> {
   /** As `Client.status`. */
   status(): Promise<JobStatus>;
   /** As `Client.cancel`. */
-  cancel(): Promise<void>;
+  cancel(): Promise<"removed" | "noted">;
 }
 
 /** A job of the application, with the types of its arguments and of its result. */
@@ -317,10 +317,11 @@ export class Client {
   result<Out = unknown>(jid: string, options?: ResultOptions): Promise<Out>;
 
   /**
-   * Cancel a job. A running one is asked to end within a second, and its worker is killed if it still runs two
-   * seconds later; a waiting one is dropped when a server takes it within the next day.
+   * Cancel a job, and say what was done. `"removed"`: it was waiting. `"noted"`: it is not waiting; a running one is
+   * asked to end within a second, and its worker is killed if it still runs two seconds later; an unknown one is not
+   * started for a day. Reads all waiting jobs.
    */
-  cancel(jid: string): Promise<void>;
+  cancel(jid: string): Promise<"removed" | "noted">;
 
   /** Make a batch of the jobs that a function adds. If the function throws, nothing is enqueued. */
   batch(options: BatchOptions, fill: (members: Members) => unknown): Promise<Batch<null>>;

@@ -20,7 +20,8 @@ SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist", "cancel.lua": "can
 """The published scripts, by file."""
 COPIES = {
     "go": ("push.lua", "batch.lua"),
-    "node/src": ("push.lua", "batch.lua"),
+    "node/src": ("push.lua", "batch.lua", "cancel.lua"),
+    "ruby/lib/pyworkers": ("push.lua", "batch.lua", "cancel.lua"),
 }
 """The folders of clients, with the scripts of which each has a copy: a published client is complete."""
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {

@@ -8,14 +8,13 @@ import { drafting } from "./envelope.js";
 import { BadArgumentError, QueueFullError } from "./errors.js";
 import { kindOf } from "./json.js";
 import { Keys, PORTION, push } from "./push.js";
-import { wireOf } from "./redis.js";
+import { Script, wireOf } from "./redis.js";
 import { checkJid, look, result } from "./results.js";
 import { Keyring } from "./sealing.js";
 
 /** @typedef {Record<string, any>} Options */
 
-// Servers keep the note that a job must not run for a day.
-const NOTE_LIFE_S = 86_400;
+const script = new Script(new URL("cancel.lua", import.meta.url));
 
 export class Client {
   #wire;
@@ -100,13 +99,12 @@ export class Client {
   /** @param {string} jid */
   async cancel(jid) {
     checkJid(jid);
-    const notes = this.#keys.own("cancelled");
-    const [seconds, micros] = await this.#wire.send(["TIME"]);
-    await this.#wire.transaction([
-      ["ZADD", notes, `${seconds}.${String(micros).padStart(6, "0")}`, jid],
-      ["ZREMRANGEBYSCORE", notes, "-inf", Number(seconds) - NOTE_LIFE_S],
-      ["EXPIRE", notes, NOTE_LIFE_S],
-    ]);
+    const { schedule, retry, queues, namespace } = this.#keys;
+    const names = [this.#keys.own("cancelled"), schedule, retry, queues];
+    const day = new Date().toISOString().slice(0, 10);
+    let [about, place] = ["searching", ""];
+    while (about === "searching") [about, place] = await script.call(this.#wire, names, [jid, place, day, namespace]);
+    return /** @type {"removed" | "noted"} */ (about);
   }
 
   /** @param {Options} about @param {(members: any) => unknown} fill */
@@ -195,7 +193,7 @@ class Handle {
   }
 
   async cancel() {
-    await this.#client.cancel(this.jid);
+    return await this.#client.cancel(this.jid);
   }
 }
 

@@ -25,6 +25,7 @@ export class Keys {
     this.namespace = namespace;
     this.queues = `${namespace}queues`;
     this.schedule = `${namespace}schedule`;
+    this.retry = `${namespace}retry`;
   }
 
   /** @param {string} name */

@@ -130,7 +130,8 @@ for (const [name, connect] of Object.entries(packages)) {
       await assert.rejects(client.result(jid, { signal: AbortSignal.abort() }), { name: "AbortError" });
       await assert.rejects(client.result(randomUUID()), UntrackedJobError);
       assert.equal((await client.status(randomUUID())).state, "unknown");
-      await client.cancel(jid);
+      assert.equal(await client.cancel(jid), "removed");
+      await assert.rejects(client.result(jid), (error) => error.state === "cancelled");
     });
 
     test("a running job is cancelled", async () => {
@@ -141,7 +142,7 @@ for (const [name, connect] of Object.entries(packages)) {
         return seen.progress && seen;
       });
       assert.deepEqual([status.state, status.progress], ["running", { done: 1, total: 2, text: "asleep" }]);
-      await nap.cancel();
+      assert.equal(await nap.cancel(), "noted");
       await assert.rejects(nap.result({ timeout: 20 }), (error) => error.state === "cancelled");
     });
 

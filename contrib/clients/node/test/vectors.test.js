@@ -12,7 +12,7 @@ import { readAnswer, readStatus } from "../src/results.js";
 const WIRE = new URL("../../wire/", import.meta.url);
 const vectors = decode(readFileSync(new URL("vectors.json", WIRE), "utf8"));
 
-for (const script of ["push.lua", "batch.lua"]) {
+for (const script of ["push.lua", "batch.lua", "cancel.lua"]) {
   test(`${script} is the published script`, () => {
     assert.equal(
       readFileSync(new URL(`../src/${script}`, import.meta.url), "utf8"),

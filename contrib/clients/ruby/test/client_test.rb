@@ -87,14 +87,15 @@ class ClientTest < Minitest::Test
     assert_kind_of Timeout::Error, assert_raises(Pyworkers::ResultTimeout) { client.result(jid, timeout: 0.1) }
     assert_raises(Pyworkers::UntrackedJobError) { client.result(SecureRandom.hex) }
     assert_equal :unknown, client.status(SecureRandom.hex).state
-    client.cancel(jid)
+    assert_equal :removed, client.cancel(jid)
+    assert_equal "cancelled", assert_raises(Pyworkers::JobFailedError) { client.result(jid) }.state
   end
 
   def test_a_running_job_is_cancelled
     jid = client.enqueue("slow", "nap", [60], track: 60)
     status = wait_for { client.status(jid).then { |seen| seen.progress && seen } }
     assert_equal [:running, Pyworkers::Progress.new(1, 2, "asleep")], [status.state, status.progress]
-    client.cancel(jid)
+    assert_equal :noted, client.cancel(jid)
     assert_equal "cancelled", assert_raises(Pyworkers::JobFailedError) { client.result(jid, timeout: 20) }.state
   end
 

@@ -36,7 +36,7 @@ class VectorsTest < Minitest::Test
   end
 
   def test_the_scripts_are_those_that_are_published
-    %w[push.lua batch.lua].each do |script|
+    %w[push.lua batch.lua cancel.lua].each do |script|
       assert_equal File.read(File.join(WIRE, script)), File.read(File.expand_path("../lib/pyworkers/#{script}", __dir__))
     end
   end

@@ -3,9 +3,8 @@
 module Pyworkers
   # Enqueues jobs, and reads their status and their results. Safe to share between threads if its Redis is.
   class Client
-    # Servers keep the note that a job must not run for a day.
-    NOTE_LIFE_S = 86_400
-    private_constant :NOTE_LIFE_S
+    CANCEL = Script.new("cancel.lua")
+    private_constant :CANCEL
 
     # @api private
     def self.without_jid(options)
@@ -119,20 +118,18 @@ module Pyworkers
     # @raise [UntrackedJobError] at once if nothing is known of the job
     def result(jid, timeout: 10) = @results.result(jid, timeout)
 
-    # Cancel a job. A running one is asked to end within a second, and its worker is killed if it still runs two seconds
-    # later; a waiting one is dropped when a server takes it within the next day.
+    # Cancel a job. Reads all waiting jobs.
     #
-    # @return [void]
+    # @return [Symbol] +:removed+: it was waiting; +:noted+: it is not waiting. A running one is asked to end within a
+    #   second, and its worker is killed if it still runs two seconds later; an unknown one is not started for a day
     def cancel(jid)
       Results.check_jid(jid)
-      notes = @keys.own("cancelled")
-      seconds, micros = @connection.call("TIME")
-      @connection.transaction(
-        [["ZADD", notes, format("%s.%06d", seconds, micros.to_i), jid],
-         ["ZREMRANGEBYSCORE", notes, "-inf", seconds.to_i - NOTE_LIFE_S],
-         ["EXPIRE", notes, NOTE_LIFE_S]]
-      )
-      nil
+      names = [@keys.own("cancelled"), @keys.schedule, @keys.retry, @keys.queues]
+      day = Time.now.utc.strftime("%F")
+      about = "searching"
+      place = ""
+      about, place = CANCEL.call(@connection, names, [jid, place, day, @keys.namespace]) while about == "searching"
+      about.to_sym
     end
 
     # Make a batch of the jobs that a block adds. If the block raises, nothing is enqueued.

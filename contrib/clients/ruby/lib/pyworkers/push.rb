@@ -9,6 +9,8 @@ module Pyworkers
 
     def schedule = "#{namespace}schedule"
 
+    def retry = "#{namespace}retry"
+
     def queue(name) = "#{namespace}queue:#{name}"
 
     def own(name) = "#{namespace}pyworkers:#{name}"
