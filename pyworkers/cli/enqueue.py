@@ -16,11 +16,12 @@ from pyworkers.api.enqueueing import FIELDS, Enqueued, enqueue_all, read, writin
 from pyworkers.api.target import admin_of
 from pyworkers.cli.flow.tracking import print_result
 from pyworkers.cli.joboptions import job_options
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.unknown import warn_of_unknown
 from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_time, reads
 from pyworkers.cli.text import printable
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
 
 # Up to this number, each jid is printed. A script that needs more of them can enqueue in portions.
@@ -64,7 +65,7 @@ _KEPT_S = 60
 )
 @job_options()
 @json_option
-@config_options
+@redis_options
 @click.pass_context
 def enqueue(
     ctx: click.Context,
@@ -100,19 +101,22 @@ def enqueue(
         options.setdefault("track", _KEPT_S)
     about = {"in": when["delay_s"], "at": when["at"], "batch": when["batch"]}
     given = {name: value for name, value in about.items() if value is not None} | options
-    found = _enqueued(source, {"queue": queue, "class": job_class, "args": args, **given}, count)
-    warn_of_unknown(source.redis(), queue, job_class)
+    redis = source.redis_of(queue)
+    found = _enqueued(source, redis, {"queue": queue, "class": job_class, "args": args, **given}, count)
+    warn_of_unknown(redis, queue, job_class)
     if wait_s is None:
         _print(found, as_json)
-    elif not print_result(source.redis(), found[0].jid, wait_s, as_json, _facts(found)):
+    elif not print_result(redis, found[0].jid, wait_s, as_json, _facts(found)):
         ctx.exit(1)
 
 
-def _enqueued(source: ConfigOptions, given: Mapping[str, Any], count: int) -> list[Enqueued]:
+def _enqueued(
+    source: ConfigOptions, redis: RedisConfig, given: Mapping[str, Any], count: int
+) -> list[Enqueued]:
     writing = writing_with(source.load().encryption.keys)
     try:
         jobs = (read(each, time.time(), writing) for each in repeat(given, count))
-        return enqueue_all(admin_of(source.redis()), jobs)
+        return enqueue_all(admin_of(redis), jobs)
     except BadArgumentError as error:
         raise click.UsageError(str(error)) from error
 

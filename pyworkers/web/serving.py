@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -61,8 +62,11 @@ def serve(config: Config, *, with_token: bool = True) -> None:
     place = ListenAddress.parse(config.web.bind, config.web.prefix)
     if not config.web.auth:
         place.check_private()
-    settings = SiteSettings(config.web.mask, config.encryption.keys)
-    sites = {name: Site(admin_of(redis), settings) for name, redis in Stores.of(config).by_name.items()}
+    stores = Stores.of(config)
+    settings = SiteSettings(config.web.mask, config.encryption.keys, stores)
+    sites = {
+        name: Site(admin_of(redis), replace(settings, name=name)) for name, redis in stores.by_name.items()
+    }
     site = sites[DEFAULT]
     token = new_token() if with_token and not config.web.auth else ""
     dashboard = assemble(sites, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))

@@ -17,6 +17,7 @@ from starlette.requests import HTTPConnection
 from pyworkers.api.enqueueing import writing_with
 from pyworkers.api.target import Admin, Operation, Store, store_of
 from pyworkers.config.fields import WebConfig
+from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 
@@ -36,6 +37,16 @@ class SiteSettings:
     """Names whose values are hidden in the arguments of jobs, at any depth."""
     keys: str = ""
     """The file with the keys of jobs that are enqueued here encrypted; empty: as the environment says."""
+
+    stores: Stores | None = None
+    """All Redis servers of the configuration, and which queue is where; None: not known."""
+    name: str = DEFAULT
+    """The name of the Redis of the site among them."""
+
+    def elsewhere(self, queue: str) -> str:
+        """The name of the Redis that has a queue, if it is another one; else empty."""
+        name = self.name if self.stores is None else self.stores.name_of(queue)
+        return name if name != self.name else ""
 
 
 class Site:

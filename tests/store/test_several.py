@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,3 +173,14 @@ def test_check_names_the_redis_of_each_finding(there: redis.Redis, keys: Keys) -
 def test_a_redis_that_is_not_configured_is_refused() -> None:
     found = run("queues", "--redis", "attic")
     assert (found.exit_code, "there is no Redis 'attic'" in found.stderr) == (2, True)
+
+
+def test_a_job_is_enqueued_where_its_queue_is(
+    db: redis.Redis, there: redis.Redis, keys: Keys, tmp_path: Path
+) -> None:
+    (tmp_path / "workers.toml").write_text('[queues.q-archive]\nredis = "archive"\n')
+    for queue in ("q-archive", "q-default"):
+        assert run("enqueue", queue, "C", "--config", str(tmp_path / "workers.toml")).exit_code == 0
+    assert (db.llen(keys.queue("q-default")), there.llen(keys.queue("q-archive"))) == (1, 1)
+    assert run("enqueue", "q-default", "C", "--redis", "archive").exit_code == 0
+    assert there.llen(keys.queue("q-default")) == 1

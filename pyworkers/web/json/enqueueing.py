@@ -136,6 +136,9 @@ async def _read_all(sent: _Sent, site: Site) -> list[Member]:
             jobs.append(read(given, now, site.writing))
         except BadArgumentError as error:
             raise _invalid(_text(error), sent.place(number, error.field)) from error
+        if name := site.settings.elsewhere(given["queue"]):
+            text = f"the queue is on the Redis {name!r}: send it to the address of that one"
+            raise _invalid(text, sent.place(number, "queue"))
         if wait_s(jobs[-1:]) > _LONGEST_WAIT_S:
             raise _invalid(f"wait must be at most {_LONGEST_WAIT_S} seconds here", sent.place(number, "wait"))
     return jobs
