@@ -56,6 +56,7 @@ _COMMANDS = {
     "adopt": ("adopt", "Return the jobs of a dead foreign process to their queues."),
     "audit": ("flow.audit", "Show what people did, by the dashboard or a command."),
     "check": ("check", "Check Redis and the application for unsafe settings."),
+    "generate": ("generate", "Write the jobs of an application for another language."),
     "web": ("web.serve", "Serve the dashboard until a signal stops it."),
     "web-user": ("web.user", "Print the line of a user for the dashboard's --auth file."),
     "acl": ("acl", "Print the minimal Redis ACL of a role."),

@@ -31,6 +31,8 @@ class Load:
     """The fields of ``Settings``."""
     rehearse: bool = False
     """Only import it, as a check: no hook runs."""
+    describe: bool = False
+    """Describe its jobs, for programs in other languages."""
     redis: dict[str, str] = field(default_factory=dict, repr=False)
     """The fields of ``[redis]``, for clients in the application. They may hold a password, so they are sent
     here and not in the environment."""
@@ -159,6 +161,8 @@ class Loaded:
     """The names of the client middleware, the outermost first. Only in a rehearsal."""
     opened: list[str] = field(default_factory=list)
     """What the import has left open, and all workers share: sockets, devices, processes."""
+    jobs: dict[str, Any] = field(default_factory=dict)
+    """The jobs with the schemas of their parameters (typed/describing.py), if they were to be described."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,13 +131,14 @@ def _import_the_rest() -> None:
         import_module(module)
 
 
-def rehearse(config: Config) -> Loaded:
+def rehearse(config: Config, *, describe: bool = False) -> Loaded:
     """Load the application as a server does, in a process that ends at once; return its declarations.
 
-    No worker is forked, no hook runs, and nothing is sent to Redis. Raises AppImportError and ConfigError.
+    ``describe``: with its jobs for other languages. No worker is forked, no hook runs, and nothing is sent to
+    Redis. Raises AppImportError and ConfigError.
     """
     interpreter = _interpreter()
-    load = replace(_load(config, "check", interpreter), rehearse=True)
+    load = replace(_load(config, "check", interpreter), rehearse=True, describe=describe)
     return asyncio.run(_rehearse(load, partial(execute, interpreter)))
 
 

@@ -27,7 +27,8 @@ from pyworkers.typed.annotations import (
 from pyworkers.typed.codec import Codec, TypeCodec, Unchanged
 from pyworkers.typed.signatures import signature_of
 
-_INSTALL = "install the extra: pip install 'pyworkers-server[types]'"
+INSTALL = "install the extra: pip install 'pyworkers-server[types]'"
+"""The fix without pydantic."""
 _SECRET = "the arguments are encrypted, so the reason is not shown"
 
 
@@ -171,7 +172,7 @@ class MessageArguments:
             origin = typing.get_origin(inner[0]) or inner[0]
             return type_codec(inner[0]), isinstance(origin, type) and issubclass(origin, list | tuple)
         except Unresolved as error:
-            hint = _INSTALL if find_spec("pydantic") is None else ""
+            hint = INSTALL if find_spec("pydantic") is None else ""
             raise DeclarationError(f"{what}: its annotation cannot be used: {error}", hint=hint) from error
 
 
@@ -240,7 +241,7 @@ def message_arguments_of(function: Callable[..., object]) -> MessageArguments | 
     if not wanted:
         return None
     if find_spec("pydantic") is None:
-        raise DeclarationError(f"the annotation {annotation} needs pydantic", hint=_INSTALL)
+        raise DeclarationError(f"the annotation {annotation} needs pydantic", hint=INSTALL)
     return MessageArguments(function, annotation)
 
 
@@ -255,7 +256,7 @@ def codec_of(annotation: object, function: Callable[..., object], *, optional: b
     if not is_typed(found):
         return None
     if find_spec("pydantic") is None:
-        return Unchanged(_INSTALL)
+        return Unchanged(INSTALL)
     return type_codec(found | None if optional else found)
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pyworkers import logs
 from pyworkers.app import Worker
@@ -158,6 +158,7 @@ class ForkServer:
             for hook in () if load.rehearse else self._app.hooks("before_start"):
                 hook()
             elsewhere = enqueues_to(self._app, outside=load.rehearse)
+            jobs = self._described() if load.describe else {}
             check_unpatched()
             if self._app.hooks("on_startup"):
                 self._permit = process.FailurePermit()
@@ -179,12 +180,19 @@ class ForkServer:
         gc.collect()
         gc.freeze()
         import_ms = round((time.perf_counter() - started) * 1000)
-        loaded = Loaded(manifest, threads, import_ms, elsewhere, opened=opened)
+        loaded = Loaded(manifest, threads, import_ms, elsewhere, opened=opened, jobs=jobs)
         if load.rehearse:
             chains = chains_of(self._app, self._settings)
             client_links = [name_of(link) for link in self._app.client_links]
             loaded = replace(loaded, chains=chains, client_links=client_links)
         self._send(loaded)
+
+    def _described(self) -> dict[str, Any]:
+        # Imported for a command alone.
+        from pyworkers.typed.describing import described
+
+        handlers = self._app.handlers()
+        return described([(one.name, one.queue, one.function) for one in handlers if one.function])
 
     def _spawn(self, spawn: Spawn) -> None:
         fds = [self._descriptors.popleft() for _ in range(control.FDS_PER_SPAWN)]

@@ -1,0 +1,1 @@
+"""Stubs: files in which programs of other languages find the jobs of an application with their types."""

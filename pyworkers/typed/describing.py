@@ -1,0 +1,120 @@
+"""Describing: the jobs of an application with JSON schemas of their parameters, for other languages.
+
+Runs in the process that has imported the application. Needs pydantic (extra ``types``), as typed arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+from pyworkers.errors import ConfigError
+from pyworkers.typed.annotations import Unresolved, evaluated
+from pyworkers.typed.arguments import INSTALL, type_codec
+from pyworkers.typed.signatures import signature_of
+
+_REF = "#/$defs/{model}"
+_Mode = Literal["validation", "serialization"]
+_KINDS: Mapping[Any, str] = {
+    inspect.Parameter.POSITIONAL_ONLY: "place",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD: "place",
+    inspect.Parameter.VAR_POSITIONAL: "rest",
+}
+
+
+class _Asked(NamedTuple):
+    """A schema that is wanted: where it goes, whose it is, and for arguments or for results."""
+
+    target: dict[str, Any]
+    annotation: Any
+    mode: _Mode
+
+
+def described(functions: Sequence[tuple[str, str, Callable[..., object]]]) -> dict[str, Any]:
+    """The jobs, each with name, queue and function: ``{"jobs": [...], "$defs": {...}}``.
+
+    A job has ``name``, ``queue``, ``about``, ``parameters`` (each with its name, its kind, ``place`` or
+    ``rest``, its schema, and whether it is required) and ``result``. The schema is empty, for any value, if
+    there is no annotation, or one that cannot be used. Raises ConfigError without pydantic.
+    """
+    if find_spec("pydantic") is None:
+        raise ConfigError("describing jobs needs pydantic", hint=INSTALL)
+    asked: list[_Asked] = []
+    jobs = [_job(name, queue, function, asked) for name, queue, function in functions]
+    return {"jobs": jobs, "$defs": _filled(asked)}
+
+
+def _job(name: str, queue: str, function: Callable[..., object], asked: list[_Asked]) -> dict[str, Any]:
+    about = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+    signature = signature_of(function)
+    parameters = list(signature.parameters.values()) if signature else []
+    found = list(_parameters(parameters, function, asked))
+    result: dict[str, Any] = {}
+    if signature is not None and signature.return_annotation is not inspect.Signature.empty:
+        returned = type(None) if signature.return_annotation is None else signature.return_annotation
+        _ask(result, returned, function, "serialization", asked)
+    if signature is None:
+        # Written in C: any arguments.
+        found = [{"name": "args", "kind": "rest", "required": False, "schema": {}}]
+    return {"name": name, "queue": queue, "about": about, "parameters": found, "result": result}
+
+
+def _parameters(
+    parameters: Sequence[inspect.Parameter],
+    function: Callable[..., object],
+    asked: list[_Asked],
+) -> Iterator[dict[str, Any]]:
+    for one in parameters:
+        kind = _KINDS.get(one.kind)
+        if kind is None:
+            # A message has places alone.
+            continue
+        schema: dict[str, Any] = {}
+        if one.annotation is not one.empty:
+            _ask(schema, one.annotation, function, "validation", asked, one.default is None)
+        required = kind == "place" and one.default is one.empty
+        yield {"name": one.name, "kind": kind, "required": required, "schema": schema}
+
+
+def _ask(
+    target: dict[str, Any],
+    annotation: Any,
+    function: Callable[..., object],
+    mode: _Mode,
+    asked: list[_Asked],
+    optional: bool = False,
+) -> None:
+    """Have the schema of an annotation put into ``target``; for one that cannot be used, none."""
+    try:
+        found = annotation if annotation is type(None) else evaluated(annotation, function)
+        found = found | None if optional else found
+        type_codec(found)
+        asked.append(_Asked(target, found, mode))
+    except (Unresolved, TypeError):
+        # The fork server has logged it (types.ignored).
+        return
+
+
+def _filled(asked: Sequence[_Asked]) -> dict[str, Any]:
+    """Fill the targets, and return the definitions to which they refer."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    wanted: list[tuple[int, _Mode, TypeAdapter[Any]]] = []
+    for number, one in enumerate(asked):
+        # In a tuple, because a class may not have a configuration from here.
+        annotation: Any = tuple.__class_getitem__((one.annotation,))
+        wanted.append((number, one.mode, TypeAdapter(annotation, config=config)))
+    schemas, common = TypeAdapter.json_schemas(wanted, ref_template=_REF)
+    definitions: dict[str, Any] = common.get("$defs", {})
+    for (number, _), schema in schemas.items():
+        [item] = _resolved(schema, definitions)["prefixItems"]
+        asked[number].target.update(item)
+    return definitions
+
+
+def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return found
