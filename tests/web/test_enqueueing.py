@@ -13,10 +13,16 @@ import redis
 
 from pyworkers import Client
 from pyworkers.api import AuditLog
+from pyworkers.api.target import admin_of
+from pyworkers.config.stores import Stores
+from pyworkers.http.hosts import Hosts
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.application import RESOURCES
+from pyworkers.web.application import RESOURCES, assemble
+from pyworkers.web.security.access import Local
 from pyworkers.web.security.bodies import MOST_BYTES
+from pyworkers.web.site import Site, SiteSettings
+from tests.integrations.web import served
 from tests.web.programs import As, Program
 from tests.web.visitor import Answer, Visitor
 
@@ -154,6 +160,18 @@ def test_a_request_waits_for_room_if_it_says_so(enqueuer: Program, db: redis.Red
     timer.start()
     assert enqueuer.ask("POST", "/jobs", {**JOB, "max_waiting": 1, "wait": 20}).status == 201
     timer.join()
+
+
+def test_a_queue_of_another_redis_is_refused(one_redis_url: str, namespace: str) -> None:
+    admin, token = admin_of(one_redis_url, namespace), "x" * 24
+    stores = Stores({"default": admin.config, "archive": admin.config}, {"old": "archive"})
+    site = Site(admin, SiteSettings(stores=stores))
+    with served(assemble({"default": site}, Local(token), Hosts(()))) as address:
+        program = Program(address, Authorization=f"Bearer {token}")
+        reply = program.ask("POST", "/jobs", {**JOB, "queue": "old"})
+        assert (reply.status, reply.value["path"]) == (422, "/queue")
+        assert "the queue is on the Redis 'archive'" in reply.value["error"]
+        assert program.ask("POST", "/jobs", JOB).status == 201
 
 
 def test_a_program_enqueues_and_sees_nothing_else(program: As, root: str, enqueuer: Program) -> None:
