@@ -32,6 +32,7 @@ from pyworkers.server.recovery import Recovery
 from pyworkers.server.remote import Remote
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.slots.cron import Cron
+from pyworkers.server.slots.questions import MakeSlots
 from pyworkers.server.sweep import Sweep
 from pyworkers.server.waiting import pause
 from pyworkers.store import leases
@@ -52,7 +53,7 @@ class ServerParts:
     """The objects that the parts of one server share.
 
     ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function;
-    ``memory`` measures its processes.
+    ``memory`` measures its processes; ``make_slots`` has a worker make the jobs of cron slots.
     """
 
     config: Config
@@ -63,6 +64,7 @@ class ServerParts:
     facts: Callable[[], Facts]
     words: Mapping[str, Callable[[], None]]
     memory: Memory
+    make_slots: MakeSlots
 
 
 class Services:
@@ -138,8 +140,8 @@ class Services:
 
     def _make_cron(self) -> Cron:
         server = self._server
-        health, make_slots = server.health.of(Cron.name), server.queues.make_slots
-        return Cron(server.store, server.incarnations.identity, health, random.Random(), make_slots)
+        health = server.health.of(Cron.name)
+        return Cron(server.store, server.incarnations.identity, health, random.Random(), server.make_slots)
 
     def _make_changes(self) -> Changes:
         server = self._server

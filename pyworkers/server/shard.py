@@ -32,6 +32,7 @@ from pyworkers.server.pool.settling import Rules
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
+from pyworkers.server.slots.questions import MakeSlots
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import inspect, judge_password, lacks
 from pyworkers.store.replication import data
@@ -57,6 +58,8 @@ class Common:
     memory: Memory
     pids: Callable[[], list[int]]
     """All processes of the server."""
+    make_slots: MakeSlots
+    """Have any worker of the server make the jobs of cron slots."""
 
 
 class Shard:
@@ -89,6 +92,7 @@ class Shard:
             self.facts,
             common.words,
             common.memory,
+            self._make_slots,
         )
         self.services = Services(server)
 
@@ -224,6 +228,10 @@ class Shard:
             self.plan.features,
             self._stops_at,
         )
+
+    def _make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes] | None:
+        """Have a worker make the jobs of cron slots, if possible one of this shard."""
+        return self.queues.make_slots(queue, request) or self._common.make_slots(queue, request)
 
     def _lease_lost(self, earlier: Incarnation) -> None:
         """A peer runs our jobs: kill the workers that run them, and continue under the new identity."""

@@ -106,6 +106,7 @@ class Workload:
             self.one,
             self.memory,
             self._pids,
+            self._make_slots,
         )
         self.shards = {
             name: Shard(
@@ -172,6 +173,12 @@ class Workload:
 
     def _pids(self) -> list[int]:
         return [pid for shard in self.shards.values() for pid in shard.queues.pids()]
+
+    def _make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes] | None:
+        for shard in self.shards.values():
+            if (answer := shard.queues.make_slots(queue, request)) is not None:
+                return answer
+        return None
 
     async def all_started(self) -> None:
         """Wait until all workers have started. Raises PyworkersError if the workers of a group fail to."""

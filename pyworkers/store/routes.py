@@ -198,6 +198,13 @@ def place_of_jobs(stores: Stores, *queues: str) -> str:
     return one_of(stores, known, "a batch, chain or group is on one Redis", "make one for each Redis")
 
 
+def check_place(stores: Stores, queue: str, jobs: Iterable[PushedJob]) -> None:
+    """Raise BadArgumentError if a cron entry of this queue makes a job on another Redis."""
+    if stores.several:
+        queues = [queue, *(job.queue for part in apart(stores, jobs).values() for job in part)]
+        one_of(stores, queues, "a cron entry fires in the Redis of its queue", "give the entry that queue")
+
+
 def one_of(stores: Stores, queues: Iterable[str], rule: str, fix: str) -> str:
     """The name of the Redis that has all these queues. Raises BadArgumentError, with the rule, for two."""
     found: dict[str, str] = {}

@@ -15,6 +15,7 @@ from pyworkers.middleware import pass_client_links
 from pyworkers.protocol.draft import Draft, Writing, draft
 from pyworkers.protocol.flow.slots import Made, SlotAnswer, SlotRequest
 from pyworkers.protocol.outcome import Fate, Outcome, Report
+from pyworkers.store.routes import check_place
 
 LIMIT_S = 8.0
 """Seconds for one request; then the master kills the process. Less than the master waits for the answer."""
@@ -34,6 +35,7 @@ def _made(app: Worker, request: SlotRequest) -> Made:
     try:
         plan = _draft(app, request)
         _, jobs = pass_client_links(app.client_links, plan, request.args, time.time(), "args")
+        check_place(app.stores(), request.queue, jobs)
     except Exception as error:
         log.exception("link.failed", hook="client_middleware", job_class=request.job_class)
         return Made(error=f"{type(error).__name__}: {error}")

@@ -52,7 +52,7 @@ class Pair:
         self.archive = OwnRedis(binary, folder / "archive")
         self.port = free_port()
         self.file = folder / "workers.toml"
-        self.file.write_text(f"""
+        self.text = f"""
 [redis]
 url = "{self.default.url}"
 [redis.archive]
@@ -67,10 +67,17 @@ redis = "archive"
 lease = 2
 [http]
 bind = "127.0.0.1:{self.port}"
-""")
+"""
+        self.file.write_text(self.text)
         self.server = ServerProcess(folder, self.default.url, "", "--config", str(self.file))
         self.server.write_app(APP)
         self.enqueued: list[str] = []
+
+    def reload(self, text: str) -> None:
+        """Write another configuration, and send HUP."""
+        self.server.clear_log()
+        self.file.write_text(text)
+        self.server.signal(signal.SIGHUP)
 
     def push(self, redis: OwnRedis, queue: str, job_class: str, *args: str) -> str:
         """Push as another program does."""
@@ -243,3 +250,72 @@ def test_n3_a_lease_that_is_lost_at_one_redis_ends_the_jobs_of_its_groups_alone(
 def _owner(client: Redis) -> str:
     [identity] = as_list(client.hkeys(ARCHIVE.owners))
     return str(identity.decode())
+
+
+# Reloads, upgrades, drains, cron
+
+
+def test_a_reload_moves_a_queue_and_names_a_redis_that_needs_a_restart(pair: Pair) -> None:
+    server = pair.server.start()
+    pair.reload(f'{pair.text}[redis.new]\nurl = "redis://127.0.0.1:1/0"\n')
+    assert server.wait_for_event("reload.incomplete")["keys"] == ["redis.new"]
+    server.wait_for_event("reload.done")
+    pair.reload(f'{pair.text}[redis.new]\nurl = "redis://127.0.0.1:1/0"\n[queues.other]\nredis = "new"\n')
+    assert "'other' is on the Redis 'new', which was added" in server.wait_for_event("reload.failed")["error"]
+    pair.wait_for("end", pair.mail(), pair.report())
+    # Jobs of the queue go to the default Redis from now on; what waits at the other one stays.
+    running = pair.report("go")
+    pair.wait_for("start", running)
+    pair.reload(pair.text.replace('redis = "archive"', ""))
+    server.let_go("go")
+    server.wait_for_event("reload.done")
+    pair.wait_for("end", running, pair.push(pair.default, "reports", "report"))
+    assert server.stop() == 0
+
+
+def test_an_upgrade_while_one_redis_is_away(pair: Pair) -> None:
+    server = pair.server.start()
+    pair.archive.kill()
+    server.signal(signal.SIGUSR2)
+    server.wait_for_event("server.stopped")
+    pair.wait_for("end", pair.mail())
+    pair.archive.start()
+    pair.wait_for("end", pair.report())
+    [new] = [event["pid"] for event in server.events("server.started") if event["pid"] != server.pid]
+    os.kill(new, signal.SIGTERM)
+    server.wait_for_event("server.stopped", 2)
+
+
+def test_a_drain_runs_what_waits_at_all_of_them(pair: Pair) -> None:
+    jids = [pair.mail(), pair.report(), pair.report()]
+    pair.server._arguments.append("--drain=0s")
+    pair.server.start()
+    assert pair.server.wait() == 0
+    assert sorted(pair.noted("end")) == sorted(jids)
+    [drained] = pair.server.events("server.drained")
+    assert (drained["jobs"], drained["left"]) == (3, 0)
+
+
+LINK = """
+@worker.client_middleware
+def elsewhere(draft, call_next):
+    return call_next(draft.replace(queue="mail") if "astray" in draft.args else draft)
+"""
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_cron_entry_fires_in_the_redis_of_its_queue(pair: Pair, link: bool) -> None:
+    entry = '[[cron]]\nname = "{0}"\nevery = "1s"\nqueue = "reports"\nclass = "report"\nargs = {1}\n'
+    pair.server.let_go("astray")
+    pair.file.write_text(pair.text + entry.format("right", "[]") + entry.format("wrong", '["astray"]') * link)
+    pair.server.write_app(APP + LINK * link)
+    pair.server.start()
+    fired = pair.server.wait_for_event("cron.fired")
+    assert (fired["redis"], fired["queue"]) == ("archive", "reports")
+    pair.wait_for("end", fired["jid"])
+    if link:
+        failed = pair.server.wait_for_event("cron.failed")
+        assert "a cron entry fires in the Redis of its queue" in failed["error"]
+    assert pair.server.stop() == 0
+    with pair.default.client() as client:
+        assert client.keys("*cron*") == []

@@ -104,7 +104,17 @@ class Parts:
         facts = Facts("host:1:x", {}, [], False, [os.getpid()])
         memory = Memory(time.monotonic, self.health.of("memory"))
         self.services = Services(
-            ServerParts(config, self.store, incarnations, self.health, queues, lambda: facts, {}, memory)
+            ServerParts(
+                config,
+                self.store,
+                incarnations,
+                self.health,
+                queues,
+                lambda: facts,
+                {},
+                memory,
+                lambda *_: None,
+            )
         )
         for part in self.services._parts:
             part.look = self._counting(part.name, part.look)  # type: ignore[method-assign]
