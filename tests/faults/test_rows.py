@@ -14,7 +14,7 @@ PAGE = TESTS.parent / "contrib" / "docs" / "reliability.md"
 ROWS = {
     "W": 13,
     "M": 13,
-    "R": 11,
+    "R": 12,
     "N": 3,
     "P": 11,
     "T": 6,

@@ -38,6 +38,7 @@ class OwnRedis:
         self.binary = binary
         self._options = [*options] or ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
 
     def __enter__(self) -> Self:
         return self
@@ -69,8 +70,8 @@ class OwnRedis:
 
     @property
     def runs(self) -> bool:
-        """False once it was killed."""
-        return self._process is not None
+        """False once it was killed, and while it is stopped."""
+        return self._process is not None and not self._is_stopped
 
     def option(self, name: str) -> str:
         """The value of an option of its command line."""
@@ -105,9 +106,11 @@ class OwnRedis:
         """SIGSTOP: its connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        self._is_stopped = True
         try:
             yield
         finally:
+            self._is_stopped = False
             self._process.send_signal(signal.SIGCONT)
 
 
@@ -328,6 +331,10 @@ class Cluster:
         former = self.primary
         command(self.replica(), "CLUSTER", "FAILOVER")
         wait_for(lambda: self.primary is not former, message="failed over")
+
+    def wait_for_election(self) -> None:
+        """Wait until a replica has the slot, whose primary does not answer."""
+        wait_for(lambda: self.primary.runs, message="a replica is elected")
 
     def begin_reshard(self, target: OwnRedis) -> None:
         """Let the slot migrate, without its keys."""
