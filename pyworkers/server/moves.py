@@ -105,7 +105,7 @@ async def data_at(config: RedisConfig) -> Data:
 
 
 def name_in(url: str) -> str | None:
-    """The name of the host in a URL of one Redis; None for an address, a socket and sentinels."""
+    """The name of the host in a URL of one Redis; None for an address, a socket, sentinels and a cluster."""
     parts = urlsplit(url) if url.startswith(("redis://", "rediss://")) else None
     host = parts.hostname if parts else None
     try:

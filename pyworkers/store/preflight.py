@@ -356,6 +356,8 @@ def _place(redis: Mapping[str, str]) -> tuple[str, ...]:
         # Not by urlsplit, which raises for a bracket in a user name.
         database_of = parse_qs(rest.partition("?")[2]).get("db", ["0"])[0]
         return scheme, unquote(f"{hosts}/{database}"), database_of, redis["namespace"]
+    if scheme.endswith("+cluster"):
+        hosts, database = ",".join(sorted(hosts.split(","))), "0"
     if scheme in ("redis", "rediss"):
         host = urlsplit(f"//{hosts}")
         hosts = f"{(host.hostname or '127.0.0.1').replace('localhost', '127.0.0.1')}:{host.port or 6379}"
