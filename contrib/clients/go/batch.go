@@ -1,6 +1,304 @@
 package pyworkers
 
-import _ "embed"
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
 
 //go:embed batch.lua
 var batchText string
+
+var batchScript = newScript(batchText)
+
+// BatchOptions are the callbacks of a batch or chain: jobs that are pushed once, when their event occurs.
+type BatchOptions struct {
+	// ID is the id of the batch; by default a random one. A callback may have it among its arguments.
+	ID          string
+	Description string
+	// OnComplete follows when each member ran at least once, OnSuccess when all are done, and OnDeath when the first
+	// one ended that is not done.
+	OnComplete, OnSuccess, OnDeath *Job
+	// IgnoreMissing leaves out members that were cancelled or deleted, that expired, or that are missing.
+	IgnoreMissing bool
+}
+
+// Batch is a batch or a chain.
+type Batch struct {
+	ID     string
+	client *Client
+	hold   string
+}
+
+// OpenBatch makes a batch. Its members are added by [Batch.Enqueue], and no callback fires before [Batch.Close]; a batch
+// that is never closed expires.
+func (c *Client) OpenBatch(ctx context.Context, options BatchOptions) (*Batch, error) {
+	call, err := c.newBatch(options)
+	if err != nil {
+		return nil, err
+	}
+	batch := &Batch{call.id, c, newID()}
+	call.put = batch.hold
+	return batch, c.enlist(ctx, call)
+}
+
+// EnqueueBatch makes a batch of jobs: in one round trip, all or nothing, for up to a thousand jobs without conditions.
+// With others, or more of them, an error may leave the batch open with some of its members.
+func (c *Client) EnqueueBatch(ctx context.Context, options BatchOptions, jobs ...Job) (*Batch, error) {
+	call, err := c.newBatch(options)
+	if err != nil {
+		return nil, err
+	}
+	m := c.making()
+	m.batch = call.id
+	made, err := m.envelopes(jobs)
+	if err != nil {
+		return nil, err
+	}
+	batch := &Batch{ID: call.id, client: c}
+	if len(made) <= portion && !slices.ContainsFunc(made, (*envelope).isConditional) {
+		call.add(made...)
+		return batch, c.enlist(ctx, call)
+	}
+	batch.hold = newID()
+	call.put = batch.hold
+	if err := c.enlist(ctx, call); err != nil {
+		return nil, err
+	}
+	if _, err := c.pushAll(ctx, made); err != nil {
+		return batch, err
+	}
+	return batch, batch.Close(ctx)
+}
+
+// Batch is the batch or chain with this id. Nothing is sent.
+func (c *Client) Batch(id string) *Batch { return &Batch{ID: id, client: c} }
+
+// Open opens a batch again, so that no callback fires while members are added.
+func (b *Batch) Open(ctx context.Context) error {
+	hold := newID()
+	if err := b.client.enlist(ctx, &enlisting{id: b.ID, mode: "open", put: hold}); err != nil {
+		return err
+	}
+	b.hold = hold
+	return nil
+}
+
+// Enqueue adds jobs to the batch, as [Client.EnqueueMany]. A duplicate that is skipped is no member. The error is a
+// [BatchError] if all members are done and the batch is not open.
+func (b *Batch) Enqueue(ctx context.Context, jobs ...Job) ([]string, error) {
+	m := b.client.making()
+	m.batch = b.ID
+	made, err := m.envelopes(jobs)
+	if err != nil {
+		return nil, err
+	}
+	return b.client.pushAll(ctx, made)
+}
+
+// Close lets the callbacks fire: at once, if the members have ended, or if there are none.
+func (b *Batch) Close(ctx context.Context) error {
+	if b.hold == "" {
+		return errors.New("pyworkers: the batch " + b.ID + " is not open")
+	}
+	return b.client.enlist(ctx, &enlisting{id: b.ID, mode: "add", release: b.hold})
+}
+
+// Result waits for the end of the batch, as [Client.Result]; of a chain, result is what the last step returned.
+func (b *Batch) Result(ctx context.Context, result any) error {
+	return b.client.Result(ctx, b.ID, result)
+}
+
+// BatchStatus are the numbers and times of a batch. Times are zero if they are still to come.
+type BatchStatus struct {
+	Description string
+	// Kind is batch, chain or group.
+	Kind string
+	// Open is true while members are added.
+	Open bool
+	// Total is the number of members; Pending have not ended, and Failed of these wait for a retry.
+	Total, Pending, Done, Failed, Dead int
+	// These have ended, are not done, and are not kept.
+	Dropped, Cancelled, Deleted, Expired, Missing, Skipped int
+	CreatedAt, CompleteAt, SuccessAt, DeathAt              time.Time
+}
+
+// Status reads the numbers of the batch. The error is a [BatchError] for an unknown one.
+func (b *Batch) Status(ctx context.Context) (BatchStatus, error) {
+	key := b.client.own("batch:", b.ID)
+	names := []any{"description", "kind", "open", "total", "done", "dropped", "cancelled", "deleted", "expired", "missing",
+		"skipped", "created_at", "complete_at", "success_at", "death_at"}
+	replies, err := b.client.send(ctx, append([]any{"HMGET", key}, names...),
+		[]any{"SCARD", key + ":members"}, []any{"SCARD", key + ":failed"}, []any{"SCARD", key + ":dead"})
+	if err != nil {
+		return BatchStatus{}, err
+	}
+	texts := textsOf(replies[0], len(names))
+	if texts[2] == "" {
+		return BatchStatus{}, &BatchError{b.ID, "unknown"}
+	}
+	var counts [9]int // from open on
+	for i := range counts {
+		counts[i], _ = strconv.Atoi(texts[2+i])
+	}
+	var sizes [3]int
+	for i := range sizes {
+		size, _ := replies[1+i].(int64)
+		sizes[i] = int(size)
+	}
+	holds := counts[0]
+	status := BatchStatus{
+		Description: texts[0], Kind: texts[1], Open: holds > 0,
+		Total: counts[1], Pending: sizes[0] - holds + sizes[1], Done: counts[2], Failed: sizes[1], Dead: sizes[2],
+		Dropped: counts[3], Cancelled: counts[4], Deleted: counts[5], Expired: counts[6], Missing: counts[7], Skipped: counts[8],
+		CreatedAt: readTime(texts[11]), CompleteAt: readTime(texts[12]), SuccessAt: readTime(texts[13]), DeathAt: readTime(texts[14]),
+	}
+	if status.Kind == "" {
+		status.Kind = "batch"
+	}
+	return status, nil
+}
+
+// Result is, among the arguments of a step of a chain, what the step before returned.
+var Result = resultOfStep{}
+
+type resultOfStep struct{}
+
+// MarshalJSON writes a mark, which becomes a place to be filled.
+func (resultOfStep) MarshalJSON() ([]byte, error) { return resultMark, nil }
+
+// A job carries the steps after it.
+const mostSteps = 1000
+
+// EnqueueChain pushes jobs that run one after the other: each carries the steps after it, and [Result] among its arguments
+// is what the one before returned. All of it is one round trip, or nothing.
+func (c *Client) EnqueueChain(ctx context.Context, options BatchOptions, steps ...Job) (*Batch, error) {
+	if len(steps) == 0 || len(steps) > mostSteps {
+		return nil, &ArgumentError{"steps", "are 1 to 1000 jobs", nil}
+	}
+	call, err := c.newBatch(options)
+	if err != nil {
+		return nil, err
+	}
+	call.fields = append(call.fields, "kind", "chain")
+	following := fields{}
+	var first *envelope
+	for i := range steps {
+		m := c.making()
+		m.batch, m.role = call.id, step
+		if i == 0 {
+			m.role = firstStep
+		}
+		m.isLast = i == len(steps)-1
+		made, err := m.envelope(&steps[i])
+		if err != nil {
+			return nil, fieldError("steps", i, err)
+		}
+		call.members = append(call.members, made.id)
+		if i == 0 {
+			first = made
+			continue
+		}
+		separator := byte(',')
+		if i == 1 {
+			separator = '['
+		}
+		following.out = append(append(following.out, separator), made.payload...)
+	}
+	if len(steps) > 1 {
+		then := fields{}
+		then.raw("v", []byte("2"))
+		then.raw("steps", append(following.out, ']'))
+		with := fields{first.payload[:len(first.payload)-1]}
+		with.raw("then", append(then.out, '}'))
+		first.payload = append(with.out, '}')
+	}
+	if len(first.payload) > maxBytes {
+		return nil, tooLarge(len(first.payload))
+	}
+	call.jobs = []*envelope{first}
+	return &Batch{ID: call.id, client: c}, c.enlist(ctx, call)
+}
+
+// enlisting is one call of batch.lua, which describes it.
+type enlisting struct {
+	id, mode, put, release string
+	fields                 []any
+	members                []any
+	jobs                   []*envelope
+}
+
+func (e *enlisting) add(jobs ...*envelope) {
+	e.jobs = jobs
+	for _, job := range jobs {
+		e.members = append(e.members, job.id)
+	}
+}
+
+// newBatch is the call that makes a batch.
+func (c *Client) newBatch(options BatchOptions) (*enlisting, error) {
+	call := &enlisting{id: options.ID, mode: "create"}
+	if call.id == "" {
+		call.id = newID()
+	}
+	if !isPrintable(call.id) || strings.ContainsAny(call.id, ` "\`) {
+		return nil, &ArgumentError{"ID", "of a batch is a text without blanks, quotes and backslashes", nil}
+	}
+	// The result of the batch may be asked for.
+	call.fields = []any{"answer", "1", "description", options.Description}
+	if options.IgnoreMissing {
+		call.fields = append(call.fields, "if_missing", "ignore")
+	}
+	m := c.making()
+	m.role = callback
+	for _, event := range []struct {
+		name string
+		job  *Job
+	}{{"on_complete", options.OnComplete}, {"on_success", options.OnSuccess}, {"on_death", options.OnDeath}} {
+		if event.job == nil {
+			continue
+		}
+		made, err := m.envelope(event.job)
+		if err != nil {
+			return nil, &ArgumentError{event.name, err.Error(), err}
+		}
+		call.fields = append(call.fields, event.name, made.queue+" "+string(made.payload))
+	}
+	return call, nil
+}
+
+func (c *Client) enlist(ctx context.Context, call *enlisting) error {
+	keys := []string{c.key("queues"), c.key("schedule"), c.own("batches")}
+	args := []any{call.id, call.mode, call.put, call.release, len(call.fields) / 2, 0, len(call.members)}
+	args = append(append(args, call.fields...), call.members...)
+	byQueue := make(map[string][]any)
+	var queues []string // "" for later
+	for _, job := range call.jobs {
+		name, parts := job.queue, []any{job.payload}
+		if job.at != 0 {
+			name, parts = "", []any{job.at, job.payload}
+		}
+		if byQueue[name] == nil {
+			queues = append(queues, name)
+		}
+		byQueue[name] = append(byQueue[name], parts...)
+	}
+	for _, name := range queues {
+		place := 2
+		if name != "" {
+			keys = append(keys, c.key("queue:", name))
+			place = len(keys)
+		}
+		args = append(append(args, name, place, len(byQueue[name])), byQueue[name]...)
+	}
+	reply, err := c.run(ctx, batchScript, keys, append(args, c.ns))
+	if err == nil && reply != "ok" {
+		reason, _ := reply.(string)
+		err = &BatchError{call.id, reason}
+	}
+	return err
+}

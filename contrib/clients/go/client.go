@@ -4,7 +4,9 @@
 // options, one script does all of it in one round trip, or nothing: locks, limits, statuses, membership in batches.
 //
 //	client, err := pyworkers.FromEnv()
-//	jid, err := client.Enqueue(ctx, pyworkers.Job{Queue: "mail", Class: "send", Args: []any{7}})
+//	id, err := client.Enqueue(ctx, pyworkers.Job{Queue: "mail", Class: "send", Args: []any{7}})
+//
+// [Call] has the types of a job: Go calls a function in Python, and gets its value.
 package pyworkers
 
 import (
@@ -13,7 +15,9 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -28,10 +32,14 @@ type Config struct {
 
 // Client enqueues jobs. It is safe for use by many goroutines.
 type Client struct {
-	rdb  redis.UniversalClient
-	ns   string
-	keys *Keyring
+	rdb   redis.UniversalClient
+	ns    string
+	keys  *Keyring
+	spoke atomic.Bool // the servers speak the wire of this client
 }
+
+// wire is the version of the contract that this package speaks.
+const wire = "1"
 
 var namespaces = regexp.MustCompile(`^(\S*:)?$`)
 
@@ -77,6 +85,22 @@ func FromEnv() (*Client, error) {
 
 // Close closes the connection, also one that was given to [New].
 func (c *Client) Close() error { return c.rdb.Close() }
+
+// checkWire returns a WireError if there are servers, and all speak other versions. It asks once.
+func (c *Client) checkWire(ctx context.Context) error {
+	if c.spoke.Load() {
+		return nil
+	}
+	spoken, err := c.rdb.ZRange(ctx, c.own("wire"), 0, -1).Result()
+	if err != nil {
+		return translate(err)
+	}
+	if len(spoken) > 0 && !slices.Contains(spoken, wire) {
+		return &WireError{spoken}
+	}
+	c.spoke.Store(true)
+	return nil
+}
 
 func (c *Client) key(parts ...string) string { return c.ns + strings.Join(parts, "") }
 

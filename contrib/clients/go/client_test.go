@@ -184,12 +184,36 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+// quiet is a logger of go-redis.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func TestAnotherWire(t *testing.T) {
+	rdb, _ := connect(t)
+	client, err := pyworkers.New(rdb, pyworkers.Config{Namespace: "{wire}:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb.ZAdd(t.Context(), "{wire}:pyworkers:wire", redis.Z{Member: "99", Score: 1})
+	var wire *pyworkers.WireError
+	job := pyworkers.Job{Queue: "q", Class: "A", Options: pyworkers.Options{Track: time.Hour}}
+	if _, err := client.Enqueue(t.Context(), job); !errors.As(err, &wire) || wire.Spoken[0] != "99" {
+		t.Errorf("servers of another wire: %v", err)
+	}
+	rdb.ZAdd(t.Context(), "{wire}:pyworkers:wire", redis.Z{Member: "1", Score: 1})
+	if _, err := client.Enqueue(t.Context(), job); err != nil {
+		t.Errorf("servers of both: %v", err)
+	}
+}
+
 func TestRedisAway(t *testing.T) {
 	client, err := pyworkers.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1}), pyworkers.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var lost *pyworkers.UnavailableError
+	redis.SetLogger(quiet{})
 	for _, options := range []pyworkers.Options{{}, {Track: time.Hour}} {
 		if _, err := client.Enqueue(t.Context(), pyworkers.Job{Queue: "q", Class: "A", Options: options}); !errors.As(err, &lost) {
 			t.Errorf("Redis is away: %v", err)
@@ -197,5 +221,113 @@ func TestRedisAway(t *testing.T) {
 	}
 	if _, err := pyworkers.New(redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), pyworkers.Config{Namespace: "app:"}); err == nil {
 		t.Error("a cluster without a hash tag")
+	}
+}
+
+func TestTheCallbackOfABatchFollowsItsMembers(t *testing.T) {
+	_, client := connect(t)
+	ctx := within(t, 20*time.Second)
+	finish := pyworkers.Job{Queue: served, Class: "add", Args: []any{1, 2}, Options: pyworkers.Options{ID: queue(t), Track: time.Hour}}
+	batch, err := client.OpenBatch(ctx, pyworkers.BatchOptions{Description: "orders", OnSuccess: &finish})
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := pyworkers.Job{Queue: served, Class: "add", Args: []any{1, 2}}
+	tracked := pyworkers.Job{Queue: served, Class: "add", Args: []any{3, 4}, Options: pyworkers.Options{Track: time.Hour}}
+	ids, err := batch.Enqueue(ctx, member, tracked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Result(ctx, ids[1], nil); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := batch.Status(ctx); err != nil || !status.Open || status.Total != 2 || !status.SuccessAt.IsZero() || status.Description != "orders" {
+		t.Errorf("the open batch is %+v (%v)", status, err)
+	}
+	if err := batch.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var sum int
+	if err := batch.Result(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	for status := (pyworkers.Status{State: pyworkers.Unknown}); status.State == pyworkers.Unknown && ctx.Err() == nil; {
+		status, _ = client.Status(ctx, finish.ID) // known when it starts
+	}
+	if err := client.Result(ctx, finish.ID, &sum); err != nil || sum != 3 {
+		t.Errorf("the callback returned %d (%v)", sum, err)
+	}
+	if status, err := batch.Status(ctx); err != nil || status.Open || status.Done != 2 || status.Pending != 0 || status.SuccessAt.IsZero() {
+		t.Errorf("the batch is %+v (%v)", status, err)
+	}
+	var refused *pyworkers.BatchError
+	if _, err := batch.Enqueue(ctx, member); !errors.As(err, &refused) || refused.Reason != "ended" {
+		t.Errorf("a member of a batch that has ended: %v", err)
+	}
+	if err := client.Batch("unknown").Open(ctx); !errors.As(err, &refused) || refused.Reason != "unknown" {
+		t.Errorf("an unknown batch: %v", err)
+	}
+	dies, err := client.EnqueueBatch(ctx, pyworkers.BatchOptions{}, member, pyworkers.Job{Queue: served, Class: "fail", Args: []any{"no"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed *pyworkers.JobFailedError
+	if err := dies.Result(ctx, nil); !errors.As(err, &failed) || failed.Batch != dies.ID || failed.State != pyworkers.Dead {
+		t.Errorf("a batch with a dead member: %v", err)
+	}
+}
+
+func TestAChainTakesResults(t *testing.T) {
+	_, client := connect(t)
+	ctx := within(t, 20*time.Second)
+	add := func(args ...any) pyworkers.Job { return pyworkers.Job{Queue: served, Class: "add", Args: args} }
+	chain, err := client.EnqueueChain(ctx, pyworkers.BatchOptions{}, add(1, 2), add(pyworkers.Result, 10),
+		pyworkers.Job{Queue: served, Class: "echo", Args: []any{[]any{"é\u2028", map[string]any{"sum": pyworkers.Result}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found any
+	if err := chain.Result(ctx, &found); err != nil || fmt.Sprint(found) != "[[é\u2028 map[sum:13]]]" {
+		t.Errorf("the chain returned %v (%v)", found, err)
+	}
+	var wrong *pyworkers.ArgumentError
+	if _, err := client.EnqueueChain(ctx, pyworkers.BatchOptions{}, add(pyworkers.Result, 1)); !errors.As(err, &wrong) || wrong.Field != "args[0]" {
+		t.Errorf("a first step with a result: %v", err)
+	}
+	if _, err := client.EnqueueChain(ctx, pyworkers.BatchOptions{}, add(1, 1), pyworkers.Job{Queue: served, Class: "add",
+		Options: pyworkers.Options{In: time.Second}}); !errors.As(err, &wrong) {
+		t.Errorf("a step for later: %v", err)
+	}
+}
+
+func TestAJobIsCancelled(t *testing.T) {
+	_, client := connect(t)
+	ctx := within(t, 20*time.Second)
+	nap := pyworkers.Call[float64, string](client, "slow", "nap", pyworkers.Options{})
+	job, err := nap.Enqueue(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status := (pyworkers.Status{}); status.State != pyworkers.Running || status.Progress == nil; {
+		if status, err = job.Status(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found, err := job.Cancel(ctx); err != nil || found != pyworkers.Noted {
+		t.Fatal(found, err)
+	}
+	var failed *pyworkers.JobFailedError
+	if _, err := job.Result(ctx); !errors.As(err, &failed) || failed.State != pyworkers.Cancelled {
+		t.Errorf("a cancelled job: %v", err)
+	}
+	later, err := nap.With(pyworkers.Options{In: 48 * time.Hour}).Enqueue(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := later.Cancel(ctx); err != nil || found != pyworkers.Removed {
+		t.Error(found, err)
+	}
+	if _, err := later.Result(ctx); !errors.As(err, &failed) || failed.State != pyworkers.Cancelled {
+		t.Errorf("a job that waited: %v", err)
 	}
 }

@@ -46,15 +46,29 @@ func (e *QueueFullError) Error() string {
 // BatchError says that a batch takes no members, or is unknown. Nothing was enqueued.
 type BatchError struct {
 	ID string
-	// Reason is unknown or ended.
+	// Reason is unknown, ended or exists.
 	Reason string
 }
 
 func (e *BatchError) Error() string {
-	if e.Reason == "ended" {
+	switch e.Reason {
+	case "ended":
 		return fmt.Sprintf("the batch %s has ended: all its members are done", e.ID)
+	case "exists":
+		return fmt.Sprintf("the batch %s exists already", e.ID)
 	}
 	return fmt.Sprintf("the batch %s is unknown: it has expired, or was deleted", e.ID)
+}
+
+// WireError says that the servers speak other versions of the wire than this client. Nothing was enqueued.
+type WireError struct {
+	// Spoken are the versions of the servers.
+	Spoken []string
+}
+
+func (e *WireError) Error() string {
+	return fmt.Sprintf("the servers speak wire %s, and this client %s: use a client of their release",
+		strings.Join(e.Spoken, ", "), wire)
 }
 
 // UnavailableError says that Redis is unreachable or takes no writes now. If the connection was lost after a push was

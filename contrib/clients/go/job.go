@@ -133,21 +133,40 @@ type envelope struct {
 	asked     []any   // names and values of the options of push.lua
 	lock      string  // unique:KEY
 	batch     string
-	limit     int
-	wait      time.Duration
+	// conditional: it asks for more than to be a member of its batch.
+	conditional bool
+	limit       int
+	wait        time.Duration
 }
 
-// making is how envelopes are made: with which keys, at what time, as members of which batch.
+func (e *envelope) isConditional() bool { return e.conditional }
+
+// making is how envelopes are made: with which keys, at what time, as members of which batch, and for what.
 type making struct {
-	keys  *Keyring
-	now   time.Time
-	batch string
-	nonce []byte // for tests
+	keys   *Keyring
+	now    time.Time
+	batch  string
+	role   role
+	isLast bool   // of a chain: its result is kept
+	nonce  []byte // for tests
 }
+
+// role is what a job is for. A server pushes steps and callbacks, so nothing is asked of a push of theirs.
+type role int
+
+const (
+	alone role = iota
+	callback
+	firstStep
+	step
+)
 
 func (m making) envelope(job *Job) (*envelope, error) {
 	if err := job.check(); err != nil {
 		return nil, err
+	}
+	if m.role != alone && (job.In != 0 || !job.At.IsZero() || job.UniqueFor != 0 || job.MaxWaiting != 0) {
+		return nil, &ArgumentError{"At, In, UniqueFor, MaxWaiting", "have no effect on a step or a callback, which a server pushes later", nil}
 	}
 	found := &envelope{queue: job.Queue, id: job.ID, batch: m.batch, limit: job.MaxWaiting, wait: job.Wait}
 	if found.id == "" {
@@ -159,9 +178,17 @@ func (m making) envelope(job *Job) (*envelope, error) {
 		due = seconds(at)
 		found.at = due
 	}
-	args, err := encodeArgs(job.Args, nil)
+	var fills [][]any
+	var filling *[][]any
+	if m.role == step {
+		filling = &fills
+	}
+	args, err := encodeArgs(job.Args, filling)
 	if err != nil {
 		return nil, err
+	}
+	if len(fills) > 0 && job.Encrypt {
+		return nil, &ArgumentError{"args", "of an encrypted job cannot be a result", nil}
 	}
 	key, err := m.uniqueKey(job, args)
 	if err != nil {
@@ -184,22 +211,37 @@ func (m making) envelope(job *Job) (*envelope, error) {
 	if key != "" {
 		w.text("unique_key", key)
 	}
+	if len(fills) > 0 {
+		places, err := encode(map[string][][]any{"RESULT": fills}, nil, "fill")
+		if err != nil {
+			return nil, err
+		}
+		w.raw("fill", places)
+	}
+	if m.batch != "" {
+		w.text("batch", m.batch)
+	}
+	if m.isLast {
+		w.raw("batch_index", []byte("0"))
+	}
+	// These are the last ones: a script changes them in a callback.
 	w.raw("created_at", appendTime(nil, now))
-	if found.at == 0 {
+	if found.at == 0 && (m.role == alone || m.role == firstStep) {
 		w.raw("enqueued_at", appendTime(nil, now))
 	}
 	if job.ExpiresIn > 0 {
 		w.raw("expiry", appendTime(nil, due+job.ExpiresIn.Seconds()))
 	}
-	if m.batch != "" {
-		w.text("batch", m.batch)
-	}
 	found.payload = append(w.out, '}')
 	if len(found.payload) > maxBytes {
-		return nil, &ArgumentError{"args", fmt.Sprintf("make a job of %d bytes; the limit is %d", len(found.payload), maxBytes), nil}
+		return nil, tooLarge(len(found.payload))
 	}
 	found.ask(job, key, due-now)
 	return found, nil
+}
+
+func tooLarge(size int) error {
+	return &ArgumentError{"args", fmt.Sprintf("make a job of %d bytes; the limit is %d", size, maxBytes), nil}
 }
 
 // ask notes the options of push.lua; most jobs have none. The job is due in delay seconds.
@@ -220,6 +262,7 @@ func (e *envelope) ask(job *Job, key string, delay float64) {
 			e.asked = append(e.asked, "history", 1)
 		}
 	}
+	e.conditional = len(e.asked) > 0
 	if e.batch != "" {
 		e.asked = append(e.asked, "batch", e.batch)
 	}

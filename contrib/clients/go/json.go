@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// resultMark stands in the arguments of a step for what the step before returned.
-var resultMark = []byte(`{"pyworkers":"RESULT of the step before"}`)
+// resultMark stands in the arguments of a step for what the step before returned; no value of an application has it.
+var resultMark = []byte(`{"pyworkers":"RESULT ` + newID() + `"}`)
 
 // maxDepth is the number of lists and objects inside each other below an argument.
 const maxDepth = 500
@@ -135,7 +135,10 @@ func (w *writer) value(out []byte) ([]byte, error) {
 		if first == '[' {
 			return w.list(out)
 		}
-		if w.fills != nil && bytes.HasPrefix(w.src[w.pos:], resultMark) {
+		if bytes.HasPrefix(w.src[w.pos:], resultMark) {
+			if w.fills == nil {
+				return nil, w.refuse("is Result, which stands in a step of a chain that is not its first one")
+			}
 			w.pos += len(resultMark)
 			*w.fills = append(*w.fills, slices.Clone(w.at))
 			return append(out, "null"...), nil

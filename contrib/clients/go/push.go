@@ -72,11 +72,14 @@ func (m making) envelopes(jobs []Job) ([]*envelope, error) {
 	for i := range jobs {
 		var err error
 		if made[i], err = m.envelope(&jobs[i]); err != nil {
-			return nil, fmt.Errorf("jobs[%d]: %w", i, err)
+			return nil, fieldError("jobs", i, err)
 		}
 	}
 	return made, nil
 }
+
+// fieldError says which of several jobs is wrong.
+func fieldError(list string, i int, err error) error { return fmt.Errorf("%s[%d]: %w", list, i, err) }
 
 func (c *Client) push(ctx context.Context, jobs []*envelope) ([]string, error) {
 	if !slices.ContainsFunc(jobs, func(job *envelope) bool { return len(job.asked) > 0 }) {
@@ -182,6 +185,9 @@ func (c *Client) run(ctx context.Context, script script, keys []string, args []a
 		}
 		replies, err := c.send(ctx, append(parts, args...))
 		return replies[0], err
+	}
+	if err := c.checkWire(ctx); err != nil {
+		return nil, err
 	}
 	reply, err := call("EVALSHA", script.sha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -86,7 +86,8 @@ func (c *Client) Status(ctx context.Context, id string) (Status, error) {
 //
 // It polls nothing: it waits in a command that Redis answers at the end of the job, and holds a connection of the pool
 // meanwhile. The error is a [JobFailedError] if the job has ended without a result, an [UntrackedError] at once if
-// nothing is known of the job, and that of the context.
+// nothing is known of the job, and that of the context. A job that a server pushes, a callback or a step, is known when
+// it starts.
 func (c *Client) Result(ctx context.Context, id string, result any) error {
 	status, end, err := c.look(ctx, id)
 	if err != nil {
@@ -125,8 +126,7 @@ func (c *Client) look(ctx context.Context, id string) (Status, *answer, error) {
 	if err != nil {
 		return Status{}, nil, err
 	}
-	values, _ := replies[0].([]any)
-	return readStatus(values), readEntries(replies[1]), nil
+	return readStatus(replies[0]), readEntries(replies[1]), nil
 }
 
 // checkTracked returns an UntrackedError for a job that will have no result.
@@ -185,7 +185,10 @@ func (c *Client) waitOnce(ctx context.Context, id string) (*answer, error) {
 		}).Result()
 		switch {
 		case err == redis.Nil:
-			found.err = c.noteWait(ctx, id)
+			// The rights of a reader are not enough for a note: then the wait is not noted.
+			if err := c.noteWait(ctx, id); errors.As(err, new(*UnavailableError)) {
+				found.err = err
+			}
 		case err != nil:
 			found.err = translate(err)
 		case len(streams) > 0 && len(streams[0].Messages) > 0:
@@ -214,11 +217,8 @@ func (c *Client) noteWait(ctx context.Context, id string) error {
 }
 
 // readStatus reads the values of statusFields; an invalid one counts as missing.
-func readStatus(values []any) Status {
-	texts := make([]string, len(statusFields))
-	for i, value := range values {
-		texts[i], _ = value.(string)
-	}
+func readStatus(values any) Status {
+	texts := textsOf(values, len(statusFields))
 	status := Status{State: State(texts[0]), Queue: texts[1], Error: texts[6]}
 	if !slices.Contains(states, status.State) {
 		return Status{State: Unknown}
@@ -232,6 +232,16 @@ func readStatus(values []any) Status {
 	}
 	status.StartedAt, status.FinishedAt = readTime(texts[4]), readTime(texts[5])
 	return status
+}
+
+// textsOf are the values of fields by the reply to HMGET; "" for a missing one.
+func textsOf(reply any, number int) []string {
+	texts := make([]string, number)
+	values, _ := reply.([]any)
+	for i := range min(number, len(values)) {
+		texts[i], _ = values[i].(string)
+	}
+	return texts
 }
 
 func readTime(text string) time.Time {

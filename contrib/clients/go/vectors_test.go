@@ -316,14 +316,6 @@ func TestStatusesAndAnswers(t *testing.T) {
 	}
 }
 
-func TestScriptsAreThoseOfTheServers(t *testing.T) {
-	for name, text := range map[string]string{"push.lua": pushText, "batch.lua": batchText} {
-		if published, err := os.ReadFile("../wire/" + name); string(published) != text {
-			t.Errorf("%s is not ../wire/%s: copy that (%v)", name, name, err)
-		}
-	}
-}
-
 func equalJSON(a, b []byte) bool {
 	var one, other any
 	return json.Unmarshal(a, &one) == nil && json.Unmarshal(b, &other) == nil && reflect.DeepEqual(one, other)

@@ -18,12 +18,8 @@ from pyworkers.store import scripts
 FOLDER = Path(__file__).parent
 SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist", "cancel.lua": "cancel"}
 """The published scripts, by file."""
-COPIES = {
-    "go": ("push.lua", "batch.lua"),
-    "node/src": ("push.lua", "batch.lua", "cancel.lua"),
-    "ruby/lib/pyworkers": ("push.lua", "batch.lua", "cancel.lua"),
-}
-"""The folders of clients, with the scripts of which each has a copy: a published client is complete."""
+COPIES = ("go", "node/src", "ruby/lib/pyworkers")
+"""The folders of clients with a copy of each script: a published client is complete."""
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "canonical": canonicals.cases,
     "unique_keys": keyed.key_cases,
@@ -52,4 +48,4 @@ def files() -> dict[str, str]:
 def copies() -> dict[str, str]:
     """The copies of the scripts in the clients, by their names from this folder."""
     texts = files()
-    return {f"../{folder}/{name}": texts[name] for folder, names in COPIES.items() for name in names}
+    return {f"../{folder}/{name}": texts[name] for folder in COPIES for name in SCRIPTS}

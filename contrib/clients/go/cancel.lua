@@ -1,0 +1,656 @@
+-- pyworkers cancel, wire 1
+--
+-- Cancel a job by its id: note that it must not run, and look for it where jobs wait, at some 1000 jobs in each call.
+-- Call it again, with the place in the reply, while that is 'searching'.
+--
+-- KEYS 1 pyworkers:cancelled  2 schedule  3 retry  4 queues
+-- ARGV 1 jid  2 place: '' in the first call, then that of the last reply  3 the day in UTC, as 2026-11-28, for a counter
+--      last: the prefix of all keys, or ''
+-- Returns { 'searching', place }
+--      or { 'removed' }: it was waiting; its locks, its batch and those who wait for its result are told
+--      or { 'noted' }: it is not waiting. A running one is asked to end within a second, and one that is unknown is not
+--      started for a day.
+
+-- For the scripts that make names of keys: the prefix of all keys, which is an argument after all others.
+local PREFIX = table.remove(ARGV)
+
+-- Shared by the scripts below; the loader puts it in front of each.
+
+-- ZADD of bytes that are already a member would merge two jobs into one. JSON ignores trailing spaces, so
+-- spaces are appended until the bytes are new.
+local function keep(zset, score, payload)
+  while redis.call('ZADD', zset, 'NX', score, payload) == 0 do
+    payload = payload .. ' '
+  end
+end
+
+-- True if a key has this type or does not exist. An error in the middle of a script does not undo its earlier
+-- writes, so check the type before a job is removed from its present key.
+local function holds(key, wanted)
+  local kind = redis.call('TYPE', key).ok
+  return kind == wanted or kind == 'none'
+end
+
+-- Sidekiq trims `dead` by age and by size whenever it adds to it.
+local function bury(dead, now, oldest, most, payload)
+  keep(dead, now, payload)
+  redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
+  redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
+end
+
+-- Note that the slots of a cron entry up to a moment are dealt with; an earlier moment changes nothing.
+local function begin_at(slots, name, moment)
+  local last = tonumber(redis.call('HGET', slots, name) or '')
+  if not (last and last >= tonumber(moment)) then
+    redis.call('HSET', slots, name, moment)
+  end
+end
+
+-- The time by Redis' clock in seconds, as text with microseconds.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] .. '.' .. string.format('%06d', time[2])
+end
+
+-- Add a note that a job must not run; it expires after `life` seconds.
+local function note(notes, jid, life)
+  local now = clock()
+  redis.call('ZADD', notes, now, jid)
+  redis.call('ZREMRANGEBYSCORE', notes, '-inf', math.floor(now) - life)
+  redis.call('EXPIRE', notes, life)
+end
+-- Shared by the scripts that count the members of batches: the loader puts it in front of them.
+--
+-- A batch is the HASH …batch:ID with its numbers, its times and its callbacks, and SETs of members:
+-- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The HASH …:ended has the members
+-- that are gone and not done, with the kind of their end (batch.KINDS), and the first HASH the number of each kind.
+-- The member `hold:TOKEN` is no job: it keeps the callbacks back while members are added. …:results has what the
+-- members of a group returned, …:then the jobs that follow a group. `id` is always a batch.
+--
+-- Made at the first use: most scripts that apply effects count no member.
+local function batches()
+local batch = {}
+
+-- The TTL is written at the first change of each day, so that it is 90 days at least after the last one.
+batch.LIFE, batch.LIFE_ENDED = 91 * 86400, 86400
+batch.PARTS = { '', ':members', ':failed', ':dead', ':results', ':then', ':ended' }
+-- How members are gone that are not done. The steps after one that is gone are skipped.
+batch.KINDS = { 'dropped', 'cancelled', 'deleted', 'expired', 'missing', 'skipped' }
+-- The kinds that a batch with `if_missing` = 'ignore' leaves out of its total.
+batch.LEFT_OUT = { cancelled = true, deleted = true, expired = true, missing = true }
+
+function batch.key(id)
+  return PREFIX .. 'pyworkers:batch:' .. id
+end
+
+-- Epoch seconds, read once: a script has one time.
+function batch.now()
+  if not batch.time then
+    batch.time = clock()
+  end
+  return batch.time
+end
+
+function batch.expire(key, life)
+  for _, part in ipairs(batch.PARTS) do
+    redis.call('EXPIRE', key .. part, life)
+  end
+end
+
+-- The facts that each change needs: the number of holds, or nil for an unknown batch.
+function batch.touch(key)
+  local facts = redis.call('HMGET', key, 'open', 'day')
+  local day = string.sub(batch.now(), 1, -8)
+  day = tostring((day - day % 86400) / 86400)
+  if facts[1] and facts[2] ~= day and facts[2] ~= 'ended' then
+    redis.call('HSET', key, 'day', day)
+    batch.expire(key, batch.LIFE)
+  end
+  return facts[1]
+end
+
+-- True if the batch has this member, and it is not done.
+function batch.has(key, member)
+  for n = 2, 4 do
+    if redis.call('SISMEMBER', key .. batch.PARTS[n], member) == 1 then
+      return true
+    end
+  end
+  return false
+end
+
+function batch.put(key, part, member)
+  redis.call('SADD', key .. part, member)
+  redis.call('EXPIRE', key .. part, batch.LIFE)
+end
+
+-- Add members that have not run; nothing happens for an unknown batch.
+function batch.add(id, ...)
+  local key = batch.key(id)
+  if batch.touch(key) then
+    redis.call('HINCRBY', key, 'total', redis.call('SADD', key .. ':members', ...))
+    redis.call('EXPIRE', key .. ':members', batch.LIFE)
+  end
+end
+
+-- Remove members from the sets that have them, each from one: the receipt of what is counted for them. Returns
+-- how many there were.
+function batch.leave(key, members)
+  local left = 0
+  for n = 2, 4 do
+    if left < #members then
+      local removed = redis.pcall('SREM', key .. batch.PARTS[n], unpack(members))
+      -- Those that have left before it count.
+      if type(removed) == 'number' then
+        left = left + removed
+      elseif left == 0 then
+        error(removed)
+      end
+    end
+  end
+  if left < #members then
+    left = left + batch.come_back(key, members)
+  end
+  return left
+end
+
+-- Note that a member is gone and not done.
+function batch.go(key, member, kind)
+  redis.call('HSET', key .. ':ended', member, kind)
+  redis.call('HINCRBY', key, kind, 1)
+  redis.call('EXPIRE', key .. ':ended', batch.LIFE)
+end
+
+-- Forget that members were gone: one that was missing has run, or a chain continues. Returns how many there were.
+function batch.come_back(key, members)
+  local kinds = redis.pcall('HMGET', key .. ':ended', unpack(members))
+  local back = 0
+  for n, member in ipairs(members) do
+    if kinds[n] then
+      redis.call('HDEL', key .. ':ended', member)
+      redis.call('HINCRBY', key, kinds[n], -1)
+      back = back + 1
+    end
+  end
+  return back
+end
+
+function batch.is_hold(member)
+  return string.sub(member, 1, 5) == 'hold:'
+end
+
+function batch.release(key, token)
+  if redis.call('SREM', key .. ':members', 'hold:' .. token) == 1 then
+    redis.call('HINCRBY', key, 'open', -1)
+  end
+end
+
+-- The jobs that follow are no larger together with the results, and neither are the results of a group.
+batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
+-- Of a group whose results are put together; another program may have written any size.
+batch.MOST_MEMBERS = 1000000
+-- What stands for the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
+-- the bytes before each `null` that a result replaces, or '-' (filling.py).
+batch.RESULTS = '{"pyworkers":"RESULTS"}'
+
+-- A ready job: its queue, the places of results or nil, and its payload.
+function batch.parts(item)
+  local queue, places, payload = string.match(item, '^(%S+) ([%d,-]+) ({.*)$')
+  if queue then
+    return queue, places, payload
+  end
+  local space = string.find(item, ' ', 1, true)
+  return string.sub(item, 1, space - 1), nil, string.sub(item, space + 1)
+end
+
+-- True if ready jobs are too large with their results; these are not put together for it.
+function batch.too_large(items, result)
+  local size = 0
+  for _, item in ipairs(items) do
+    local _, places, payload = batch.parts(item)
+    local _, number = string.gsub(places or payload, places and '%d+' or batch.RESULTS, '')
+    size = size + #payload + number * #result
+  end
+  return size > batch.MOST_FOLLOWING
+end
+
+function batch.filled(text, result, places)
+  local parts, from = {}, 1
+  if places then
+    for place in string.gmatch(places, '%d+') do
+      parts[#parts + 1] = string.sub(text, from, place)
+      parts[#parts + 1] = result
+      from = place + 5
+    end
+    parts[#parts + 1] = string.sub(text, from)
+    return table.concat(parts)
+  end
+  while true do
+    local first, last = string.find(text, batch.RESULTS, from, true)
+    if not first then
+      break
+    end
+    parts[#parts + 1] = string.sub(text, from, first - 1)
+    parts[#parts + 1] = result
+    from = last + 1
+  end
+  parts[#parts + 1] = string.sub(text, from)
+  return table.concat(parts)
+end
+
+-- A job that was made before it is due expires as long after it is due as was asked for (batch.py). Both times are
+-- its last fields: no text of a user's ends like this.
+function batch.due(payload)
+  local created, expiry = string.match(string.sub(payload, -100), '"created_at":([%d.]+),"expiry":([%d.]+)}$')
+  if not created then
+    return payload
+  end
+  return string.sub(payload, 1, -#expiry - 2) .. string.format('%.6f', batch.now() + (expiry - created)) .. '}'
+end
+
+-- Push ready jobs, each a text 'QUEUE PAYLOAD' (batch.py), with the result of what ended before them.
+function batch.push(items, result)
+  local queues, prefix = PREFIX .. 'queues', PREFIX .. 'queue:'
+  local jobs = {}
+  for n, item in ipairs(items) do
+    local queue, places, payload = batch.parts(item)
+    jobs[n] = { queue, payload, places }
+    -- Check the types first: otherwise a callback would be marked as fired, and then its push would fail.
+    if not (holds(prefix .. jobs[n][1], 'list') and holds(queues, 'set')) then
+      error({ err = 'WRONGTYPE ' .. prefix .. jobs[n][1] .. ' or ' .. queues .. ' has the wrong type' })
+    end
+  end
+  for _, job in ipairs(jobs) do
+    local payload = batch.due(batch.filled(job[2], result, job[3]))
+    redis.call('SADD', queues, job[1])
+    redis.call('LPUSH', prefix .. job[1], string.sub(payload, 1, -2) .. ',"enqueued_at":' .. batch.now() .. '}')
+  end
+end
+
+-- Enqueue what waits for an event, once.
+function batch.fire(key, event, more, result)
+  local facts = redis.call('HMGET', key, event .. '_at', 'on_' .. event)
+  if facts[1] then
+    return false
+  end
+  local items = more or {}
+  if facts[2] then
+    table.insert(items, 1, facts[2])
+  end
+  batch.push(items, result or 'null')
+  redis.call('HSET', key, event .. '_at', batch.now())
+  return true
+end
+
+-- What the batch has returned, as JSON: a list in the order of a group, the last result of a chain. The list has
+-- no place for members that were left out. Nil if it is too large.
+function batch.result(key)
+  local about = redis.call('HMGET', key, 'kind', 'size', 'if_missing')
+  if about[1] ~= 'group' then
+    return about[1] == 'chain' and redis.call('HGET', key .. ':results', '0') or 'null'
+  end
+  local results, size = {}, 0
+  if tonumber(about[2]) > batch.MOST_MEMBERS then
+    return nil
+  end
+  for n = 1, about[2] do
+    local result = redis.call('HGET', key .. ':results', n - 1)
+    if result or about[3] ~= 'ignore' then
+      results[#results + 1] = result or 'null'
+      size = size + #results[#results]
+      if size > batch.MOST_RESULTS then
+        return nil
+      end
+    end
+  end
+  return '[' .. table.concat(results, ',') .. ']'
+end
+
+-- Announce the end of a batch to those who wait for its result, as that of a tracked job (track.py).
+function batch.announce(id, answer, life)
+  if redis.call('HEXISTS', batch.key(id), 'answer') == 1 then
+    local stream = PREFIX .. 'pyworkers:result:' .. id
+    redis.call('XADD', stream, 'MAXLEN', 1, '*', 'v', answer)
+    redis.call('EXPIRE', stream, life)
+  end
+end
+
+-- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run;
+-- and its result, if it is done, or true if it is dead and will never be done.
+function batch.state(id)
+  local key = batch.key(id)
+  if redis.call('SCARD', key .. ':members') > 0 then
+    return nil
+  end
+  local failed, dead = redis.call('SCARD', key .. ':failed'), redis.call('SCARD', key .. ':dead')
+  local counts = redis.call('HMGET', key, 'total', 'done', unpack(batch.KINDS))
+  local gone = 0
+  for n = 3, 2 + #batch.KINDS do
+    gone = gone + (counts[n] or 0)
+  end
+  if not counts[1] or counts[2] + failed + dead + gone ~= tonumber(counts[1]) then
+    -- Redis has evicted a set of members: it is unknown which of them have run.
+    return nil
+  end
+  batch.fire(key, 'complete')
+  if dead + gone > 0 then
+    return 'dead', gone > 0
+  elseif failed > 0 then
+    return 'failed'
+  end
+  local result, following = batch.result(key), redis.call('LRANGE', key .. ':then', 0, -1)
+  if not result or batch.too_large(following, result) then
+    batch.mourn(id, id, 'too large')
+    return 'dead', true
+  end
+  if batch.fire(key, 'success', following, result) then
+    redis.call('DEL', key .. ':then')
+    redis.call('HSET', key, 'day', 'ended')
+    batch.expire(key, batch.LIFE_ENDED)
+    batch.announce(id, '{"state":"done","result":' .. result .. '}', batch.LIFE_ENDED)
+  end
+  return 'done', result
+end
+
+-- Count a batch in the one of which it is a member. `told` are those that have been counted for the same end: a batch
+-- that another program has written may be its own member.
+function batch.tell(id, state, result, told)
+  told = told or {}
+  local parent = not told[id] and redis.call('HGET', batch.key(id), 'parent')
+  if parent then
+    told[id] = true
+    local space = string.find(parent, ' ', 1, true)
+    local place = string.sub(parent, 1, space - 1)
+    if place == '' and state == 'done' then
+      result = ''
+    end
+    return batch.count(string.sub(parent, space + 1), { id }, state, place, result, told)
+  end
+end
+
+-- Fire what is due for a batch, and count it in the batch of which it is a member.
+function batch.conclude(id, told)
+  local state, result = batch.state(id)
+  if state then
+    return batch.tell(id, state, result, told)
+  end
+end
+
+-- A member has ended and is not done: fire on_death here and in the batches above. `kind` is that of its end.
+function batch.mourn(id, member, kind)
+  local known = {}
+  while id and not known[id] do
+    known[id] = true
+    local key = batch.key(id)
+    if redis.call('HEXISTS', key, 'open') == 0 then
+      return
+    end
+    if batch.fire(key, 'death') then
+      redis.call('HSET', key, 'reason', kind, 'reason_jid', member)
+      local answer = { state = 'dead', error = 'a member is ' .. kind, reason = kind, jid = member }
+      batch.announce(id, cjson.encode(answer), batch.LIFE)
+    end
+    local parent = redis.call('HGET', key, 'parent')
+    id = parent and string.sub(parent, string.find(parent, ' ', 1, true) + 1)
+  end
+end
+
+-- A chain ends early: the steps that have not run are skipped, and the members of those that are batches. A hold
+-- stays if it is not that of such a step. Each batch is visited once: one that another program has written may be
+-- its own member.
+function batch.skip(id)
+  local ids, known = { id }, { [id] = true }
+  local place = 1
+  while ids[place] do
+    local key = batch.key(ids[place])
+    for _, member in ipairs(redis.call('SMEMBERS', key .. ':members')) do
+      if not batch.is_hold(member) then
+        redis.call('SREM', key .. ':members', member)
+        batch.go(key, member, 'skipped')
+        batch.release(key, member)
+        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
+          known[member] = true
+          ids[#ids + 1] = member
+        end
+      end
+    end
+    place = place + 1
+  end
+end
+
+-- A member has ended and is not done, `for_good` if it will never be: tell it, and stop the chain.
+function batch.stop(id, member, kind, for_good, told)
+  local key = batch.key(id)
+  batch.mourn(id, member, kind)
+  if redis.call('HGET', key, 'kind') == 'chain' then
+    if for_good then
+      batch.skip(id)
+    elseif redis.call('SCARD', key .. ':members') > 0 then
+      -- The steps after it wait until it is retried by hand: the batch around the chain does not.
+      return batch.tell(id, 'dead', false, told)
+    end
+  end
+  return batch.conclude(id, told)
+end
+
+-- Count members: they are 'done', or a single one is 'failed' or 'dead', or one of batch.KINDS, or has a result
+-- with its place, from 0; for a batch that is dead, `result` is true if it will never be done. One that is
+-- 'replaced' is counted out; from a chain, whose next steps wait for it, it is 'deleted'. Each change counts once:
+-- the member leaves a set. Nothing happens for an unknown batch or member: it has expired, was evicted or deleted,
+-- or the member is done.
+function batch.count(id, members, state, place, result, told)
+  local key = batch.key(id)
+  local open = batch.touch(key)
+  local left = open and batch.leave(key, members) or 0
+  if left == 0 then
+    return
+  end
+  local member = members[1]
+  local ignored = batch.LEFT_OUT[state] and redis.call('HGET', key, 'if_missing') == 'ignore'
+  if state == 'replaced' then
+    ignored = redis.call('HGET', key, 'kind') ~= 'chain'
+    state = 'deleted'
+  end
+  if state == 'failed' or state == 'dead' then
+    batch.put(key, ':' .. state, member)
+  elseif state == 'done' then
+    redis.call('HINCRBY', key, 'done', left)
+    if result ~= '' then
+      redis.call('HSET', key .. ':results', place, result)
+      redis.call('EXPIRE', key .. ':results', batch.LIFE)
+    end
+  elseif ignored then
+    redis.call('HINCRBY', key, 'total', -1)
+  else
+    batch.go(key, member, state)
+  end
+  if open ~= '0' then
+    for _, one in ipairs(members) do
+      batch.release(key, one)
+    end
+  end
+  if state == 'done' or state == 'failed' or ignored then
+    return batch.conclude(id, told)
+  end
+  return batch.stop(id, member, state, state ~= 'dead' or result == true, told)
+end
+
+-- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
+-- program has written may be its own member.
+function batch.delete(id)
+  local ids, known = { id }, { [id] = true }
+  local place = 1
+  while ids[place] do
+    local key = batch.key(ids[place])
+    for n = 2, 4 do
+      for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
+        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
+          known[member] = true
+          ids[#ids + 1] = member
+        end
+      end
+    end
+    for _, part in ipairs(batch.PARTS) do
+      redis.call('UNLINK', key .. part)
+    end
+    redis.call('ZREM', PREFIX .. 'pyworkers:batches', ids[place])
+    place = place + 1
+  end
+end
+
+return batch
+end
+
+-- Shared by the scripts that note the runs of cron entries: the loader puts it in front of them.
+
+-- The runs that are kept of a cron entry.
+local MOST_RUNS = 50
+
+-- Delete the runs of a cron entry with the earliest slots; a slot stands in front of the name of its run.
+local function forget_runs(key)
+  local names = redis.call('HKEYS', key)
+  table.sort(names, function(one, other)
+    return (tonumber(string.match(one, '^%d+')) or 0) < (tonumber(string.match(other, '^%d+')) or 0)
+  end)
+  for n = 1, #names - MOST_RUNS do
+    redis.call('HDEL', key, names[n])
+  end
+end
+
+-- Add facts, a JSON object, to a run. A key of another type is not changed.
+local function note_run(key, run, facts, life)
+  if not holds(key, 'hash') then
+    return
+  end
+  -- Another program may have written anything.
+  local read, known = pcall(cjson.decode, redis.call('HGET', key, run) or '{}')
+  known = read and type(known) == 'table' and known or {}
+  for name, value in pairs(cjson.decode(facts)) do
+    known[name] = value
+  end
+  redis.call('HSET', key, run, cjson.encode(known))
+  redis.call('EXPIRE', key, life)
+  if redis.call('HLEN', key) > MOST_RUNS then
+    forget_runs(key)
+  end
+end
+-- Shared by the scripts that end waiting jobs: the loader puts it in front of them.
+
+-- How long the runs of a cron entry are kept (runs.py).
+local RUNS_LIFE_S = 34560000
+
+-- The seconds for which the status of a job is kept after its end; 0: it has none (track.py).
+local function tracked(job)
+  local value = job.track
+  if type(value) == 'number' then
+    return value > 0 and math.floor(math.min(math.max(1, value), 1000000000)) or 0
+  elseif type(value) == 'table' then
+    return next(value) and 3600 or 0
+  end
+  return (value == true or type(value) == 'string' and value ~= '') and 3600 or 0
+end
+
+-- The end of a waiting job that was removed: it is 'cancelled', or 'replaced' by a newer one. Does what the rules for such an
+-- end do (protocol/flow/rules.py); what Redis refuses is left to the sweep.
+local function end_waiting(job, jid, kind, batch)
+  local now, own = clock(), PREFIX .. 'pyworkers:'
+  local queue = type(job.queue) == 'string' and job.queue or ''
+  local life = tracked(job)
+  if life > 0 then
+    local attempt = type(job.retry_count) == 'number' and string.format('%d', job.retry_count + 1) or '0'
+    local fields = { 'state', 'cancelled', 'queue', queue, 'attempt', attempt, 'finished_at', now, 'error', '' }
+    redis.pcall('HSET', own .. 'job:' .. jid, unpack(fields))
+    redis.pcall('EXPIRE', own .. 'job:' .. jid, life)
+    local answer = '{"state":"cancelled","error_class":"","error":""}'
+    redis.pcall('XADD', own .. 'result:' .. jid, 'MAXLEN', 1, '*', 'v', answer)
+    redis.pcall('EXPIRE', own .. 'result:' .. jid, life)
+  end
+  if type(job.unique_key) == 'string' and job.unique_until ~= 'expiry' then
+    local lock = own .. 'unique:' .. job.unique_key
+    if redis.pcall('GET', lock) == jid then
+      redis.call('DEL', lock)
+    end
+  end
+  if job.checkpoint ~= nil then
+    redis.pcall('DEL', PREFIX .. 'it-' .. jid)
+  end
+  if type(job.batch) == 'string' then
+    pcall(batch().count, job.batch, { jid }, kind, '', '')
+  end
+  local run = job.cron
+  if type(run) == 'table' and type(run.name) == 'string' and type(run.slot) == 'number' then
+    local facts = { state = 'cancelled', queue = queue, finished_at = now, error = '' }
+    local field = string.format('%d ', run.slot) .. jid
+    pcall(note_run, own .. 'cron-runs:' .. run.name, field, cjson.encode(facts), RUNS_LIFE_S)
+  end
+end
+
+local LIFE_S, DAYS_LIFE_S = 86400, 157680000
+-- What one call reads: some milliseconds of Redis' time.
+local MOST, MOST_AT_ONCE, MOST_BYTES = 1000, 100, 4194304
+local jid, own = ARGV[1], PREFIX .. 'pyworkers:'
+local made
+local function batch()
+  made = made or batches()
+  return made
+end
+
+-- The job in a text; nil if it is another one. Few texts hold the id, and only these are decoded.
+local function job_in(raw)
+  if string.find(raw, jid, 1, true) then
+    local read, job = pcall(cjson.decode, raw)
+    return read and type(job) == 'table' and job.jid == jid and job or nil
+  end
+end
+
+if ARGV[2] == '' then
+  note(KEYS[1], jid, LIFE_S)
+end
+
+-- A place is the number of a key and an index in it: the sets, then the queues in the order of their names.
+local queues = redis.call('SMEMBERS', KEYS[4])
+table.sort(queues)
+local places = { KEYS[2], KEYS[3] }
+for _, queue in ipairs(queues) do
+  places[#places + 1] = PREFIX .. 'queue:' .. queue
+end
+local number, index = string.match(ARGV[2], '^(%d+) (%d+)$')
+number, index = tonumber(number or 1), tonumber(index or 0)
+local read, bytes = 0, 0
+while places[number] and read < MOST and bytes < MOST_BYTES do
+  local key = places[number]
+  local kind = redis.call('TYPE', key).ok
+  local jobs = {}
+  if kind == 'list' then
+    jobs = redis.call('LRANGE', key, index, index + MOST_AT_ONCE - 1)
+  elseif kind == 'zset' then
+    jobs = redis.call('ZRANGE', key, index, index + MOST_AT_ONCE - 1)
+  end
+  for _, raw in ipairs(jobs) do
+    bytes = bytes + #raw
+    local job = job_in(raw)
+    if job then
+      if kind == 'list' then
+        redis.call('LREM', key, 1, raw)
+      else
+        redis.call('ZREM', key, raw)
+      end
+      redis.pcall('ZREM', KEYS[1], jid)
+      local day = own .. 'stat:cancelled:' .. ARGV[3]
+      redis.pcall('INCR', own .. 'stat:cancelled')
+      redis.pcall('INCR', day)
+      redis.pcall('EXPIRE', day, DAYS_LIFE_S)
+      end_waiting(job, jid, 'cancelled', batch)
+      return { 'removed' }
+    end
+  end
+  -- An empty place costs as much as some jobs do.
+  read, index = read + #jobs + 10, index + #jobs
+  if #jobs < MOST_AT_ONCE then
+    number, index = number + 1, 0
+  end
+end
+if places[number] then
+  return { 'searching', number .. ' ' .. index }
+end
+return { 'noted' }
