@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
-from pyworkers.errors import ConfigError
+from pyworkers.errors import BadArgumentError, ConfigError
+from pyworkers.protocol.envelope import check_value
 from pyworkers.typed.annotations import Unresolved, evaluated
 from pyworkers.typed.arguments import INSTALL, type_codec
 from pyworkers.typed.signatures import signature_of
@@ -36,8 +37,9 @@ def described(functions: Sequence[tuple[str, str, Callable[..., object]]]) -> di
     """The jobs, each with name, queue and function: ``{"jobs": [...], "$defs": {...}}``.
 
     A job has ``name``, ``queue``, ``about``, ``parameters`` (each with its name, its kind, ``place`` or
-    ``rest``, its schema, and whether it is required) and ``result``. The schema is empty, for any value, if
-    there is no annotation, or one that cannot be used. Raises ConfigError without pydantic.
+    ``rest``, its schema, whether it is required, and its default if that is JSON) and ``result``. The schema
+    is empty, for any value, if there is no annotation, or one that cannot be used. Raises ConfigError without
+    pydantic.
     """
     if find_spec("pydantic") is None:
         raise ConfigError("describing jobs needs pydantic", hint=INSTALL)
@@ -75,7 +77,17 @@ def _parameters(
         if one.annotation is not one.empty:
             _ask(schema, one.annotation, function, "validation", asked, one.default is None)
         required = kind == "place" and one.default is one.empty
-        yield {"name": one.name, "kind": kind, "required": required, "schema": schema}
+        about = {"name": one.name, "kind": kind, "required": required, "schema": schema}
+        yield about if required or kind == "rest" else {**about, **_default(one.default)}
+
+
+def _default(value: Any) -> dict[str, Any]:
+    """The default of a parameter, if it is plain JSON."""
+    try:
+        check_value(value, "default")
+    except BadArgumentError:
+        return {}
+    return {"default": value}
 
 
 def _ask(

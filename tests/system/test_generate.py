@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from pyworkers.cli import main
-from pyworkers.cli.stubs import typescript
+from pyworkers.cli.stubs import golang, typescript
 
 CODE = '''
 from __future__ import annotations
@@ -161,6 +161,25 @@ def test_a_file_that_is_not_up_to_date_ends_with_1(folder: Path) -> None:
 def test_a_schema_is_a_type_of_typescript(schema: Any, text: str) -> None:
     found = {"jobs": [], "$defs": {"Probe": schema}}
     assert f"export type Probe = {text};" in typescript.written("a:b", found)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({}, "any"),
+        ({"type": "integer"}, "int64"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "*string"),
+        ({"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]}, "[]float64"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "any"),
+        ({"type": "array", "prefixItems": [{"type": "integer"}, {}]}, "[]any"),
+        ({"type": "object", "additionalProperties": {"type": "boolean"}}, "map[string]bool"),
+        ({"enum": ["a", "b"], "type": "string"}, "string"),
+    ],
+)
+def test_a_schema_is_a_type_of_go(schema: Any, text: str) -> None:
+    job = {"name": "send", "queue": "q", "about": "", "parameters": [], "result": {}}
+    found = {"jobs": [job], "$defs": {"Probe": schema}}
+    assert f"type Probe {text}\n" in golang.written("a:b", found)
 
 
 def test_two_jobs_of_one_name_in_typescript_have_types_of_their_own() -> None:

@@ -29,7 +29,11 @@ def _job(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _args(parameters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The schema of the array ``args``."""
-    places = [{"title": one["name"], **one["schema"]} for one in parameters if one["kind"] == "place"]
+    places = [
+        {"title": one["name"], **one["schema"], **({"default": one["default"]} if "default" in one else {})}
+        for one in parameters
+        if one["kind"] == "place"
+    ]
     rest = [one["schema"] for one in parameters if one["kind"] == "rest"]
     required = sum(one["required"] for one in parameters)
     return {

@@ -1,0 +1,125 @@
+"""Stubs: programs in other languages call Python's functions with their types, and get what they return."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pyworkers.cli import main
+from tests.clients.conftest import CLIENTS
+from tests.helpers.support import PATIENCE_S
+
+GO = """package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"time"
+
+	pyworkers "github.com/pyworkers/pyworkers/contrib/clients/go"
+
+	"example.com/app/jobs"
+)
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	client, err := pyworkers.FromEnv()
+	check(err)
+	options := pyworkers.Options{Track: time.Hour}
+	id, err := jobs.Charge(ctx, client, jobs.ChargeArgs{Order: 7}, options)
+	check(err)
+	receipt, err := jobs.ChargeResult(ctx, client, id)
+	check(err)
+	id, err = jobs.Echo(ctx, client, jobs.EchoArgs{Args: []any{1, "a"}}, options)
+	check(err)
+	echoed, err := jobs.EchoResult(ctx, client, id)
+	check(err)
+	text, err := json.Marshal([]any{receipt["paid"], receipt["currency"], echoed})
+	check(err)
+	fmt.Println(string(text))
+}
+"""
+TYPESCRIPT = """import { jobs } from "./jobs.js";
+import type { Client } from "pyworkers";
+
+export async function paid(client: Client): Promise<number> {
+  await (await jobs(client).charge.enqueue(7, "EUR")).result();
+  return (await jobs(client).add.enqueue(1, 2)).result();
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the application."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "application.py").write_text((CLIENTS / "application.py").read_text())
+    return tmp_path
+
+
+def generate(language: str, file: str) -> None:
+    words = ["generate", language, "--app", "application:worker", "--output", file]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+
+
+def change_the_signature(folder: Path) -> None:
+    text = (folder / "application.py").read_text()
+    (folder / "application.py").write_text(text.replace("order: int", "order: str"))
+
+
+def test_go_calls_python(folder: Path, go: Path, client_environment: Mapping[str, str]) -> None:
+    module = (go / "go.mod").read_text()
+    own = "github.com/pyworkers/pyworkers/contrib/clients/go"
+    module = module.replace(f"module {own}", "module example.com/app")
+    (folder / "go.mod").write_text(f"{module}\nrequire {own} v0.0.0\n\nreplace {own} => {go}\n")
+    (folder / "go.sum").write_text((go / "go.sum").read_text())
+    (folder / "main.go").write_text(GO)
+    (folder / "jobs").mkdir()
+
+    def done(*command: str) -> subprocess.CompletedProcess[str]:
+        env = {**client_environment, "GOFLAGS": "-mod=mod"}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=4 * PATIENCE_S)
+
+    generate("go", "jobs/jobs.go")
+    assert done("gofmt", "-l", ".").stdout == ""
+    ran = done("go", "run", ".")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [True, "EUR", [1, "a"]]
+    change_the_signature(folder)
+    generate("go", "jobs/jobs.go")
+    vetted = done("go", "vet", ".")
+    assert "cannot use 7" in vetted.stderr
+
+
+def test_typescript_that_does_not_fit_does_not_compile(folder: Path, node: Path) -> None:
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / "pyworkers").symlink_to(node)
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "use.ts").write_text(TYPESCRIPT)
+
+    def compiled() -> subprocess.CompletedProcess[str]:
+        tsc = [str(node / "node_modules" / ".bin" / "tsc"), "--noEmit", "--strict", "--module", "nodenext"]
+        options = ["--target", "esnext", "--skipLibCheck", "--types", "", "use.ts"]
+        return subprocess.run([*tsc, *options], capture_output=True, text=True, timeout=4 * PATIENCE_S)
+
+    generate("ts", "jobs.ts")
+    right = compiled()
+    assert right.returncode == 0, right.stdout
+    change_the_signature(folder)
+    generate("ts", "jobs.ts")
+    assert "use.ts" in compiled().stdout
