@@ -8,7 +8,7 @@ import { drafting } from "./envelope.js";
 import { BadArgumentError, QueueFullError } from "./errors.js";
 import { kindOf } from "./json.js";
 import { Keys, PORTION, push } from "./push.js";
-import { Script, wireOf } from "./redis.js";
+import { Script, spoken, wireOf } from "./redis.js";
 import { checkJid, look, result } from "./results.js";
 import { Keyring } from "./sealing.js";
 
@@ -27,8 +27,8 @@ export class Client {
     const [unknown] = Object.keys(others);
     if (unknown) throw new BadArgumentError(`${unknown} is not a setting of a client: these are namespace and encryption`);
     if (typeof namespace !== "string") throw new BadArgumentError(`namespace is a text, as "app:", not ${inspect(namespace)}`);
-    this.#wire = wireOf(redis);
     this.#keys = new Keys(namespace);
+    this.#wire = spoken(wireOf(redis), this.#keys.own("wire"));
     this.#encryption = encryption === undefined ? undefined : new Keyring(encryption);
     this.#context = { wire: this.#wire, keys: this.#keys, encryption: this.#encryption, now };
   }

@@ -56,6 +56,53 @@ export function wireOf(redis) {
   });
 }
 
+/**
+ * The same connection; at its first use, the servers are asked which versions of the wire they speak.
+ * @param {Wire} wire
+ * @param {string} key of these versions
+ * @returns {Wire}
+ */
+export function spoken(wire, key) {
+  /** @type {Promise<void> | undefined} */
+  let known;
+  const check = () => {
+    known ??= checkVersions(wire, key).catch((error) => {
+      known = undefined;
+      throw error;
+    });
+    return known;
+  };
+  return {
+    send: async (command) => {
+      await check();
+      return await wire.send(command);
+    },
+    transaction: async (commands) => {
+      await check();
+      return await wire.transaction(commands);
+    },
+    apart: wire.apart,
+  };
+}
+
+/** @param {Wire} wire @param {string} key */
+async function checkVersions(wire, key) {
+  /** @type {string[]} */
+  let versions = [];
+  try {
+    versions = await wire.send(["ZRANGEBYSCORE", key, "-inf", "+inf"]);
+  } catch (error) {
+    // The rights of the user may be fewer than those of a producer.
+    if (!(error instanceof StoreError)) throw error;
+  }
+  // Without one, no server runs, or one that is older than the key.
+  if (versions.length && !versions.includes(String(WIRE))) {
+    throw new StoreError(`the servers speak version ${versions.join(" and ")} of the wire, and this client version ${WIRE}`, {
+      hint: "install a release of this package that speaks theirs",
+    });
+  }
+}
+
 /** @param {any} redis @returns {Wire} */
 function nodeRedis(redis) {
   return {

@@ -214,6 +214,17 @@ for (const [name, connect] of Object.entries(packages)) {
       }
     });
 
+    test("servers that speak another version of the wire are named, and nothing is written", async () => {
+      const redis = await connect();
+      const { client, namespace } = apart(redis);
+      await send(redis, "ZADD", `${namespace}pyworkers:wire`, "1", "2");
+      const message = /^the servers speak version 2 of the wire, and this client version 1/;
+      await assert.rejects(client.enqueue("mail", "send_mail"), (error) => error instanceof StoreError && message.test(error.message));
+      assert.equal(await send(redis, "EXISTS", `${namespace}queue:mail`), 0);
+      await send(redis, "ZADD", `${namespace}pyworkers:wire`, "1", "1");
+      await client.enqueue("mail", "send_mail");
+    });
+
     test("what Redis refuses is an error with its code", async () => {
       const redis = await connect();
       const { client, namespace } = apart(redis);

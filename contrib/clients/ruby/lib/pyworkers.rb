@@ -20,17 +20,20 @@ require_relative "pyworkers/sidekiq" if defined?(Sidekiq)
 #   jid = Pyworkers.enqueue("pay", "charge", [7], track: 3600)
 #   Pyworkers.result(jid)
 module Pyworkers
-  class << self
-    # @return [Array<String>, nil] the keys of the default client, also for jobs of Sidekiq's client
-    attr_reader :encryption
+  @client = nil
+  @encryption = nil
+  @of_pools = {}.compare_by_identity
+  @lock = Mutex.new
 
-    # Set the default client.
+  class << self
+    # Set the default client. Its keys are those of jobs of Sidekiq's client, too.
     #
     # @param (see Client#initialize)
     # @return [Client]
     def configure(redis, namespace: "", encryption: nil)
       @client = Client.new(redis, namespace: namespace, encryption: encryption)
       @encryption = encryption
+      @of_pools.clear
       @client
     end
 
@@ -39,6 +42,10 @@ module Pyworkers
     def client
       @client ||= Client.new(default_redis)
     end
+
+    # @api private
+    # @return [Client] that of a pool of Sidekiq's: there are few of them
+    def client_of(pool) = @lock.synchronize { @of_pools[pool] ||= Client.new(pool, encryption: @encryption) }
 
     # A step of a chain, or a callback.
     #

@@ -182,6 +182,15 @@ class ClientTest < Minitest::Test
     assert_equal 3, jobs.size
   end
 
+  def test_servers_that_speak_another_version_of_the_wire_are_named_and_nothing_is_written
+    redis.zadd(key("pyworkers:wire"), 1, "2")
+    error = assert_raises(Pyworkers::StoreError) { apart.enqueue("mail", "send_mail") }
+    assert_match(/\Athe servers speak version 2 of the wire, and this client version 1/, error.message)
+    assert_empty jobs
+    redis.zadd(key("pyworkers:wire"), 1, "1")
+    apart.enqueue("mail", "send_mail")
+  end
+
   def test_what_redis_refuses_is_an_error_with_its_code
     redis.set(key("queue:mail"), "text")
     [{}, {track: 60}].each do |options|

@@ -19,8 +19,8 @@ module Pyworkers
     def initialize(redis, namespace: "", encryption: nil)
       raise BadArgumentError, "namespace is a text, as \"app:\", not #{namespace.inspect}" unless namespace.is_a?(String)
 
-      @connection = Connection.new(redis)
       @keys = Keys.new(namespace)
+      @connection = Connection.new(redis, @keys.own("wire"))
       @keyring = encryption && Keyring.new(encryption)
       @push = Push.new(@connection, @keys)
       @results = Results.new(@connection, @keys)

@@ -33,28 +33,18 @@ module Pyworkers
     }.freeze
     private_constant :RESTED_S, :AWAY, :HERE
 
-    # When a connection was last used, and in which process: shared by all objects of this class, because a pool may be.
-    @used = ObjectSpace::WeakMap.new
-
-    class << self
-      # True if a connection may have been lost since its last use.
-      def rested?(connection)
-        pid, at = @used[connection]
-        pid != Process.pid || now - at > RESTED_S
-      end
-
-      def use(connection) = @used[connection] = [Process.pid, now]
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    end
+    def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
     # @param redis [Redis, RedisClient, ConnectionPool]
-    def initialize(redis)
+    # @param wire [String] the key of the versions of the wire that the servers speak
+    def initialize(redis, wire)
       unless redis.respond_to?(:with)
         raise BadArgumentError.new("#{redis.inspect} is not a connection to Redis", hint: "write Pyworkers::Client.new(Redis.new(url: url)), or a ConnectionPool of these")
       end
 
       @redis = redis
+      @wire = wire
+      @checked = false
     end
 
     # @return [Object] the reply to one command
@@ -91,11 +81,36 @@ module Pyworkers
       translated do
         @redis.with do |connection|
           check(connection)
-          connection.call("PING") if Connection.rested?(connection)
-          Connection.use(connection)
+          @checked ||= check_versions(connection)
+          connection.call("PING") if rested?(connection)
           without_reconnecting(connection, &block)
         end
       end
+    end
+
+    # True if the connection may have been lost since its last use, or is another process'; it is used now. Noted at the
+    # connection itself, because objects of this class may share a pool.
+    def rested?(connection)
+      pid, at = connection.instance_variable_get(:@pyworkers_used)
+      now = Connection.now
+      connection.instance_variable_set(:@pyworkers_used, [Process.pid, now])
+      pid != Process.pid || now - at > RESTED_S
+    end
+
+    # Ask the servers, once. Without a version, no server runs, or one that is older than the key.
+    def check_versions(connection)
+      versions = connection.call("ZRANGEBYSCORE", @wire, "-inf", "+inf")
+      return true if versions.empty? || versions.include?(WIRE.to_s)
+
+      raise StoreError.new(
+        "the servers speak version #{versions.join(" and ")} of the wire, and this client version #{WIRE}",
+        hint: "install a release of this gem that speaks theirs"
+      )
+    rescue StandardError => error
+      # The rights of the user may be fewer than those of a producer.
+      raise unless refused?(error) && error.message.start_with?("NOPERM")
+
+      true
     end
 
     def check(connection)

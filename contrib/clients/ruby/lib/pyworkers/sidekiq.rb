@@ -57,8 +57,7 @@ module Pyworkers
       ours, others = payloads.partition { |payload| payload.key?("pyworkers") }
       return super if ours.empty?
 
-      client = Client.new(@redis_pool, encryption: Pyworkers.encryption)
-      duplicates = client.push_for_sidekiq(ours)
+      duplicates = Pyworkers.client_of(@redis_pool).push_for_sidekiq(ours)
       ours.each { |payload| payload["jid"] = duplicates.fetch(payload["jid"], payload["jid"]) }
       super(others) if others.any?
       true
