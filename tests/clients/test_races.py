@@ -1,4 +1,4 @@
-"""Clients in several languages race for one unique job, and for the room in one queue."""
+"""Clients in several languages race for one unique job, for the room in one queue, and add to one batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 
 import redis
 
-from tests.helpers.support import PATIENCE_S
+from pyworkers import Client
+from pyworkers.plugins.batches import new_batch
+from tests.helpers.support import PATIENCE_S, wait_for
 
-ROUNDS, ROOM = 200, 100
+ROUNDS, ROOM, MEMBERS = 200, 100, 80
 
 
 def test_one_client_wins_each_round_and_no_queue_overflows(
@@ -43,6 +45,36 @@ def test_one_client_wins_each_round_and_no_queue_overflows(
             assert about["jids"] == pushed[::-1]
         assert db.llen("queue:bounded") == sum(about["accepted"] for about in found) == ROOM
         db.delete("queue:race", "queue:bounded")
+
+
+def test_each_member_of_a_batch_counts_once_though_a_client_is_killed(
+    node: Path, ruby: Path, client_environment: Mapping[str, str]
+) -> None:
+    client = Client(client_environment["REDIS_URL"])
+    with new_batch(client, "race", missing="ignore") as batch:
+        last = client.enqueue_in(3600, "clients", "echo")
+    adders = [
+        _started([*command, batch.id, str(MEMBERS)], client_environment)
+        for command in (["node", str(node / "test" / "adder.js")], ["ruby", str(ruby / "test" / "adder.rb")])
+    ]
+    try:
+        killed = adders[1].stdout
+        assert killed is not None
+        while killed.readline() != f"{MEMBERS // 4}\n":
+            assert adders[1].poll() is None
+        adders[1].kill()
+        assert adders[0].communicate(timeout=PATIENCE_S)[0].endswith(f"\n{MEMBERS}\n")
+    finally:
+        for adder in adders:
+            adder.kill()
+            adder.communicate()
+    # The batch does not end before, and not without it.
+    assert batch.status().state == "running"
+    assert client.cancel(last) == "removed"
+    wait_for(lambda: batch.status().state == "succeeded")
+    done = batch.status()
+    assert done.total == done.done
+    assert MEMBERS + MEMBERS // 4 <= done.total <= 2 * MEMBERS
 
 
 def _started(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
