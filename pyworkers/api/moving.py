@@ -18,8 +18,11 @@ from pyworkers.protocol import moving as rules
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.moving import AWAITED, PLACES, Candidate, MoveState
 from pyworkers.store import moving, queues, sets
-from pyworkers.store.moving import Portion
+from pyworkers.store.moving import Portion, ReadJobs
 from pyworkers.store.sets import PAGE, MembersByScore
+
+# A pass steps over jobs while servers take others, which stay, from the same end.
+_MOST_PASSES = 3
 
 
 @dataclass(slots=True)
@@ -79,9 +82,9 @@ class QueueMove:
         self.counts = MoveCounts()
         self.counts.moved["queue"] += len(self._source.run(moving.parked(self._from, self.queue)))
         for place in PLACES:
-            for looked_at, jobs, _ in self._pages(place, acting=False):
-                self.counts.moved[place] += len(jobs)
-                yield looked_at
+            for read in self._pages(place, acting=False):
+                self.counts.moved[place] += len(read.jobs)
+                yield read.number
 
     def move(self) -> Iterator[int]:
         """Move the jobs; yields how many were looked at. Raises PyworkersError for another move under way."""
@@ -89,9 +92,9 @@ class QueueMove:
         state = self._begin()
         last = self._continue(state)
         for place in PLACES:
-            for looked_at, jobs, skipped in self._pages(place, acting=True):
-                last = self._move(state, place, jobs, skipped)
-                yield looked_at
+            for read in self._pages(place, acting=True):
+                last = self._move(state, read)
+                yield read.number
         self._target.run(moving.expire_receipt(self._to, state))
         hit("move_ended")
         self._source.run(moving.finish(self._from, state, last))
@@ -116,12 +119,12 @@ class QueueMove:
                 hint="finish that move first, with the same --to",
             )
         self._target.run(moving.expect(self._to, state))
-        return self._move(state, "queue", [], 0)
+        return self._move(state, ReadJobs("queue"))
 
-    def _move(self, state: MoveState, place: str, jobs: list[bytes], skipped: int) -> int:
+    def _move(self, state: MoveState, read: ReadJobs) -> int:
         """Move these jobs, and what was parked before; returns the number of the last portion."""
         while True:
-            portion = self._source.run(moving.park(self._from, state, place, jobs, skipped))
+            portion = self._source.run(moving.park(self._from, state, read))
             if portion is None:
                 raise PyworkersError(f"another process has ended this move of {self.queue}")
             if portion.jobs:
@@ -149,30 +152,34 @@ class QueueMove:
             )
         return "the target has a key of another type"
 
-    def _pages(self, place: str, *, acting: bool) -> Iterator[tuple[int, list[bytes], int]]:
-        """The jobs that may move, page by page: how many were looked at, the jobs, and how many stay."""
+    def _pages(self, place: str, *, acting: bool) -> Iterator[ReadJobs]:
+        """The jobs that may move, page by page."""
         return self._waiting(acting) if place == "queue" else self._scored(place)
 
-    def _waiting(self, acting: bool) -> Iterator[tuple[int, list[bytes], int]]:
+    def _waiting(self, acting: bool) -> Iterator[ReadJobs]:
         """From the end that is popped next on. Jobs that stay remain there, in their order."""
-        left = self._source.run(queues.size(self._from, self.queue))
-        staying: Counter[str] = Counter()
-        looked_at = 0
-        while left > looked_at:
-            skipped, wanted = staying.total() if acting else looked_at, min(PAGE, left - looked_at)
-            raws = self._source.run(moving.last_jobs(self._from, self.queue, skipped, wanted))
-            if not raws:
+        for _ in range(_MOST_PASSES if acting else 1):
+            size = self._source.run(queues.size(self._from, self.queue))
+            staying: Counter[str] = Counter()
+            looked_at = 0
+            while size > looked_at:
+                skipped, wanted = staying.total() if acting else looked_at, min(PAGE, size - looked_at)
+                raws = self._source.run(moving.last_jobs(self._from, self.queue, skipped, wanted))
+                if not raws:
+                    break
+                looked_at += len(raws)
+                jobs = list(self._movable("queue", raws, staying))
+                yield ReadJobs("queue", jobs, len(raws), skipped)
+            if self._source.run(queues.size(self._from, self.queue)) <= staying.total():
                 break
-            looked_at += len(raws)
-            yield len(raws), list(self._movable("queue", raws, staying)), staying.total()
         self.counts.left.update(staying)
 
-    def _scored(self, place: str) -> Iterator[tuple[int, list[bytes], int]]:
+    def _scored(self, place: str) -> Iterator[ReadJobs]:
         pages = MembersByScore(moving.place_of(self._from, self.queue, place))
         while not pages.ended:
             members = self._source.run(pages.next_page())
             raws = [raw for raw, _ in members]
-            yield len(raws), list(self._movable(place, raws, self.counts.left)), 0
+            yield ReadJobs(place, list(self._movable(place, raws, self.counts.left)), len(raws))
 
     def _movable(self, place: str, raws: list[bytes], staying: Counter[str]) -> Iterator[bytes]:
         judged = [job for raw in raws if (job := rules.judge(raw, self.queue, place)) is not None]

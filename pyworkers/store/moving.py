@@ -19,8 +19,6 @@ RECEIPT_LIFE_S = 86_400
 """How long a receipt outlives its move: a process that was stopped in the middle may send a portion again."""
 _LATELY_S = 60.0
 """A program that waits for a result notes it every half minute."""
-# Jobs that servers give back lie between the end of a queue and a job that was read there.
-_SLACK = 1000
 
 
 class JobRecordHash(NamedTuple):
@@ -34,6 +32,18 @@ class JobRecordHash(NamedTuple):
     def key(self, keys: Keys) -> str:
         """Its key in a Redis."""
         return keys.job(self.jid) if self.kind == "job" else keys.iteration(self.jid)
+
+
+class ReadJobs(NamedTuple):
+    """The jobs that may move among a ``number`` that were read in a place.
+
+    ``skipped``: how many stay between these and the end of the queue that is popped next.
+    """
+
+    place: str
+    jobs: Sequence[bytes] = ()
+    number: int = 0
+    skipped: int = 0
 
 
 class Portion(NamedTuple):
@@ -110,15 +120,10 @@ def awaited(keys: Keys, jids: Sequence[str]) -> Steps[set[str]]:
     return {jid for jid, score in pairs if score is not None and float(score) > now - _LATELY_S}
 
 
-def park(
-    keys: Keys, move: MoveState, place: str, jobs: Sequence[bytes], skipped: int
-) -> Request[Portion | None]:
-    """Park jobs that still are in their place, unless others are parked. None: the move has ended.
-
-    ``skipped`` is the number of jobs that stay between these and the end of the queue.
-    """
-    names = [keys.moving(move.queue), keys.moves, place_of(keys, move.queue, place)]
-    args = [move.queue, move.id, place, skipped + len(jobs) + _SLACK, *jobs]
+def park(keys: Keys, move: MoveState, read: ReadJobs) -> Request[Portion | None]:
+    """Park jobs that still are in their place, unless others are parked. None: the move has ended."""
+    names = [keys.moving(move.queue), keys.moves, place_of(keys, move.queue, read.place)]
+    args = [move.queue, move.id, read.place, read.skipped, read.number, *read.jobs]
     return script("moves/park", names, args, _portion)
 
 

@@ -168,6 +168,16 @@ def test_jobs_on_whose_end_others_depend_stay_in_their_order_with_the_reason(
     assert (db.zcard(keys.retry), there.llen(keys.queue("reports"))) == (1, 36)
 
 
+def test_jobs_move_from_between_many_that_stay(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run
+) -> None:
+    jobs = [job(number, **({} if number % 10 == 0 else {"batch": "b"})) for number in range(1000)]
+    db.lpush(keys.queue("reports"), *jobs)
+    found = json.loads(run("--yes", "--json").stdout)
+    assert (found["done"], list(found["left"].values())) == (100, [900])
+    assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == jobs[::10][::-1]
+
+
 def test_what_a_redis_knows_of_a_job_moves_with_it(
     db: redis.Redis, there: redis.Redis, keys: Keys, run: Run
 ) -> None:

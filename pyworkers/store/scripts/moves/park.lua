@@ -3,9 +3,14 @@
 --
 -- KEYS 1 parked jobs  2 moves  3 the queue, or the sorted set in which its jobs wait
 -- ARGV 1 name of the queue  2 id of the move  3 place: 'queue', 'schedule' or 'retry'
---      4 how far from the end of the queue that is popped next to look for a job  5... the jobs
+--      4 how many jobs were between these and the end of the queue that is popped next
+--      5 how many jobs were read there, these included
+--      6... the jobs; of a queue the one that is popped next first
 -- Returns { number of the portion, 1 if these jobs were parked or 0 if others are, the parked jobs }
 --      or { -1 }: this move has ended
+
+local REACH = 100
+local GONE = '\0pyworkers: parked'
 
 local id, portion, rest = string.match(redis.call('HGET', KEYS[2], ARGV[1]) or '', '^(%S+) (%d+)(.*)$')
 if id ~= ARGV[2] then
@@ -15,28 +20,49 @@ portion = tonumber(portion)
 if not holds(KEYS[1], 'list') then
   return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is no list')
 end
+
+-- The indexes of the jobs around the place where they were read, by their bytes; the last one is the next.
+local function indexes()
+  local found, length, behind = {}, redis.call('LLEN', KEYS[3]), tonumber(ARGV[4])
+  local first = math.max(0, length - behind - tonumber(ARGV[5]) - REACH)
+  local last = length - 1 - math.max(0, behind - REACH)
+  for offset, job in ipairs(redis.call('LRANGE', KEYS[3], first, last)) do
+    found[job] = found[job] or {}
+    table.insert(found[job], first + offset - 1)
+  end
+  return found
+end
+
 local reply = { portion, 0 }
 if redis.call('EXISTS', KEYS[1]) == 0 then
   reply[2] = 1
-  for place = 5, #ARGV do
-    local job, score = ARGV[place], nil
-    if ARGV[3] == 'queue' then
-      score = redis.call('LPOS', KEYS[3], job, 'RANK', -1, 'MAXLEN', ARGV[4]) and '0'
+  local of_queue = ARGV[3] == 'queue'
+  local at, parked = of_queue and indexes(), 0
+  for place = 6, #ARGV do
+    local job, index, score = ARGV[place], nil, nil
+    if of_queue then
+      index = at[job] and table.remove(at[job])
+      score = index and '0'
     else
       score = redis.call('ZSCORE', KEYS[3], job)
     end
     if score then
-      if reply[1] == portion then
+      if parked == 0 then
         reply[1] = portion + 1
         redis.call('HSET', KEYS[2], ARGV[1], id .. ' ' .. reply[1] .. rest)
       end
+      parked = parked + 1
       redis.call('RPUSH', KEYS[1], ARGV[3] .. ' ' .. score .. ' ' .. job)
-      if ARGV[3] == 'queue' then
-        redis.call('LREM', KEYS[3], -1, job)
+      if of_queue then
+        redis.call('LSET', KEYS[3], index, GONE)
       else
         redis.call('ZREM', KEYS[3], job)
       end
     end
+  end
+  -- One walk over the jobs that stay, not one for each job.
+  if of_queue and parked > 0 then
+    redis.call('LREM', KEYS[3], -parked, GONE)
   end
 end
 for _, job in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
