@@ -15,7 +15,7 @@ from pyworkers.enqueueing import clock
 from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
-from pyworkers.protocol.effects import AddMember, CountMember, Effect, Push
+from pyworkers.protocol.effects import CountMember, Effect, Push
 from pyworkers.protocol.flow.batch import due
 from pyworkers.protocol.flow.filling import filled
 from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, BatchPlan, BatchStatus
@@ -154,8 +154,6 @@ class MemoryBatches:
         for effect in effects:
             if isinstance(effect, CountMember):
                 jobs += self._count(effect)
-            elif isinstance(effect, AddMember):
-                self._add(effect.batch, effect.member)
             elif isinstance(effect, Push):
                 jobs.append(_pushed(effect.queue, effect.payload.decode()))
         return jobs

@@ -38,7 +38,7 @@ NUMBERS = [
     "DeleteField",
     "Push",
     "CountMember",
-    "AddMember",
+    "",  # AddMember of a development version
     "StoreFields",
     "Announce",
     "PassSlot",
@@ -68,7 +68,9 @@ def test_an_effect_is_its_number_and_its_fields_with_their_lengths(effect: Effec
 
 
 def test_each_effect_has_its_own_number_which_stays() -> None:
-    assert {kind.NUMBER: kind.__name__ for kind in get_args(Effect)} == dict(enumerate(NUMBERS))
+    assert {kind.NUMBER: kind.__name__ for kind in get_args(Effect)} == {
+        n: name for n, name in enumerate(NUMBERS) if name
+    }
 
 
 @given(some, st.binary(max_size=20), st.booleans())

@@ -18,7 +18,6 @@ cannot change keys of Sidekiq, and ``pyworkers acl`` grants the rights.
 """
 
 from pyworkers.protocol.effects.kinds import (
-    AddMember,
     Announce,
     CountMember,
     CountOut,
@@ -52,7 +51,6 @@ from pyworkers.protocol.effects.lists import (
 
 __all__ = [
     "MAX_BYTES",
-    "AddMember",
     "Announce",
     "CountMember",
     "CountOut",

@@ -256,15 +256,6 @@ class CountMember(_OfABatch):
 
 
 @dataclass(frozen=True, slots=True)
-class AddMember(_OfABatch):
-    """Add a member that has not run yet to a batch."""
-
-    NUMBER: ClassVar[int] = 8
-    batch: str
-    member: str
-
-
-@dataclass(frozen=True, slots=True)
 class HoldHead(OneKey):
     """Have an ordered queue wait ``delay_ms`` while the job with this SHA-1 is at its head."""
 
@@ -303,7 +294,7 @@ class NoteRun(OneKey):
 
 
 Effect = (
-    Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember | AddMember
+    Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember
     | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
     | NoteStart | NoteRun
 )  # fmt: skip

@@ -81,10 +81,6 @@ local function apply_effects(k, a, applies)
       made = made or batches()
       made.count(ARGV[a], { ARGV[a + 1] }, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
     end },
-    AddMember = { 2, 2, function(k, a)
-      made = made or batches()
-      made.add(ARGV[a], ARGV[a + 1])
-    end },
     HoldHead = { 1, 2, function(k, a)
       local now = redis.call('TIME')
       local till = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a]
