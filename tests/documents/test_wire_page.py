@@ -7,6 +7,7 @@ import re
 import pytest
 
 from contrib.clients.wire import files
+from contrib.clients.wire.runs import effects_table
 from pyworkers.protocol.flow.plans import GONE
 from pyworkers.protocol.options import OPTIONS, RESERVED
 from pyworkers.protocol.status import FIELDS, JobState
@@ -43,6 +44,12 @@ def test_it_has_every_option_of_the_script() -> None:
 @pytest.mark.parametrize("name", [*FIELDS, *JobState, *GONE])
 def test_it_has_every_field_and_state_that_a_client_reads(name: str) -> None:
     assert f"`{name}`" in PAGE
+
+
+def test_it_has_every_effect_with_its_keys_and_arguments() -> None:
+    assert effects_table() in PAGE, (
+        "python -c 'from contrib.clients.wire import runs; print(runs.effects_table())'"
+    )
 
 
 def test_it_is_the_page_of_this_version() -> None:

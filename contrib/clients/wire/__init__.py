@@ -11,15 +11,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contrib.clients.wire import batches, canonicals, envelopes, keyed, pushes, states
+from contrib.clients.wire import batches, canonicals, envelopes, keyed, pushes, runs, states
 from pyworkers.protocol.wire import VERSION
 from pyworkers.store import scripts
 
 FOLDER = Path(__file__).parent
 SCRIPTS = {"push.lua": "push", "batch.lua": "batches/enlist", "cancel.lua": "cancel"}
-"""The published scripts, by file."""
+"""The scripts of producers, by file."""
+FOR_WORKERS = {
+    "exchange.lua": "exchange",
+    "renew.lua": "renew",
+    "deregister.lua": "deregister",
+    "recover.lua": "recover",
+    "limited.lua": "limits/take",
+    "ask.lua": "limits/ask",
+    "ordered.lua": "ordered/take",
+}
+"""The scripts of workers, by file."""
 COPIES = ("go", "node/src", "ruby/lib/pyworkers")
-"""The folders of clients with a copy of each script: a published client is complete."""
+"""The folders of clients with a copy of each script of producers: a published client is complete."""
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "canonical": canonicals.cases,
     "unique_keys": keyed.key_cases,
@@ -31,12 +41,14 @@ _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "following": batches.following_cases,
     "statuses": states.status_cases,
     "answers": states.answer_cases,
+    "starts": runs.start_cases,
+    "ends": runs.end_cases,
 }
 
 
 def files() -> dict[str, str]:
     """The text of each published file, by its name."""
-    found = {name: scripts.load(script).text for name, script in SCRIPTS.items()}
+    found = {name: scripts.load(script).text for name, script in (SCRIPTS | FOR_WORKERS).items()}
     # Each text is ASCII, so that no program on the way changes it.
     lines = [f'{{\n"wire": {VERSION}']
     for section, cases in _SECTIONS.items():

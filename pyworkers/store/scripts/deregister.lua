@@ -1,3 +1,5 @@
+-- pyworkers deregister, wire 1
+--
 -- Deregister an incarnation that has stopped. If its lists still hold jobs, it stays in owners, without a
 -- lease, so that a peer recovers them. In both cases it runs no suspect any more: none is to be charged.
 --

@@ -1,3 +1,5 @@
+-- pyworkers exchange, wire 1
+--
 -- Settle outcomes and take more jobs, for the queues of one group, in one round trip.
 --
 -- KEYS 1 retry  2 schedule  3 dead  4 tombstone of this incarnation  5 owners

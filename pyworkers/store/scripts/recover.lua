@@ -1,3 +1,5 @@
+-- pyworkers recover, wire 1
+--
 -- Give the jobs of an incarnation without a lease back to their queues, a bounded number in each call. If
 -- several peers call it, each job is moved once. The tombstone shows the owner the loss, if it still runs.
 --

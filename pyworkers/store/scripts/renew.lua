@@ -1,3 +1,5 @@
+-- pyworkers renew, wire 1
+--
 -- Renew the lease of one incarnation, and register its queues. A lease whose queues are registered is renewed
 -- by PEXPIRE alone, and comes here when that finds none.
 --

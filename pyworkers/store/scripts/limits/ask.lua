@@ -1,3 +1,5 @@
+-- pyworkers ask, wire 1
+--
 -- Let a job of an in-progress list start if all its limits allow it; otherwise put it into schedule until its
 -- turn, or leave it in the list if its turn is near. That the job stands in the list is the receipt: asked again
 -- after a lost reply, a job that holds its slots gets the same answer.

@@ -1,3 +1,5 @@
+-- pyworkers limited, wire 1
+--
 -- Take jobs from a queue with its own limits: no more than may start now, counted over all servers. Starts are
 -- counted when their jobs are taken, and again when they are noted (NoteStart); running are the jobs in all in-progress lists of the queue.
 --

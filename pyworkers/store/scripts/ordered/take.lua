@@ -1,3 +1,5 @@
+-- pyworkers ordered, wire 1
+--
 -- Take the next job of an ordered queue, for the one server that is active there; become that server if there is
 -- none. The active server keeps the queue while its lease exists, and for as long after it as its in-progress
 -- list holds a job: recovery must return that job to the head of the queue first.
