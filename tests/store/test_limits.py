@@ -272,7 +272,7 @@ async def test_a_called_job_that_another_limit_puts_off_passes_its_call_on(bench
 
 async def test_a_job_that_was_called_in_the_same_microsecond_keeps_its_call(bench: Bench) -> None:
     text = scripts.load("limits/ask").text
-    own = text.index("-- Let a job of an in-progress list start")
+    own = text.index("-- A job that is granted has started by then")
     text = text[:own] + "redis.call('ZADD', KEYS[6], clock(), 'q other')\n" + text[own:]
     for n in range(20):
         raw = await bench.fetch(f"j{n}", bench.a)
