@@ -10,7 +10,7 @@ import hiredis
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, connect_async, primary_of
+from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, AsyncConnection, connect_async, primary_of
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.redirects import CODES, Redirects
 from pyworkers.store.transport.replies import SHAPES, ReplyReader
@@ -22,8 +22,10 @@ class Link:
 
     def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S, **options: Any) -> None:
         """``options`` are redis-py's, and override the defaults."""
+        self._config = config
         self._options = options
-        self._opener = connect_async(config, **options)
+        self._made: AsyncConnection | None = None
+        """What opens the connection, made with the first one: many queues never have one."""
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
@@ -115,16 +117,24 @@ class Link:
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Fail the commands under way, and send the next ones to this Redis."""
-        former, self._opener = self._opener, connect_async(config, **self._options)
+        former, self._made, self._config = self._made, None, config
         self.drop_connection()
-        await former.aclose()
+        if former is not None:
+            await former.aclose()
 
     async def aclose(self) -> None:
         """Close the connection."""
         self._drops += 1
         if self._wire is not None:
             self._wire.close(ConnectionError("closed"))
-        await self._opener.aclose()
+        if self._made is not None:
+            await self._made.aclose()
+
+    @property
+    def _opener(self) -> AsyncConnection:
+        if self._made is None:
+            self._made = connect_async(self._config, **self._options)
+        return self._made
 
     async def _open(self) -> Wire:
         async with self._opening:
