@@ -73,6 +73,7 @@ class Declarations(Hooks, Clients):
         Raises DeclarationError. Options and defaults (see ``pyworkers.handler.HandlerOptions``):
           concurrency=10      the number of jobs that run at a time
           processes=None      the number of worker processes that share them; None: the cores
+                              ``"auto"``: none without a job; ``"1-4"``: from one to four
           mode=None           ``process``, ``async`` or ``thread``; None: by the function
           retry=0             retries of a job that has no ``retry``; True: 25, 0: keep it in ``dead``
           timeout=None        seconds that a job may run
@@ -122,6 +123,7 @@ class Declarations(Hooks, Clients):
           name_prefix=None    the text in front of the function's name, instead of the Worker's
           concurrency=None    the jobs that run at a time; of several jobs on one queue the largest counts
           processes=None      the number of worker processes that share them; None: the cores
+                              ``"auto"``: none without a job; ``"1-4"``: from one to four
           mode=None           ``process``, ``async`` or ``thread``; None: by the functions of the queue
           timeout=None        seconds that a job may run
           ordered=False       run the jobs of the queue one at a time over all servers, in their order
@@ -191,6 +193,7 @@ class Declarations(Hooks, Clients):
           queues=             a list, in strict order, or a dict with weights: ``{"critical": 5, "low": 1}``
           concurrency=None    the number of jobs that run at a time; None: the largest of its queues
           processes=None      the number of worker processes that share them; None: the cores
+                              ``"auto"``: none without a job; ``"1-4"``: from one to four
           mode=None           ``process``, ``async`` or ``thread``; None: by the functions of its queues
         """
         refuse_unknown(options, GroupOptions, "group")

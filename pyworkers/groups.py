@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Required, TypedDict
 
-from pyworkers.config.groups import MODES, Sizes, check_group_name, check_queues
+from pyworkers.config.groups import MODES, Sizes, check_group_name, check_processes, check_queues
 from pyworkers.errors import DeclarationError
 from pyworkers.protocol.options import suggestion
 
@@ -24,9 +24,10 @@ class SizeOptions(TypedDict, total=False):
 
     concurrency: int | None
     """The number of jobs that run at a time, from 1; None: the number in the configuration."""
-    processes: int | None
+    processes: int | str | None
     """The number of worker processes in the modes ``async`` and ``thread``, where they share the concurrency.
-    Default: None, the cores that the server may use."""
+    Default: None, the cores that the server may use. In all modes ``"auto"``: they start with the first job,
+    and end after a minute without one; ``"1-4"``: so, but from one to four of them."""
     mode: str | None
     """What a worker process holds: ``process`` (one job), ``async`` or ``thread`` (several). Default: None,
     ``async`` if all jobs are ``async def``, else ``process``."""
@@ -69,10 +70,15 @@ def sizes_of(options: SizeOptions) -> Sizes:
 
 def check_sizes(sizes: Sizes, what: str) -> None:
     """Raise DeclarationError for an invalid size; ``what`` declares it."""
-    for name in ("concurrency", "processes"):
-        number = getattr(sizes, name)
-        if number is not None and not _is_positive(number):
-            raise DeclarationError(f"{what}: {name} is from 1, not {number!r}")
+    if sizes.concurrency is not None and not _is_positive(sizes.concurrency):
+        raise DeclarationError(f"{what}: concurrency is from 1, not {sizes.concurrency!r}")
+    if isinstance(sizes.processes, str):
+        try:
+            check_processes(sizes.processes)
+        except ValueError as error:
+            raise DeclarationError(f"{what}: processes {error}") from error
+    elif sizes.processes is not None and not _is_positive(sizes.processes):
+        raise DeclarationError(f"{what}: processes is from 1, not {sizes.processes!r}")
     if sizes.mode is not None and sizes.mode not in MODES:
         hint = suggestion(str(sizes.mode), MODES)
         raise DeclarationError(f"{what}: mode is {', '.join(MODES)}, not {sizes.mode!r}", hint=hint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyworkers.config.groups import Sizes
+from pyworkers.config.groups import Sizes, largest
 from pyworkers.config.stores import Stores
 from pyworkers.errors import DeclarationError, UnknownJobError
 from pyworkers.groups import size_facts
@@ -153,7 +153,7 @@ def _largest(jobs: list[Handler]) -> Sizes:
     """The largest sizes that the jobs of one queue declare, and their mode."""
     sizes = [job.sizes for job in jobs]
     return Sizes(
-        max((one.concurrency or 0 for one in sizes), default=0) or None,
-        max((one.processes or 0 for one in sizes), default=0) or None,
+        largest(one.concurrency for one in sizes),
+        largest(one.processes for one in sizes),
         next((one.mode for one in sizes if one.mode), None),
     )

@@ -145,7 +145,7 @@ def _held(stats: Stats) -> list[Finding]:
 
 def _group_row(group: Group) -> tuple[str, ...]:
     queues = spell_queues(tuple(group.queues) if group.strict else group.queues)
-    sizes = map(str, (group.processes, group.concurrency))
+    sizes = (group.spelled, str(group.concurrency))
     return f"    {printable(group.name)}", group.mode, *sizes, printable(queues)
 
 

@@ -29,7 +29,7 @@ from pyworkers.config.checks import (
     mask_text,
     mask_url,
 )
-from pyworkers.config.groups import MODES, check_queues
+from pyworkers.config.groups import MODES, check_processes, check_queues
 from pyworkers.protocol.cronlines import check_grace, check_schedule
 from pyworkers.protocol.keys import check_queue_name
 
@@ -84,6 +84,9 @@ class ServerConfig:
     lease: float = _option(
         30.0, "Seconds without a renewal after which peers recover the jobs of a server.", minimum=1
     )
+    idle_timeout: float = _option(
+        60.0, 'Seconds without a job after which a worker of processes = "auto" ends.', minimum=0.1
+    )
     max_jobs_per_worker: int = _option(
         0, "Jobs after which a worker process is replaced; 0: never.", minimum=0
     )
@@ -103,8 +106,11 @@ class QueueConfig:
     concurrency: int | None = _option(
         None, "Jobs of this queue that run at a time, instead of the decorator's.", minimum=1, example=10
     )
-    processes: int | None = _option(
-        None, "Worker processes of this queue in the modes async and thread.", minimum=1, example=2
+    processes: int | str | None = _option(
+        None,
+        'Worker processes of the queue in the modes async and thread; in all modes "auto" or a range, "1-4".',
+        check=check_processes,
+        example="auto",
     )
     mode: str | None = _option(
         None,
@@ -146,11 +152,11 @@ class GroupConfig:
         example=("critical", "low"),
     )
     concurrency: int | None = _option(None, "Jobs of the group that run at a time.", minimum=1, example=10)
-    processes: int | None = _option(
+    processes: int | str | None = _option(
         None,
-        "Worker processes of the group in the modes async and thread; they share its jobs.",
-        minimum=1,
-        example=2,
+        'Worker processes of the group in the modes async and thread; in all modes "auto" or a range, "1-4".',
+        check=check_processes,
+        example="auto",
     )
     mode: str | None = _option(
         None,

@@ -6,8 +6,9 @@ Pure; used by the application, the configuration, the command line and the maste
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import overload
 
 from pyworkers.protocol.keys import QUEUE_NAME_RULE, check_queue_name
 
@@ -17,6 +18,9 @@ MODES = ("process", "async", "thread")
 Queues = tuple[str, ...] | Mapping[str, int]
 """Queues in strict order, or the weight of each."""
 
+AUTO = "auto"
+"""The number of worker processes follows the jobs."""
+_SPAN = re.compile(r"(\d{1,6})-(\d{1,6})")
 _HEAVIEST = 1_000_000
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")
 
@@ -26,7 +30,7 @@ class Sizes:
     """The numbers of jobs that run at a time and of worker processes, and the mode; None: not given."""
 
     concurrency: int | None = None
-    processes: int | None = None
+    processes: int | str | None = None
     mode: str | None = None
 
 
@@ -40,6 +44,45 @@ class Only:
 
     queues: Mapping[str, int | None] = field(default_factory=dict)
     groups: Mapping[str, tuple[Queues, int | None]] = field(default_factory=dict)
+
+
+def span(processes: int | str | None) -> tuple[int | None, int | None]:
+    """The least and the largest number of worker processes: ``"auto"`` is from 0 on, ``"1-4"`` a range.
+
+    The least is None for a number that does not follow the jobs, and the largest if none is given. Raises
+    ValueError.
+    """
+    if not isinstance(processes, str):
+        return None, processes
+    if processes == AUTO:
+        return 0, None
+    found = _SPAN.fullmatch(processes)
+    if found is None or not 0 < int(found[2]) >= int(found[1]):
+        raise ValueError(f"must be a number from 1, {AUTO!r} or a range as '1-4', not {processes!r}")
+    return int(found[1]), int(found[2])
+
+
+def check_processes(processes: int | str) -> None:
+    """Raise ValueError for processes that are neither a number from 1 nor a range."""
+    _, most = span(processes)
+    if most is not None and most < 1:
+        raise ValueError(f"must be at least 1, not {most}")
+
+
+@overload
+def largest(numbers: Iterable[int | None]) -> int | None: ...
+@overload
+def largest(numbers: Iterable[int | str | None]) -> int | str | None: ...
+def largest(numbers: Iterable[int | str | None]) -> int | str | None:
+    """The largest of these numbers; a range is larger than each of them."""
+    return max((one for one in numbers if one), key=_order, default=None)
+
+
+def _order(number: int | str) -> tuple[int, int, int]:
+    if isinstance(number, int):
+        return 0, number, 0
+    least, most = span(number)
+    return 1, most or _HEAVIEST, least or 0
 
 
 def check_group_name(name: object) -> None:

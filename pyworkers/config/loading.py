@@ -31,6 +31,7 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "array": (list,),
     "table": (dict,),
+    "integer or string": (int, str),
     "array or table": (list, dict),
 }
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
@@ -108,6 +109,8 @@ def _parsed(text: str, option: Option) -> object:
     }
     if option.type == "array or table":
         return parse_queues(text)
+    if option.type == "integer or string":
+        return int(text) if text.isdecimal() else text
     if option.type == "array":
         return tuple(word.strip() for word in text.split(",") if word.strip())
     try:

@@ -46,6 +46,7 @@ _REQUIRED = {("redis", "*", "url")}
 _TYPE_NAMES = {
     "str": "string",
     "int": "integer",
+    "int | str": "integer or string",
     "float": "number",
     "bool": "boolean",
     "tuple[str, ...] | Mapping[str, int]": "array or table",

@@ -68,7 +68,7 @@ class SizeFacts(TypedDict):
     """The declared number of jobs at a time and of processes, and the mode; None: not declared."""
 
     concurrency: int | None
-    processes: int | None
+    processes: int | str | None
     mode: str | None
     ordered: NotRequired[bool]
     """True: the jobs of the queue run one at a time over all servers; missing for other queues and groups."""

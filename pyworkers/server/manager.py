@@ -99,14 +99,29 @@ class Manager:
         )
         workers = Workers()
         self.jobs = JobTable(workers, self._settling, shared.gates, self._outbox)
-        self.pool = Pool(group.name, spawner, self.jobs, Scheduling(workers, shared.reserved), self._failing)
+        self.pool = Pool(
+            group.name,
+            spawner,
+            self.jobs,
+            Scheduling(workers, shared.reserved),
+            self._failing,
+            shared.config.server.idle_timeout,
+        )
         config, changed = shared.config, self._outbox.changed.set
         sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher
         self._fetcher = make(
             group,
             inprogress,
-            Route(sources, shared.idle, Link(config.redis), self.jobs, self._outbox),
+            Route(
+                sources,
+                shared.idle,
+                Link(config.redis),
+                self.jobs,
+                self._outbox,
+                self.pool.grow,
+                self.pool.may_grow,
+            ),
             shared.callbacks,
             shared.rng,
         )
@@ -120,7 +135,7 @@ class Manager:
 
     def start(self, paused: Container[str] = ()) -> list[asyncio.Task[None]]:
         """Start workers and fetch for them. The tasks end only by an error or when they are cancelled."""
-        self.pool.resize(self._group.shares, self._group.mode)
+        self.pool.resize(self._group.shares, self._group.mode, self._group.least)
         self.paused = self._of_ours(paused)
         self._fetcher.fetch(self.queues - self.paused)
         self._pooling = asyncio.create_task(self.pool.run(), name=f"pool {self.name}")
@@ -135,7 +150,7 @@ class Manager:
         if self._in_place is not None:
             self._in_place.use(group.skip_dead)
         self._settling.decide_by(rules)
-        self.pool.use(spawner, group.shares, group.mode)
+        self.pool.use(spawner, group.shares, group.mode, group.least)
 
     async def set_paused(self, queues: Container[str]) -> None:
         """Pause these queues: fetch nothing; and resume the others. Running jobs continue."""

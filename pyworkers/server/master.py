@@ -348,5 +348,9 @@ def _groups(groups: Mapping[str, Group]) -> str:
 
 def _group(group: Group) -> str:
     queues = "" if list(group.queues) == [group.name] else f" ({', '.join(group.queues)})"
-    where = "" if group.mode == "process" else f" in {group.processes} processes, mode {group.mode}"
+    where = f" in {group.spelled} processes"
+    if group.mode != "process":
+        where += f", mode {group.mode}"
+    elif group.least is None:
+        where = ""
     return f"{group.name}{queues}: {group.concurrency} at a time{where}"

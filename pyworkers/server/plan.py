@@ -11,7 +11,7 @@ from typing import Any
 
 from pyworkers.config.fields import Config, GroupConfig, QueueConfig
 from pyworkers.config.grouping import Grouped, grouped
-from pyworkers.config.groups import Only, Sizes
+from pyworkers.config.groups import Only, Sizes, largest, span
 from pyworkers.config.stores import Stores
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import GroupFacts, Manifest, QueueFacts
@@ -37,14 +37,22 @@ class Group:
     concurrency: int
     """The number of jobs that run at a time."""
     processes: int
+    """The number of worker processes, or the most if there is a ``least``."""
     mode: str
     """``process``, ``async`` or ``thread``."""
     limits: Mapping[str, QueueLimit] = field(default_factory=dict)
     """The limits over all servers of the queues that have some."""
     ordered: bool = False
     """True if its one queue is ordered: one job at a time over all servers."""
+    least: int | None = None
+    """The least number of worker processes: it follows the jobs (``processes = "auto"``)."""
     skip_dead: bool = True
     """False: a job that is dead pauses an ordered queue."""
+
+    @property
+    def spelled(self) -> str:
+        """The number of processes, or their range, to be shown."""
+        return str(self.processes) if self.least is None else f"{self.least}-{self.processes}"
 
     @property
     def shares(self) -> list[int]:
@@ -83,7 +91,10 @@ class Plan:
 
     def single(self) -> Plan:
         """The same work, with one job at a time in each group."""
-        groups = {name: replace(group, concurrency=1, processes=1) for name, group in self.groups.items()}
+        groups = {
+            name: replace(group, concurrency=1, processes=1, least=None)
+            for name, group in self.groups.items()
+        }
         return replace(self, groups=groups)
 
     @property
@@ -152,17 +163,20 @@ def _sized(group: Grouped, manifest: Manifest, config: Config, cores: int) -> Gr
         return _ordered(group, manifest, config)
     own, parts = group.own, [_sizes(name, group, manifest["queues"], config) for name in group.queues]
     mode = own.mode or _common_mode(group, parts) or _natural_mode(group, manifest)
-    concurrency = own.concurrency or _largest(part.concurrency for part in parts) or DEFAULT_CONCURRENCY
-    processes = own.processes or _largest(part.processes for part in parts)
+    concurrency = own.concurrency or largest(part.concurrency for part in parts) or DEFAULT_CONCURRENCY
+    least, processes = span(own.processes or largest(part.processes for part in parts))
     _check_processes(group.name, mode, concurrency, processes)
     concurrency = group.number or concurrency
     if mode == "process":
         processes = concurrency
     processes = min(processes or cores, concurrency)
+    if least is not None:
+        least = min(least, processes)
     queues, strict = dict.fromkeys(group.queues, 1), True
     if isinstance(group.queues, Mapping):
         queues, strict = dict(group.queues), False
-    return Group(group.name, queues, strict, concurrency, processes, mode, _limits(queues, config))
+    limits = _limits(queues, config)
+    return Group(group.name, queues, strict, concurrency, processes, mode, limits, least=least)
 
 
 def _limits(queues: Iterable[str], config: Config) -> dict[str, QueueLimit]:
@@ -266,7 +280,3 @@ def _check_processes(name: str, mode: str, concurrency: int, processes: int | No
         text += ", but in mode process each process runs one job"
         hint = 'leave processes out, or set mode = "async" or "thread"'
     raise ConfigError(f"the group {name!r} has {text}", hint=hint)
-
-
-def _largest(numbers: Iterable[int | None]) -> int | None:
-    return max((number for number in numbers if number), default=None)

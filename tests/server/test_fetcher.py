@@ -77,6 +77,7 @@ class Bench(RedisBench):
         self.jobs = self.jobs_of()
         self.outbox = Outbox()
         self.settled: list[Report] = []
+        self.grown: list[bool] = []
         self.lost: list[str] = []
         self.leases: list[tuple[str, float]] = []
         self.registered = {IDENTITY}
@@ -97,6 +98,8 @@ class Bench(RedisBench):
                 self.link,
                 self.jobs,  # type: ignore[arg-type]
                 self.outbox,
+                self.grown.append,
+                lambda: True,
             ),
             GroupCallbacks(
                 lambda _queue, report, jobs: self.settled.extend([report] * jobs),

@@ -897,7 +897,12 @@ EVERY_KEY = Config(
         )
     },
     server=ServerConfig(
-        shutdown_timeout=0.5, lease=1e9, max_jobs_per_worker=7, max_memory_mb=9, sidekiq6=True
+        shutdown_timeout=0.5,
+        lease=1e9,
+        idle_timeout=5.0,
+        max_jobs_per_worker=7,
+        max_memory_mb=9,
+        sidekiq6=True,
     ),
     queues={
         "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7, ordered=False, skip_dead=False, redis="old-1"),
@@ -1078,11 +1083,13 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
-    queue = QueueConfig(2, 2, "process", 30.0, "10/s", 3, ordered=True, skip_dead=True, redis="archive")
+    queue = QueueConfig(2, "auto", "process", 30.0, "10/s", 3, ordered=True, skip_dead=True, redis="archive")
     assert config.other_redis == {"archive": RedisConfig(url="redis://10.0.0.2/0")}
     assert config.queues == {"default": queue}
     assert config.groups == {
-        "web": GroupConfig(("critical", "low"), concurrency=20, processes=2, mode="thread", redis="archive")
+        "web": GroupConfig(
+            ("critical", "low"), concurrency=20, processes="auto", mode="thread", redis="archive"
+        )
     }
     assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
 

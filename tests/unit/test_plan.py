@@ -282,6 +282,31 @@ def test_processes_are_the_cores_at_most_concurrency(
     assert planned(worker).groups["web"].processes == expected
 
 
+@pytest.mark.parametrize(
+    ("mode", "processes", "least", "most"),
+    [
+        ("process", "auto", 0, 8),
+        ("thread", "auto", 0, CORES),
+        ("thread", "1-3", 1, 3),
+        ("process", "2-8", 2, 8),
+        ("process", None, None, 8),
+    ],
+)
+def test_processes_may_follow_the_jobs(
+    worker: Worker, mode: str, processes: str | None, least: int | None, most: int
+) -> None:
+    worker.group("web", queues=["mail"], concurrency=8, processes=processes, mode=mode)
+    group = planned(worker).groups["web"]
+    assert (group.least, group.processes) == (least, most)
+    assert group.spelled == (str(most) if least is None else f"{least}-{most}")
+
+
+@pytest.mark.parametrize("processes", ["0-0", "3-2", "many", "", "1-"])
+def test_a_range_of_processes_that_cannot_be_is_refused(worker: Worker, processes: str) -> None:
+    with pytest.raises(DeclarationError, match="processes must be a number from 1, 'auto' or a range"):
+        worker.group("web", queues=["mail"], processes=processes)
+
+
 def test_a_smaller_number_of_the_command_line_needs_no_more_processes(worker: Worker) -> None:
     worker.group("web", queues=["mail"], concurrency=50, processes=8, mode="thread")
     assert planned(worker, only=Only({"mail": 3})).groups["web"].shares == [1, 1, 1]

@@ -78,6 +78,7 @@ class Fetcher:
         self._rng = rng
         self._cuts = Cuts(outbox, link)
         self._wake = outbox.changed
+        self._grow, self._may_grow = route.grow, route.may_grow
         self._asked: Sequence[Source] = ()
         """The queues from which the exchange under way takes jobs."""
         self._answered = asyncio.Event()
@@ -98,6 +99,8 @@ class Fetcher:
     def use(self, group: Group) -> None:
         """Fetch in the order of this group, which has the same queues."""
         self._sources = [self._by_queue[queue] for queue in group.queues]
+        self._grows = group.least is not None
+        self._waits.use(self._grows)
         self._weights = None if group.strict or len(group.queues) == 1 else group.queues
         self._limited.use(group.limits)
 
@@ -234,6 +237,8 @@ class Fetcher:
             # which have theirs in the next round: they would take the room of limited ones before them.
             limited = self._limited.among(asked)
             asked = [] if limited else asked
+        if self._grows and self._jobs.free <= 0:
+            self._look_for_more()
         if not portion and not asked:
             if limited:
                 await self._take_limited(limited)
@@ -253,6 +258,8 @@ class Fetcher:
         self._note_health(found)
         if returning or self._outbox.outcomes > len(found.left) or not (found.refused or self._certain):
             self._wake.set()
+        for source in asked if self._grows else ():
+            source.fetched()
         if taken < wanted:
             self._waits.begin(asked)
         else:
@@ -266,6 +273,17 @@ class Fetcher:
                 self._by_queue[queue].job_ended()
             if limited:
                 await self._take_limited(limited)
+
+    def _look_for_more(self) -> None:
+        """Start a worker if a job waits for one; else notice when one does."""
+        ready = self._ready()
+        if not self._waits.able:
+            self._grow(True)
+        elif any(source.filled for source in ready):
+            self._grow(False)
+        elif self._may_grow():
+            for source in ready:
+                self._waits.watch(source)
 
     async def _take_limited(self, sources: Sequence[Source]) -> None:
         """Take the jobs that may start now from queues with limits, in their order."""
@@ -282,6 +300,7 @@ class Fetcher:
             if found is None or self._inprogress is not mine:
                 return
             self._certain = certain
+            source.fetched()
             self._start_limited(source.queue, found)
             self._limited.taken(source, found, wanted)
         # For the queues without limits; and these, if workers are idle again.

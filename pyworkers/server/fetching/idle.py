@@ -26,12 +26,12 @@ log = logs.get_logger()
 
 
 class IdleQueues:
-    """The empty queues by key, each with the function that its next job calls."""
+    """The empty queues by key, each with the function that its next job calls (with True)."""
 
     def __init__(self, store: ChangesStore, health: Health) -> None:
         self._store = store
         self._health = health
-        self._wakes: dict[str, Callable[[], None]] = {}
+        self._wakes: dict[str, Callable[[bool], None]] = {}
         self._unread: dict[str, None] = {}
         """The keys to read: only after that, Redis announces a change."""
         self._reading: asyncio.Task[None] | None = None
@@ -44,12 +44,20 @@ class IdleQueues:
         self._served = queues
 
     @property
+    def able(self) -> bool:
+        """False where Redis announces nothing."""
+        return not self._refused
+
+    @property
     def watches(self) -> bool:
         """True if empty queues are watched here, False if each waits by a blocking move."""
         return self._served > _FEW and not self._refused
 
-    def watch(self, key: str, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once the queue with this key may hold a job, also if it does already."""
+    def watch(self, key: str, wake: Callable[[bool], None]) -> None:
+        """Call ``wake`` once the queue with this key may hold a job, also if it does already.
+
+        With False, if that is not announced here.
+        """
         self._wakes[key] = wake
         self._read_soon((key,))
 
@@ -75,11 +83,11 @@ class IdleQueues:
         else:
             self._wake(names)
 
-    def _wake(self, names: Iterable[str]) -> None:
+    def _wake(self, names: Iterable[str], filled: bool = True) -> None:
         for name in names:
             self._unread.pop(name, None)
             if (wake := self._wakes.pop(name, None)) is not None:
-                wake()
+                wake(filled)
 
     def _read_soon(self, names: Iterable[str]) -> None:
         self._unread.update(dict.fromkeys(names))
@@ -113,7 +121,7 @@ class IdleQueues:
         self._refused = True
         hint = "each queue has its own connection: allow CLIENT TRACKING"
         log.warning("tracking.refused", queues=self._served, reason=reason, hint=hint)
-        self._wake(list(self._wakes))
+        self._wake(list(self._wakes), filled=False)
 
     def _read_ended(self, task: asyncio.Task[None]) -> None:
         self._reading = None

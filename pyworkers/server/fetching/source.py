@@ -51,6 +51,8 @@ class Source:
         self._waiting: asyncio.Task[None] | None = None
         self._is_empty = False
         """True from an exchange that took all of its jobs to the announcement of a change."""
+        self.filled = False
+        """True from the announcement of a job to the next fetch: a worker is needed."""
         self._changed_at = -math.inf
         self.is_busy = False
         """True if it has often got a job lately: then a blocking move, with its connection, is cheaper."""
@@ -104,15 +106,21 @@ class Source:
         self._rest = None
         self._wake()
 
+    def fetched(self) -> None:
+        """Note that an exchange has taken jobs from it, perhaps all."""
+        self.filled = False
+
     # Without a connection
 
     def watch(self, key: str, idle: IdleQueues) -> None:
         """Take no jobs until Redis announces a change of the queue, whose key this is."""
         self._is_empty = True
+        self.filled = False
         idle.watch(key, self._changed)
 
-    def _changed(self) -> None:
+    def _changed(self, filled: bool = True) -> None:
         self._is_empty = False
+        self.filled = filled
         changed_at, self._changed_at = self._changed_at, now()
         self.is_busy = self._changed_at - changed_at < _BUSY_S
         self._wake()
@@ -216,6 +224,9 @@ class Route:
     link: Link
     jobs: JobTable
     outbox: Outbox
+    grow: Callable[[bool], None]
+    """Starts another worker, if the group may have one more; with True, all, for good."""
+    may_grow: Callable[[], bool]
 
 
 class _DoubtfulMove(NamedTuple):
@@ -359,6 +370,7 @@ class Waits:
         """An unexpected error of a wait: it ends the server, not only this queue."""
         self._inprogress = inprogress
         self._idle = route.idle
+        self._grows = False
         self._link = route.link
         self._sources = route.sources
         self._outbox = route.outbox
@@ -369,6 +381,10 @@ class Waits:
         """The number of blocking moves that were started."""
         self._surplus: asyncio.Task[None] | None = None
         """Ends the blocking moves for which no worker is free."""
+
+    def use(self, grows: bool) -> None:
+        """Set whether the number of workers follows the jobs."""
+        self._grows = grows
 
     def move_to(self, inprogress: InProgress) -> None:
         """Continue with the lists of another incarnation."""
@@ -381,12 +397,22 @@ class Waits:
         for source in sources:
             if source.ready:
                 if self._watches(source):
-                    source.watch(self._inprogress.source(source.queue), self._idle)
+                    self.watch(source)
                 else:
                     self._wait(source)
 
     def _watches(self, source: Source) -> bool:
-        return self._idle.watches and not source.is_busy
+        # A blocking move would stay when the last worker of a group ends.
+        return self._idle.able if self._grows else self._idle.watches and not source.is_busy
+
+    def watch(self, source: Source) -> None:
+        """Notice when a queue has a job, although no worker is free for it."""
+        source.watch(self._inprogress.source(source.queue), self._idle)
+
+    @property
+    def able(self) -> bool:
+        """False where Redis does not announce when a queue gets a job."""
+        return self._idle.able
 
     @property
     def rests(self) -> bool:

@@ -115,7 +115,7 @@ def described(facts: Facts) -> dict[str, dict[str, object]]:
             "queues": dict(group.queues),
             "strict": group.strict,
             "mode": group.mode,
-            "processes": group.processes,
+            "processes": group.processes if group.least is None else workers[name].total(),
             "concurrency": group.concurrency,
             "busy": busy[name],
             "ordered": group.ordered,
@@ -141,7 +141,7 @@ def _is_shared(group: Group) -> bool:
 
 def _label(group: Group) -> str:
     """``web: async, 50 in 4``: mode, concurrency and number of processes."""
-    return f"{group.name}: {group.mode}, {group.concurrency} in {group.processes}"
+    return f"{group.name}: {group.mode}, {group.concurrency} in {group.spelled}"
 
 
 def work(job: Running, payload: str) -> str:

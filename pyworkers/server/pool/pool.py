@@ -27,6 +27,7 @@ from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.events import Closed, Decided, Event, Events, LookDue, StartDue, Waiting
 from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.scale import Scale
 from pyworkers.server.pool.worker import State, WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running, names
 
@@ -47,8 +48,9 @@ class Pool:
         jobs: JobTable,
         scheduling: Scheduling,
         failing: Callable[[bool], None],
+        idle_s: float = 60.0,
     ) -> None:
-        """Raises OSError."""
+        """``idle_s``: for this time, a surplus worker stays without a job. Raises OSError."""
         self._group = group
         self._spawner = spawner
         self._workers = jobs.workers
@@ -58,7 +60,8 @@ class Pool:
         self._respawn = Respawn(self._workers.events)
         self._failing = failing
         self._numbers = itertools.count(1)
-        self._sizes: Sequence[int] = ()
+        self._scale = Scale(idle_s, self._needed, self._reconcile)
+        self._done_before = 0
         self._mode = "process"
         self._clock_offset_s = 0.0
         self._deadlines = 0.0, 0.0
@@ -104,22 +107,48 @@ class Pool:
             self._outcomes.drain()
             self._jobs.looked(untaken)
         self._jobs.look_again(many)
+        if self._jobs.busy and not self._scale.sizes:
+            # It came when the last worker was about to end.
+            self.grow(False)
 
     # For the manager
 
-    def resize(self, sizes: Sequence[int], mode: str = "process") -> None:
-        """Set the sizes of the workers, and their mode."""
-        self._set(sizes, mode)
+    def resize(self, sizes: Sequence[int], mode: str = "process", least: int | None = None) -> None:
+        """Set the sizes of the workers, and their mode; ``least``: their number follows the jobs."""
+        self._set(sizes, mode, least)
         self._reconcile()
 
-    def _set(self, sizes: Sequence[int], mode: str) -> None:
-        self._sizes, self._mode = sizes, mode
+    def _set(self, sizes: Sequence[int], mode: str, least: int | None) -> None:
+        self._mode = mode
+        self._scale.set(sizes, least)
         self._jobs.share(any(size > 1 for size in sizes))
 
-    def use(self, spawner: Spawner, sizes: Sequence[int], mode: str = "process") -> None:
+    def grow(self, fully: bool) -> None:
+        """Start another worker, because a job waits for one, unless one is on its way.
+
+        ``fully``: have all workers from now on.
+        """
+        booting = any(worker.state is State.BOOTING for worker in self._workers)
+        if self._scale.fill() if fully else not booting and self._scale.grow():
+            self._reconcile()
+
+    def may_grow(self) -> bool:
+        """True if the group may have more workers than now."""
+        return len(self._scale.sizes) < self._scale.most
+
+    def _needed(self) -> int:
+        """How many workers have a job; one at least if there was a job since the last call."""
+        done = sum(worker.jobs_done for worker in self._workers)
+        before, self._done_before = self._done_before, done
+        busy = sum(bool(worker.unfinished()) for worker in self._workers)
+        return busy or int(self._jobs.busy > 0 or done != before)
+
+    def use(
+        self, spawner: Spawner, sizes: Sequence[int], mode: str = "process", least: int | None = None
+    ) -> None:
         """Replace all workers by these of a generation, one by one, as the new ones become ready."""
         self._spawner = spawner
-        self._set(sizes, mode)
+        self._set(sizes, mode, least)
         self._end_delay()
         for worker in self._workers:
             if worker.state is State.BOOTING and worker.spawner is not spawner:
@@ -191,7 +220,7 @@ class Pool:
 
     def close(self) -> None:
         """Have every worker leave after its jobs."""
-        self._sizes = ()
+        self._scale.close()
         self._end_delay()
         for worker in self._workers:
             self._dismiss(worker)
@@ -210,7 +239,7 @@ class Pool:
     @property
     def all_started(self) -> bool:
         """True when as many workers as wanted have started."""
-        return sum(worker.state is State.SERVING for worker in self._workers) >= len(self._sizes)
+        return sum(worker.state is State.SERVING for worker in self._workers) >= len(self._scale.sizes)
 
     @property
     def is_failing(self) -> bool:
@@ -220,7 +249,7 @@ class Pool:
     @property
     def failing(self) -> str:
         """Why no job can run: no worker has started, and none can; empty if one has, or may."""
-        if not self._sizes or any(worker.state is State.SERVING for worker in self._workers):
+        if not self._scale.most or any(worker.state is State.SERVING for worker in self._workers):
             return ""
         if not self._spawner.alive:
             return "the fork server has ended, and no other one has started: see reload.failed in the log"
@@ -363,12 +392,12 @@ class Pool:
         staying = [w for w in self._workers if w.state is not State.LEAVING and w not in self._alone]
         current = Counter(worker.slots for worker in staying if self._is_current(worker))
         if self._spawner.alive:
-            for slots in (Counter(self._sizes) - current).elements():
+            for slots in (Counter(self._scale.sizes) - current).elements():
                 self._spawn(slots)
         serving = [worker for worker in staying if worker.state is State.SERVING]
         # Workers with old code first; with the same code, idle workers first.
         serving.sort(key=lambda worker: (self._is_current(worker), bool(worker.unfinished())))
-        for worker in serving[: max(0, len(serving) - len(self._sizes))]:
+        for worker in serving[: max(0, len(serving) - len(self._scale.sizes))]:
             self._dismiss(worker)
 
     def _is_current(self, worker: WorkerProcess) -> bool:
@@ -413,7 +442,7 @@ class Pool:
         """Start a worker for each suspect, alongside the others, and at most as many as there are others."""
         if self._respawn.pending or not self._spawner.alive:
             return
-        while len(self._alone) < len(self._sizes) and (suspect := self._jobs.next_suspect()):
+        while len(self._alone) < self._scale.most and (suspect := self._jobs.next_suspect()):
             try:
                 self._alone[self._start_alone(suspect)] = suspect.number
             except OSError as error:

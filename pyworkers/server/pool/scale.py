@@ -1,0 +1,82 @@
+"""Scale: how many workers a group has now, if their number follows its jobs (``processes = "auto"``).
+
+Runs in the master's event loop. It starts and ends no worker: the pool does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+# Looks within the time for which a worker stays without a job.
+_LOOKS = 30
+
+
+class Scale:
+    """The sizes of the wanted workers. ``changed`` is called when it wants fewer.
+
+    ``needed`` returns how many workers have a job, or had one since the last call.
+    """
+
+    def __init__(self, idle_s: float, needed: Callable[[], int], changed: Callable[[], None]) -> None:
+        """``idle_s``: a worker without a job ends after this time."""
+        self._pause_s = idle_s / _LOOKS
+        self._needed = needed
+        self._changed = changed
+        self._all: Sequence[int] = ()
+        self._least = 0
+        self._wanted = 0
+        self._seen: deque[int] = deque(maxlen=_LOOKS)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, sizes: Sequence[int], least: int | None) -> None:
+        """Have at most workers of these sizes, and this many at least; None: always all of them."""
+        self._all = sizes
+        self._least = len(sizes) if least is None else min(least, len(sizes))
+        self._wanted = max(self._least, min(self._wanted, len(sizes)))
+        self._look_later()
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """The sizes of the workers that are wanted now."""
+        return self._all[: self._wanted]
+
+    @property
+    def most(self) -> int:
+        """The number of workers that may be wanted."""
+        return len(self._all)
+
+    def grow(self) -> bool:
+        """Want another worker; False if there are as many as may be."""
+        if self._wanted >= len(self._all):
+            return False
+        self._wanted += 1
+        self._seen.clear()
+        self._look_later()
+        return True
+
+    def fill(self) -> bool:
+        """Want all workers for good; False if it does already."""
+        is_new, self._least = self._least < len(self._all), len(self._all)
+        self._wanted = self._least
+        return is_new
+
+    def _look_later(self) -> None:
+        if self._timer is None and self._wanted > self._least:
+            self._timer = asyncio.get_running_loop().call_later(self._pause_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._seen.append(self._needed())
+        if len(self._seen) == _LOOKS and (wanted := max(self._least, *self._seen)) < self._wanted:
+            self._wanted = wanted
+            self._seen.clear()
+            self._changed()
+        self._look_later()
+
+    def close(self) -> None:
+        """Want none any more."""
+        self.set((), 0)
+        if self._timer is not None:
+            self._timer.cancel()
