@@ -236,7 +236,8 @@ class Workload:
         if await shard.register(self._part(name), self._control.stop, fail_fast=False):
             self._found.set()
             await self._is_started.wait()
-            await shard.start(self._part(name), self.generations.current)
+            if not self._control.stop.is_set():
+                await shard.start(self._part(name), self.generations.current)
 
     async def start(self, loaded: Loaded) -> None:
         """Start the managers of the first plan, and the services."""

@@ -34,9 +34,19 @@ def report(*words):
     work(*words)
 def work(*words):
     note("start", current_message().jid)
-    if words:
-        wait_for_file(words[0])
+    try:
+        if words:
+            wait_for_file(words[0])
+    except Interrupted:
+        note("cut", current_message().jid)
+        raise
     note("end", current_message().jid)
+@worker.job(queue="mail", fenced=True)
+def strict_mail(*words):
+    work(*words)
+@worker.job(queue="reports", fenced=True)
+def strict_report(*words):
+    work(*words)
 @worker.job(queue="mail")
 def both():
     mail.enqueue()
@@ -244,6 +254,22 @@ def test_n3_a_lease_that_is_lost_at_one_redis_ends_the_jobs_of_its_groups_alone(
     assert [event["redis"] for event in pair.server.events("lease.lost")] == ["archive"]
     with pair.archive.client() as client:
         assert _owner(client) != identity
+    assert pair.server.stop() == 0
+
+
+@pytest.mark.fault("N4")
+def test_n4_fenced_jobs_end_with_the_lease_at_their_own_redis(pair: Pair) -> None:
+    pair.server.start()
+    kept = pair.push(pair.default, "mail", "strict_mail", "go")
+    cut = pair.push(pair.archive, "reports", "strict_report", "go")
+    plain = pair.report("go")
+    pair.wait_for("start", kept, cut, plain)
+    with pair.archive.stopped():
+        pair.wait_for("cut", cut)
+    pair.server.let_go("go")
+    pair.wait_for("end", kept, cut, plain)
+    assert pair.noted("cut") == [cut]
+    assert [pair.noted("start").count(jid) for jid in (kept, cut, plain)] == [1, 2, 1]
     assert pair.server.stop() == 0
 
 
