@@ -48,6 +48,8 @@ QUESTION_TIMEOUT_S = 1.0
 _LOOK_S = 0.25
 # One that hangs delays one look by its timeout.
 _SKIPPED_S = 5.0
+# The numbers of failovers begin anew where sentinels or a cluster are set up again, e.g. from a backup.
+_TRUSTED_S = 30.0
 _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, redis.ResponseError)
 
 
@@ -256,6 +258,7 @@ class Watch:
         # Reentrant: a signal handler may open a connection, too.
         self._lock = threading.RLock()
         self._known: NamedPrimary | None = None
+        self._confirmed_at = 0.0
         self._open: dict[weakref.ref[Any], tuple[Address, _Leave]] = {}
         self._former: list[tuple[weakref.ref[Any], _Leave]] = []
         """Connections to a former primary, closed with the next look."""
@@ -299,9 +302,11 @@ class Watch:
     def _follow(self, found: NamedPrimary, *, only_newer: bool = False) -> NamedPrimary:
         with self._lock:
             known = self._known
-            if known is not None and only_newer and found.epoch < known.epoch:
+            is_trusted = time.monotonic() - self._confirmed_at < _TRUSTED_S
+            if known is not None and only_newer and found.epoch < known.epoch and is_trusted:
                 return known
             self._known = found
+            self._confirmed_at = time.monotonic()
             self._nodes = found.nodes
         if known is not None and known.address != found.address:
             self._leave_all_but(found.address)
@@ -368,7 +373,10 @@ class Watch:
         asked.remove(one)
         asked.append(one)
         found = one.address()
-        if found is None or self._known is None or found == self._known.address:
+        if found is None or self._known is None:
+            return
+        if found == self._known.address:
+            self._confirmed_at = time.monotonic()
             return
         named = [answer for each in asked if (answer := each.named()) is not None]
         if named:
