@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.config.producers import config_for
+from pyworkers.config.producers import config_for, stores_for
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import Operation, Steps
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 
-__all__ = ["Admin", "Operation", "Steps", "Store", "Where", "admin_of", "store_of"]
+__all__ = ["Admin", "Operation", "Steps", "Store", "Where", "admin_of", "others_of", "store_of"]
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""
@@ -25,6 +26,16 @@ def admin_of(where: Where, namespace: str | None = None) -> Admin:
     if isinstance(where, RedisConfig):
         return Admin(where)
     return Admin(config_for(where, namespace, os.environ))
+
+
+def others_of(where: Where, namespace: str | None = None) -> Mapping[str, RedisConfig]:
+    """The other Redis servers of the environment by name, if ``where`` names none of its own.
+
+    Raises ConfigError.
+    """
+    if where is not None or namespace is not None:
+        return {}
+    return stores_for(None, None, os.environ).others
 
 
 def store_of(admin: Admin) -> Store:

@@ -48,6 +48,11 @@ class Stores:
         """True if there is another one than the default one."""
         return len(self.by_name) > 1
 
+    @property
+    def others(self) -> Mapping[str, RedisConfig]:
+        """All but the default one."""
+        return {name: redis for name, redis in self.by_name.items() if name != DEFAULT}
+
     def name_of(self, queue: str) -> str:
         """The name of the Redis that has a queue."""
         return self.elsewhere.get(queue, DEFAULT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import Where, admin_of, others_of
 from pyworkers.config.stores import DEFAULT, check_redis_name
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.http.hosts import Hosts
@@ -81,7 +82,8 @@ def app(
     """The dashboard, to serve or to mount. It connects at the first request.
 
     ``url`` and ``namespace``: as for ``Client``. ``others``: the other Redis servers of the program by name,
-    whose pages are below ``/redis/NAME``. ``mask``: names whose values are hidden in the arguments of
+    whose pages are below ``/redis/NAME``; without ``url`` and ``namespace``, by default those of the
+    configuration. ``mask``: names whose values are hidden in the arguments of
     jobs. Who may look is decided by one of
 
     - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
@@ -106,7 +108,8 @@ def app(
         )
     settings = SiteSettings(tuple(mask))
     site = Site(admin_of(url, namespace), settings)
-    more = {name: Site(admin_of(where), settings) for name, where in (others or {}).items()}
+    named = others_of(url, namespace) if others is None else others
+    more = {name: Site(admin_of(where), replace(settings, name=name)) for name, where in named.items()}
     for name in more:
         try:
             check_redis_name(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +112,18 @@ def test_with_one_redis_nothing_shows_that_there_could_be_more(dashboard: Visito
     assert 'aria-label="Redis"' not in dashboard.get("").html
     assert dashboard.ask("api/redis").status == dashboard.ask("redis/default/queues").status == 404
     assert "/redis" not in read(dashboard, "api/openapi.json")["paths"]
+
+
+def test_a_mounted_dashboard_has_those_of_the_configuration(
+    one_redis_url: str, archive: RedisConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = f'[redis]\nurl = "{one_redis_url}"\n[redis.archive]\nurl = "{archive.url}"\n'
+    (tmp_path / "workers.toml").write_text(tables)
+    monkeypatch.setenv("PYWORKERS_CONFIG", str(tmp_path / "workers.toml"))
+    for name in ("REDIS_URL", "PYWORKERS_REDIS__URL", "PYWORKERS_REDIS__NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    assert list(app().state.sites.by_name) == ["default", "archive"]
+    assert list(app(one_redis_url).state.sites.by_name) == ["default"]
 
 
 def test_a_name_that_the_configuration_refuses_is_refused(one_redis_url: str) -> None:

@@ -92,7 +92,12 @@ class _Mounted:
 
         config = load(read_settings, env=os.environ)
         return DashboardBridge(
-            app(config.redis, mask=config.web.mask, authorize=lambda request: request.scope[_ROLE])
+            app(
+                config.redis,
+                mask=config.web.mask,
+                authorize=lambda request: request.scope[_ROLE],
+                others=config.other_redis,
+            )
         )
 
 
