@@ -1,16 +1,19 @@
 package pyworkers
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -116,7 +119,6 @@ const (
 )
 
 var (
-	queueNames = regexp.MustCompile(`^[^\s\x00-\x1f\x7f|]+$`)
 	// Fields that an application has no say in.
 	reserved = strings.Fields(`args class queue at created_at enqueued_at expiry cron unique_key encrypted failed_at
 		retried_at discarded_at retry_count crash_count misfits misfit_at error_class error_message error_backtrace
@@ -145,6 +147,7 @@ func (e *envelope) isConditional() bool { return e.conditional }
 type making struct {
 	keys   *Keyring
 	now    time.Time
+	stamp  []byte // now as text, if it is made already
 	batch  string
 	role   role
 	isLast bool   // of a chain: its result is kept
@@ -162,59 +165,70 @@ const (
 )
 
 func (m making) envelope(job *Job) (*envelope, error) {
+	found := new(envelope)
+	return found, m.make(found, job)
+}
+
+func (m making) make(found *envelope, job *Job) error {
 	if err := job.check(); err != nil {
-		return nil, err
+		return err
 	}
 	if m.role != alone && (job.In != 0 || !job.At.IsZero() || job.UniqueFor != 0 || job.MaxWaiting != 0) {
-		return nil, &ArgumentError{"At, In, UniqueFor, MaxWaiting", "have no effect on a step or a callback, which a server pushes later", nil}
+		return &ArgumentError{"At, In, UniqueFor, MaxWaiting", "have no effect on a step or a callback, which a server pushes later", nil}
 	}
-	found := &envelope{queue: job.Queue, id: job.ID, batch: m.batch, limit: job.MaxWaiting, wait: job.Wait}
+	*found = envelope{queue: job.Queue, id: job.ID, batch: m.batch, limit: job.MaxWaiting, wait: job.Wait}
 	if found.id == "" {
 		found.id = newID()
 	}
 	now := seconds(m.now)
+	if m.stamp == nil {
+		m.stamp = appendTime(nil, now)
+	}
 	due := now
 	if at := job.due(m.now); at.After(m.now) {
 		due = seconds(at)
 		found.at = due
 	}
-	var fills [][]any
-	var filling *[][]any
+	var fills *[][]any
 	if m.role == step {
-		filling = &fills
+		fills = new([][]any)
 	}
-	args, err := encodeArgs(job.Args, filling)
-	if err != nil {
-		return nil, err
-	}
-	if len(fills) > 0 && job.Encrypt {
-		return nil, &ArgumentError{"args", "of an encrypted job cannot be a result", nil}
-	}
-	key, err := m.uniqueKey(job, args)
-	if err != nil {
-		return nil, err
-	}
-	if job.Encrypt {
-		if args, err = m.seal(args, found.id, job.Class); err != nil {
-			return nil, err
-		}
-	}
-	w := fields{out: make([]byte, 0, 200+len(args))}
+	w := fields{out: make([]byte, 0, 256)}
 	w.setting("retry", job.Retry)
 	w.text("queue", job.Queue)
 	w.text("class", job.Class)
-	w.raw("args", args)
+	w.name("args")
+	start := len(w.out)
+	out, err := appendArgs(w.out, job.Args, fills)
+	if err != nil {
+		return err
+	}
+	w.out = out
+	key, err := m.uniqueKey(job, out[start:])
+	if err != nil {
+		return err
+	}
+	if job.Encrypt {
+		if fills != nil && len(*fills) > 0 {
+			return &ArgumentError{"args", "of an encrypted job cannot be a result", nil}
+		}
+		sealed, err := m.seal(out[start:], found.id, job.Class)
+		if err != nil {
+			return err
+		}
+		w.out = append(out[:start], sealed...)
+	}
 	if err := w.options(&job.Options); err != nil {
-		return nil, err
+		return err
 	}
 	w.text("jid", found.id)
 	if key != "" {
 		w.text("unique_key", key)
 	}
-	if len(fills) > 0 {
-		places, err := encode(map[string][][]any{"RESULT": fills}, nil, "fill")
+	if fills != nil && len(*fills) > 0 {
+		places, err := encode(map[string]any{"RESULT": *fills}, "fill")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		w.raw("fill", places)
 	}
@@ -225,19 +239,20 @@ func (m making) envelope(job *Job) (*envelope, error) {
 		w.raw("batch_index", []byte("0"))
 	}
 	// These are the last ones: a script changes them in a callback.
-	w.raw("created_at", appendTime(nil, now))
+	w.raw("created_at", m.stamp)
 	if found.at == 0 && (m.role == alone || m.role == firstStep) {
-		w.raw("enqueued_at", appendTime(nil, now))
+		w.raw("enqueued_at", m.stamp)
 	}
 	if job.ExpiresIn > 0 {
-		w.raw("expiry", appendTime(nil, due+job.ExpiresIn.Seconds()))
+		w.name("expiry")
+		w.out = appendTime(w.out, due+job.ExpiresIn.Seconds())
 	}
 	found.payload = append(w.out, '}')
 	if len(found.payload) > maxBytes {
-		return nil, tooLarge(len(found.payload))
+		return tooLarge(len(found.payload))
 	}
 	found.ask(job, key, due-now)
-	return found, nil
+	return nil
 }
 
 func tooLarge(size int) error {
@@ -348,12 +363,16 @@ func (s Setting) fits(flag, count bool) bool {
 }
 
 func checkQueue(field, name string) error {
-	if !queueNames.MatchString(name) || utf8.RuneCountInString(name) > 128 || !utf8.ValidString(name) ||
+	if name == "" || strings.IndexFunc(name, isNotOfQueue) >= 0 || utf8.RuneCountInString(name) > 128 || !utf8.ValidString(name) ||
 		strings.HasPrefix(name, "queue:") || strings.HasPrefix(name, "backup::") || strings.HasSuffix(name, ":inprogress") {
 		return &ArgumentError{field, fmt.Sprintf("%q cannot be a queue: a queue name has 1 to 128 characters, no white space, "+
 			"control character or '|', does not start with 'queue:' or 'backup::', and does not end with ':inprogress'", name), nil}
 	}
 	return nil
+}
+
+func isNotOfQueue(char rune) bool {
+	return char <= ' ' || char == '|' || char >= 0x7f && (char == 0x7f || unicode.IsSpace(char))
 }
 
 // uniqueKey is the key of the lock of a unique job, the same in all languages.
@@ -365,7 +384,7 @@ func (m making) uniqueKey(job *Job, args []byte) (string, error) {
 	if job.UniqueBy != nil {
 		var err error
 		path = "UniqueBy"
-		if args, err = encode(job.UniqueBy, nil, path); err != nil {
+		if args, err = encode(job.UniqueBy, path); err != nil {
 			return "", err
 		}
 	}
@@ -398,40 +417,36 @@ func shown(name string) string {
 	return strings.ReplaceAll(string(runes), "|", "_") + "…" + hex.EncodeToString(hash[:])[:16]
 }
 
-func encodeArgs(args []any, fills *[][]any) ([]byte, error) {
-	out := []byte{'['}
-	for i, arg := range args {
-		text, err := encode(arg, fills, "args", i)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, text...)
-	}
-	return append(out, ']'), nil
-}
-
 // fields are the members of a JSON object that is being written.
 type fields struct{ out []byte }
 
-func (w *fields) raw(name string, value []byte) {
+// name begins a member. No name that is written needs an escape.
+func (w *fields) name(name string) {
 	separator := byte(',')
 	if len(w.out) == 0 {
 		separator = '{'
 	}
-	w.out = append(append(appendText(append(w.out, separator), name), ':'), value...)
+	w.out = append(append(append(w.out, separator, '"'), name...), `":`...)
 }
 
-func (w *fields) text(name, value string) { w.raw(name, appendText(nil, value)) }
+func (w *fields) raw(name string, value []byte) {
+	w.name(name)
+	w.out = append(w.out, value...)
+}
+
+func (w *fields) text(name, value string) {
+	w.name(name)
+	w.out = appendText(w.out, value)
+}
 
 func (w *fields) setting(name string, setting Setting) {
 	switch value := setting.value.(type) {
 	case bool:
-		w.raw(name, strconv.AppendBool(nil, value))
+		w.name(name)
+		w.out = strconv.AppendBool(w.out, value)
 	case int:
-		w.raw(name, strconv.AppendInt(nil, int64(value), 10))
+		w.name(name)
+		w.out = strconv.AppendInt(w.out, int64(value), 10)
 	}
 }
 
@@ -452,7 +467,7 @@ func (w *fields) options(o *Options) error {
 	}
 	w.time("timeout", o.Timeout)
 	if len(o.Tags) > 0 {
-		tags, err := encode(o.Tags, nil, "Tags")
+		tags, err := encode(o.Tags, "Tags")
 		if err != nil {
 			return err
 		}
@@ -470,7 +485,7 @@ func (w *fields) options(o *Options) error {
 		w.raw("encrypted", []byte("true"))
 	}
 	if len(o.Extra) > 0 {
-		extra, err := encode(o.Extra, nil, "Extra")
+		extra, err := encode(o.Extra, "Extra")
 		if err != nil {
 			return err
 		}
@@ -479,21 +494,35 @@ func (w *fields) options(o *Options) error {
 	return nil
 }
 
+// random is read in larger pieces: a system call for each id takes as long as the rest of a small job.
+var random = struct {
+	sync.Mutex
+	source *bufio.Reader
+}{source: bufio.NewReader(rand.Reader)}
+
 func newID() string {
-	id := make([]byte, 12)
-	_, _ = rand.Read(id) // never fails
-	return hex.EncodeToString(id)
+	var id [12]byte
+	random.Lock()
+	_, err := io.ReadFull(random.source, id[:])
+	random.Unlock()
+	if err != nil {
+		panic(err) // crypto/rand ends the program before
+	}
+	var text [24]byte
+	hex.Encode(text[:], id[:])
+	return string(text[:])
 }
 
 // seconds are epoch seconds with microseconds, as Python writes them.
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// appendTime writes a time with a point: Sidekiq 8 takes whole numbers for milliseconds.
+// appendTime writes epoch seconds with a point: Sidekiq 8 takes whole numbers for milliseconds.
 func appendTime(out []byte, at float64) []byte {
+	digits := -1
 	if at == math.Trunc(at) {
-		return strconv.AppendFloat(out, at, 'f', 1, 64)
+		digits = 1
 	}
-	return strconv.AppendFloat(out, at, 'f', -1, 64)
+	return strconv.AppendFloat(out, at, 'f', digits, 64)
 }
 
 // isPrintable is true for an id that can be part of a key.

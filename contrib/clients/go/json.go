@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -21,47 +22,120 @@ const maxDepth = 500
 
 // encode is the JSON text of a value as it stands in an envelope: compact, and raw UTF-8 instead of escapes, because
 // Sidekiq compares bytes that Ruby writes. path and at name the value in the [ArgumentError] for one that JSON cannot
-// hold. Of each [Result] in it, the place is added to fills.
-func encode(value any, fills *[][]any, path string, at ...any) ([]byte, error) {
-	w := writer{path: path, at: at, fills: fills}
+// hold.
+func encode(value any, path string, at ...any) ([]byte, error) {
+	w := writer{path: path, at: at}
+	return w.encode(nil, value)
+}
+
+// appendArgs adds the JSON text of arguments. Of each [Result] in them, the place is added to fills.
+func appendArgs(out []byte, args []any, fills *[][]any) ([]byte, error) {
+	w := writer{path: "args", fills: fills}
+	out = append(out, '[')
+	for i, arg := range args {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		var err error
+		w.at = append(w.at[:0], i)
+		if out, err = w.encode(out, arg); err != nil {
+			return nil, err
+		}
+	}
+	return append(out, ']'), nil
+}
+
+// encode adds the JSON text of a value.
+func (w *writer) encode(out []byte, value any) ([]byte, error) {
 	switch value := value.(type) {
 	case nil:
-		return []byte("null"), nil
+		return append(out, "null"...), nil
 	case bool:
-		return strconv.AppendBool(nil, value), nil
+		return strconv.AppendBool(out, value), nil
 	case int:
-		return strconv.AppendInt(nil, int64(value), 10), nil
+		return strconv.AppendInt(out, int64(value), 10), nil
 	case string:
 		if !utf8.ValidString(value) {
 			return nil, w.refuse("is not valid UTF-8")
 		}
-		return appendText(make([]byte, 0, len(value)+2), value), nil
+		return appendText(out, value), nil
+	case []any:
+		return w.encodeList(out, value)
+	case map[string]any:
+		return w.encodeMap(out, value)
 	}
-	raw, err := marshal(value)
+	raw, err := json.Marshal(value)
 	if err != nil {
 		return nil, w.explain(err)
 	}
 	if isCompact(raw) {
-		return raw, nil
+		return append(out, raw...), nil
 	}
-	w.src = raw
-	return w.value(make([]byte, 0, len(raw)))
+	w.src, w.pos = raw, 0
+	return w.value(out)
+}
+
+// Lists and maps of any value are the arguments of most jobs that have more than scalars: encoding/json takes several
+// times as long, and has no path for an error.
+func (w *writer) encodeList(out []byte, list []any) ([]byte, error) {
+	if list == nil {
+		return append(out, "null"...), nil
+	}
+	if err := w.checkDepth(); err != nil {
+		return nil, err
+	}
+	out = append(out, '[')
+	for i, item := range list {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		w.at = append(w.at, i)
+		var err error
+		if out, err = w.encode(out, item); err != nil {
+			return nil, err
+		}
+		w.at = w.at[:len(w.at)-1]
+	}
+	return append(out, ']'), nil
+}
+
+func (w *writer) encodeMap(out []byte, members map[string]any) ([]byte, error) {
+	if members == nil {
+		return append(out, "null"...), nil
+	}
+	if err := w.checkDepth(); err != nil {
+		return nil, err
+	}
+	out = append(out, '{')
+	for i, name := range slices.Sorted(maps.Keys(members)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		w.at = append(w.at, name)
+		if !utf8.ValidString(name) {
+			return nil, w.refuse("has a name that is not valid UTF-8")
+		}
+		var err error
+		if out, err = w.encode(append(appendText(out, name), ':'), members[name]); err != nil {
+			return nil, err
+		}
+		w.at = w.at[:len(w.at)-1]
+	}
+	return append(out, '}'), nil
+}
+
+func (w *writer) checkDepth() error {
+	if len(w.at) <= maxDepth {
+		return nil
+	}
+	w.at = w.at[:2]
+	return w.refuse(fmt.Sprintf("… is nested deeper than %d levels", maxDepth))
 }
 
 // isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth to check.
 func isCompact(raw []byte) bool {
 	return bytes.IndexByte(raw, '\\') < 0 && !bytes.Contains(raw, resultMark) &&
 		bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) < maxDepth
-}
-
-func marshal(value any) ([]byte, error) {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
 // canonical is the form of RFC 8785, in which programs in all languages compute the same keys, with one addition: a
@@ -128,9 +202,8 @@ func (w *writer) value(out []byte) ([]byte, error) {
 		}
 		return appendText(out, text), nil
 	case '[', '{':
-		if len(w.at) > maxDepth {
-			w.at = w.at[:2]
-			return nil, w.refuse(fmt.Sprintf("… is nested deeper than %d levels", maxDepth))
+		if err := w.checkDepth(); err != nil {
+			return nil, err
 		}
 		if first == '[' {
 			return w.list(out)

@@ -68,10 +68,11 @@ func (c *Client) pushAll(ctx context.Context, jobs []*envelope) ([]string, error
 func (c *Client) making() making { return making{keys: c.keys, now: time.Now()} }
 
 func (m making) envelopes(jobs []Job) ([]*envelope, error) {
-	made := make([]*envelope, len(jobs))
+	m.stamp = appendTime(nil, seconds(m.now))
+	all, made := make([]envelope, len(jobs)), make([]*envelope, len(jobs))
 	for i := range jobs {
-		var err error
-		if made[i], err = m.envelope(&jobs[i]); err != nil {
+		made[i] = &all[i]
+		if err := m.make(made[i], &jobs[i]); err != nil {
 			return nil, fieldError("jobs", i, err)
 		}
 	}

@@ -1,0 +1,70 @@
+package pyworkers
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestValuesOfArguments(t *testing.T) {
+	deep := any(1)
+	for range maxDepth + 1 {
+		deep = []any{deep}
+	}
+	type named struct {
+		Text string `json:"text"`
+	}
+	for _, v := range []struct {
+		value        any
+		text, reason string
+	}{
+		{nil, "null", ""},
+		{[]any(nil), "null", ""},
+		{map[string]any{"b": 2.0, "a": []any{"<&>", "\u2028", "\x01\ufffd"}}, "{\"a\":[\"<&>\",\"\u2028\",\"\\u0001\ufffd\"],\"b\":2}", ""},
+		{named{"<&>\u2028\ufffd"}, "{\"text\":\"<&>\u2028\ufffd\"}", ""},
+		{map[string]string{"b": "1", "a": "\\"}, `{"a":"\\","b":"1"}`, ""},
+		{json.Number("12345678901234567890123"), "12345678901234567890123", ""},
+		{json.RawMessage(` [1 , "\u00e9\/"] `), `[1,"é/"]`, ""},
+		{map[string]any{"a": []any{1, math.Inf(1)}}, "", `args[0]["a"][1] is +Inf, which is not a JSON number`},
+		{named{"\xff"}, "", `args[0]["text"] is not valid UTF-8`},
+		{map[string]any{"\xff": 1}, "", `args[0]["\xff"] has a name that is not valid UTF-8`},
+		{[]any{make(chan int)}, "", "args[0][0] is of type chan int, which JSON does not carry"},
+		{json.RawMessage(`["\ud800"]`), "", "args[0][0] holds a lone surrogate"},
+		{json.RawMessage("{"), "", "args[0] cannot be written as JSON"},
+		{Result, "", "args[0] is Result, which stands in a step of a chain that is not its first one"},
+		{deep, "", "args[0][0] … is nested deeper than 500 levels"},
+	} {
+		found, err := appendArgs(nil, []any{v.value}, nil)
+		var refused *ArgumentError
+		if v.reason == "" && string(found) != "["+v.text+"]" {
+			t.Errorf("%v is %s (%v), not [%s]", v.value, found, err, v.text)
+		} else if v.reason != "" && (!errors.As(err, &refused) || !strings.HasPrefix(err.Error(), v.reason)) {
+			t.Errorf("%v: %v, not %s", v.value, err, v.reason)
+		}
+	}
+}
+
+func TestTheFieldsOfAStructAreArguments(t *testing.T) {
+	type in struct {
+		ID       int
+		hidden   int
+		Skipped  int    `json:"-"`
+		Currency string `json:",omitempty"`
+		Note     string `json:",omitzero"`
+	}
+	for want, value := range map[string]any{
+		`[7]`:                 in{ID: 7, hidden: 1, Skipped: 1},
+		`[0,"","x"]`:          in{Note: "x"},
+		`[7.5]`:               7.5,
+		`[{"a":1}]`:           map[string]int{"a": 1},
+		`[[1]]`:               []int{1},
+		`[]`:                  struct{}{},
+		`[12345678901234567]`: json.Number("12345678901234567"),
+	} {
+		if found, err := appendArgs(nil, argsOf(value), nil); string(found) != want {
+			t.Errorf("%#v is %s (%v), not %s", value, found, err, want)
+		}
+	}
+}
