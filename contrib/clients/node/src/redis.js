@@ -44,6 +44,8 @@ const HERE = {
   CROSSSLOT: "on a cluster the namespace needs a hash tag, as {app}:",
 };
 
+const REFUSALS = new Set(["READONLY", "NOREPLICAS", "UNBLOCKED"]);
+
 /** @param {any} redis @returns {Wire} */
 export function wireOf(redis) {
   if (typeof redis?.isCluster === "boolean" ? redis.isCluster : redis?.slots !== undefined) {
@@ -57,7 +59,8 @@ export function wireOf(redis) {
 }
 
 /**
- * The same connection; at its first use, the servers are asked which versions of the wire they speak.
+ * The same connection; at its first use, the servers are asked which versions of the wire they speak. What Redis
+ * refuses before anything is written is sent once more on a new connection, which may lead to the new primary.
  * @param {Wire} wire
  * @param {string} key of these versions
  * @returns {Wire}
@@ -72,15 +75,20 @@ export function spoken(wire, key) {
     });
     return known;
   };
+  /** @param {(wire: Wire) => Promise<any>} call */
+  const first = async (call) => {
+    await check();
+    try {
+      return await call(wire);
+    } catch (error) {
+      if (!(error instanceof PyworkersError) || !REFUSALS.has(error.code)) throw error;
+      const own = await wire.apart();
+      return await call(own.wire).finally(own.close);
+    }
+  };
   return {
-    send: async (command) => {
-      await check();
-      return await wire.send(command);
-    },
-    transaction: async (commands) => {
-      await check();
-      return await wire.transaction(commands);
-    },
+    send: (command) => first((one) => one.send(command)),
+    transaction: (commands) => first((one) => one.transaction(commands)),
     apart: wire.apart,
   };
 }

@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { BadArgumentError, EncryptionKeyError, Keyring, canonical, uniqueKey } from "pyworkers";
+import { BadArgumentError, EncryptionKeyError, Keyring, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
 import { drafting } from "../src/envelope.js";
 import { decode, encode } from "../src/json.js";
-import { Script } from "../src/redis.js";
+import { Script, spoken } from "../src/redis.js";
 
 const NOW = 1_700_000_000;
 
@@ -133,6 +133,17 @@ test("a script of another version of the wire is refused", () => {
   const file = pathToFileURL(join(mkdtempSync(join(tmpdir(), "wire-")), "push.lua"));
   writeFileSync(file, "-- pyworkers push, wire 2\n");
   assert.throws(() => new Script(file), /^StoreError: push.lua is of another version of the wire: '-- pyworkers push, wire 2', not wire 1/);
+});
+
+test("a call that a demoted Redis refuses is sent once more on a new connection", async () => {
+  const refused = () => Promise.reject(new RedisUnavailableError("Redis takes no writes now", { code: "READONLY" }));
+  const closed = [];
+  const fresh = { send: async ([name]) => `${name} done`, close: () => closed.push("closed") };
+  const old = { send: ([name]) => (name === "EVALSHA" ? refused() : Promise.resolve([])), apart: async () => ({ wire: fresh, close: fresh.close }) };
+  assert.equal(await spoken(old, "pyworkers:wire").send(["EVALSHA"]), "EVALSHA done");
+  assert.deepEqual(closed, ["closed"]);
+  fresh.send = refused;
+  await assert.rejects(spoken(old, "pyworkers:wire").send(["EVALSHA"]), { code: "READONLY" });
 });
 
 test("integers that a Number does not hold are read as BigInt", () => {

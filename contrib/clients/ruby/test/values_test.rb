@@ -82,6 +82,30 @@ class ValuesTest < Minitest::Test
     end
   end
 
+  # A Redis that was demoted, until its connection is closed.
+  class Demoted
+    attr_reader :calls
+
+    def initialize = @calls = []
+
+    def with = yield(self)
+
+    def call(*command)
+      @calls << command.first
+      raise Redis::CommandError, "READONLY You can't write against a read only replica." if command.first == "LPUSH" && @calls.count("LPUSH") == 1
+
+      []
+    end
+
+    def close = @calls << :close
+  end
+
+  def test_a_call_that_a_demoted_redis_refuses_is_sent_once_more_on_a_new_connection
+    redis = Demoted.new
+    Pyworkers::Connection.new(redis, "pyworkers:wire").call("LPUSH", "queue:mail", "{}")
+    assert_equal ["ZRANGEBYSCORE", "PING", "LPUSH", :close, "LPUSH"], redis.calls
+  end
+
   private
 
   def payload(options, args = [])

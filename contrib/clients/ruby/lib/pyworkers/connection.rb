@@ -31,7 +31,8 @@ module Pyworkers
       "WRONGTYPE" => "a key has the wrong type",
       "CROSSSLOT" => "on a cluster the namespace needs a hash tag, as {app}:"
     }.freeze
-    private_constant :RESTED_S, :AWAY, :HERE
+    REFUSALS = /\A(?:READONLY|NOREPLICAS|UNBLOCKED)/
+    private_constant :RESTED_S, :AWAY, :HERE, :REFUSALS
 
     def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -76,14 +77,22 @@ module Pyworkers
 
     private
 
-    # Run a block once, on a connection that is there.
+    # Run a block once, on a connection that is there; once more if Redis has refused before anything was written: a new
+    # connection may lead to the new primary.
     def once(&block)
       translated do
         @redis.with do |connection|
           check(connection)
           @checked ||= check_versions(connection)
           connection.call("PING") if rested?(connection)
-          without_reconnecting(connection, &block)
+          begin
+            without_reconnecting(connection, &block)
+          rescue StandardError => error
+            raise unless refused?(error) && error.message.match?(REFUSALS)
+
+            connection.close
+            without_reconnecting(connection, &block)
+          end
         end
       end
     end
