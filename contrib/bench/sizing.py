@@ -1,4 +1,4 @@
-"""What a server costs Redis: ``python -m contrib.bench.sizing`` prints two tables, in five minutes.
+"""What a server costs Redis: ``python -m contrib.bench.sizing`` prints two tables, in ten minutes.
 
 Commands inside scripts count. The numbers are counts, so that a busy machine changes only how many jobs one
 exchange has.
@@ -27,6 +27,10 @@ _QUEUES = """
 for number in range({queues}):
     worker.process(f"q{{number}}", concurrency=1)(print)
 """
+_AUTO = """
+for number in range({queues}):
+    worker.process(f"q{{number}}", concurrency=1, processes="auto")(print)
+"""
 _GROUP = """
 worker.group("all", queues=[f"q{{number}}" for number in range({queues})], concurrency=1)
 for number in range({queues}):
@@ -53,6 +57,8 @@ IDLE = (
     ("10 queues", _QUEUES, 10),
     ("50 queues", _QUEUES, 50),
     ("a group of 50 queues", _GROUP, 50),
+    ("a group of 1,000 queues", _GROUP, 1000),
+    ('1,000 queues, processes="auto"', _AUTO, 1000),
 )
 JOBS = (
     ("one by one, 50/s", "", "pass", _SINGLY, 500),
