@@ -10,9 +10,11 @@
 package pyworkers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -59,15 +61,13 @@ func New(rdb redis.UniversalClient, config Config) (*Client, error) {
 // FromEnv makes a client as Python's Client() does: of PYWORKERS_REDIS__URL, else REDIS_URL, else
 // redis://127.0.0.1:6379/0, with PYWORKERS_REDIS__NAMESPACE, and the keys in the file PYWORKERS_ENCRYPTION__KEYS.
 func FromEnv() (*Client, error) {
-	url := os.Getenv("PYWORKERS_REDIS__URL")
-	if url == "" {
-		url = os.Getenv("REDIS_URL")
-	}
-	if url == "" {
-		url = "redis://127.0.0.1:6379/0"
-	}
-	options, err := redis.ParseURL(url)
+	address := cmp.Or(os.Getenv("PYWORKERS_REDIS__URL"), os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379/0")
+	options, err := redis.ParseURL(address)
 	if err != nil {
+		// The error of the package url quotes the URL, with its password.
+		if bad := (*url.Error)(nil); errors.As(err, &bad) {
+			err = bad.Err
+		}
 		return nil, fmt.Errorf("pyworkers: the Redis URL cannot be used: %w", err)
 	}
 	config := Config{Namespace: os.Getenv("PYWORKERS_REDIS__NAMESPACE")}
