@@ -30,7 +30,7 @@ $(VENV)/.development: $(VENV)/.made setup.cfg pyproject.toml
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: FORCE help run test test-oldest test-lowest test-package faults soak lint docs coverage bench clean
+.PHONY: FORCE help run test test-clients test-oldest test-lowest test-package faults soak lint docs coverage bench clean
 
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
@@ -39,8 +39,8 @@ run: $(VENV)/.runtime ## Run the example application on the embedded server.
 $(VENV)/.rewritten: $(VENV)/.development
 	@$(BIN)/python -m pytest -n0 --collect-only -qq >/dev/null && touch $@
 
-test: $(VENV)/.development $(VENV)/.rewritten $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich \
-  contrib/clients/node/node_modules ## Run the whole suite.
+NODE := contrib/clients/node/node_modules
+test: $(VENV)/.development $(VENV)/.rewritten $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich $(NODE) ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
 
 # What the browser tests check pages with. Without it those tests are skipped, or fail under CI.
@@ -58,10 +58,13 @@ $(VENV)/python3.14: tests/interop/peers/python3.14/package-lock.json | $(VENV)/.
 	else echo "Python 3.14 is not installed: npm is missing, or cannot reach its registry" >&2; fi
 
 # What the tests of the Node client need: a connection of each package, and the check of its types.
-contrib/clients/node/node_modules: contrib/clients/node/package-lock.json
+$(NODE): contrib/clients/node/package-lock.json
 	@npm ci --prefix $(@D) --prefer-offline --fetch-retries 5 --fetch-retry-maxtimeout 20000 --loglevel error \
 		--no-audit --no-fund >/dev/null && touch $@ \
 		|| echo "the packages of the Node client are not installed: npm is missing, or cannot reach its registry" >&2
+
+test-clients: $(VENV)/.development $(NODE) ## Run the tests of the clients in Go, Node and Ruby, with a real server.
+	$(BIN)/python $(PYTEST) -n0 tests/clients $(ARGS)
 
 # For the one test of coloured tracebacks. In the environment itself, structlog would import it in each process.
 $(VENV)/rich: | $(VENV)/.development
