@@ -13,7 +13,7 @@ import click
 
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_action
-from pyworkers.cli.stubs import golang, schema, typescript
+from pyworkers.cli.stubs import golang, ruby, schema, typescript
 from pyworkers.cli.text import printable
 from pyworkers.errors import ConfigError
 from pyworkers.server import rehearse
@@ -27,6 +27,7 @@ class _Language(NamedTuple):
 _LANGUAGES = {
     "schema": _Language("jobs.schema.json", schema.written),
     "go": _Language("jobs.go", golang.written),
+    "ruby": _Language("jobs.rb", ruby.written),
     "ts": _Language("jobs.ts", typescript.written),
 }
 
@@ -51,9 +52,10 @@ def generate(
     """Write the jobs of an application for another language.
 
     LANGUAGE is schema (a JSON Schema of the arguments and the result of each job), go (the package jobs, for
-    the module of contrib/clients/go) or ts (TypeScript, for the package pyworkers of Node). The types are
-    those of the functions' annotations; a parameter without one takes any value. The same jobs give the same
-    file: --check in CI says when it must be written again. Needs the extra types.
+    the module of contrib/clients/go), ruby (the module Jobs, for the gem pyworkers) or ts (TypeScript, for
+    the package pyworkers of Node). The types are those of the functions' annotations; a parameter without one
+    takes any value. The same jobs give the same file: --check in CI says when it must be written again. Needs
+    the extra types.
 
     \b
     Example: pyworkers generate ts --app tasks:worker --output web/jobs.ts

@@ -62,6 +62,21 @@ export async function paid(client: Client): Promise<number> {
 """
 
 
+RUBY = r"""require "json"
+require "redis"
+require_relative "jobs"
+
+Pyworkers.configure(Redis.new(url: ENV["REDIS_URL"]))
+receipt = Pyworkers.result(Jobs.charge(7, track: 60))
+echo = Pyworkers.result(Jobs.echo(1, "\#{a}", track: 60))
+begin
+  Jobs.charge
+rescue ArgumentError => error
+  puts JSON.generate([receipt, echo, error.message[0, 25]])
+end
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the application."""
@@ -122,3 +137,15 @@ def test_typescript_that_does_not_fit_does_not_compile(folder: Path, node: Path)
     change_the_signature(folder)
     generate("ts", "jobs.ts")
     assert "use.ts" in compiled().stdout
+
+
+def test_ruby_calls_python(folder: Path, ruby: Path, client_environment: Mapping[str, str]) -> None:
+    generate("ruby", "jobs.rb")
+    (folder / "main.rb").write_text(RUBY)
+    command = ["ruby", "-w", "-I", str(ruby / "lib"), "main.rb"]
+    ran = subprocess.run(
+        command, env=client_environment, capture_output=True, text=True, timeout=4 * PATIENCE_S
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+    receipt = {"order": 7, "currency": "EUR", "paid": True}
+    assert json.loads(ran.stdout) == [receipt, [1, "#{a}"], "wrong number of arguments"]

@@ -92,6 +92,24 @@ export function jobs(client: Client): Jobs {
   };
 }
 """
+RUBY = """    # Send a mail.
+    #
+    # @param user_id [Integer]
+    # @param subject [String]
+    # @param tags [Array<String>]
+    # @return [String] the id; the result is [nil]
+    def send(user_id, subject = NONE, *tags, **options)
+      __enqueue("mail", "send", [user_id, subject, *tags], options)
+    end
+
+    # @param points [Array<Hash>]
+    # @param when_ [String]
+    # @param kind [String, nil]
+    # @return [String] the id; the result is [Hash]
+    def shop_charge(points, when_, kind = NONE, **options)
+      __enqueue("shop", "shop.charge", [points, when_, kind], options)
+    end
+"""
 POINT = {"x": 1, "colour": "blue"}
 
 
@@ -141,6 +159,10 @@ def test_a_file_that_is_not_up_to_date_ends_with_1(folder: Path) -> None:
     (folder / "tasks.py").write_text(CODE.replace("user_id: int", "user_id: str"))
     assert run("ts", "--check").exit_code == 1
     assert "user_id: string" in run("ts", "--output", "-").stdout
+
+
+def test_ruby_has_a_method_for_each_job() -> None:
+    assert RUBY in run("ruby", "--output", "-").stdout
 
 
 @pytest.mark.parametrize(
