@@ -16,16 +16,24 @@ from pyworkers.protocol.draft import Writing, draft, moment
 from pyworkers.protocol.envelope import check_value
 from pyworkers.protocol.options import OPTIONS, suggestion
 from pyworkers.protocol.portions import portions
-from pyworkers.store.flow.enqueueing import PORTION, Answered, Enqueued, Member, Receipt, Refusal, enqueue
+from pyworkers.store.flow.enqueueing import (
+    PORTION,
+    Answered,
+    BatchedJob,
+    Enqueued,
+    PushRefusal,
+    Receipt,
+    enqueue,
+)
 
 __all__ = [
     "FIELDS",
     "PORTION",
     "Answered",
+    "BatchedJob",
     "Enqueued",
-    "Member",
+    "PushRefusal",
     "Receipt",
-    "Refusal",
     "enqueue",
     "enqueue_all",
     "pause_s",
@@ -56,7 +64,7 @@ def writing_with(keys: KeySource | None) -> Writing:
     return Writing(encryption=Encryption(keys or None))
 
 
-def read(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
+def read(given: Mapping[str, Any], now: float, writing: Writing) -> BatchedJob:
     """The job that these fields and options describe. Nothing is sent.
 
     Raises BadArgumentError, with the field, for anything that the client refuses.
@@ -78,7 +86,7 @@ def read(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
         raise BadArgumentError(error.message, hint=error.hint, field="encrypt") from error
 
 
-def _member(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
+def _member(given: Mapping[str, Any], now: float, writing: Writing) -> BatchedJob:
     batch = given.get("batch", "")
     if not isinstance(batch, str):
         raise BadArgumentError(f"batch must be the id of a batch, not {batch!r}", field="batch")
@@ -86,10 +94,10 @@ def _member(given: Mapping[str, Any], now: float, writing: Writing) -> Member:
     retry = options.pop("retry", None)
     due = moment(given.get("in"), given.get("at"), now)
     plan = draft(given["queue"], given["class"], retry, options, due, writing)
-    return Member(plan.job(given.get("args", ()), now), batch)
+    return BatchedJob(plan.job(given.get("args", ()), now), batch)
 
 
-def enqueue_all(admin: Admin, jobs: Iterable[Member]) -> list[Enqueued]:
+def enqueue_all(admin: Admin, jobs: Iterable[BatchedJob]) -> list[Enqueued]:
     """Push jobs, a thousand at a time, each of them all or none; waits for room in a full queue if asked to.
 
     Raises the error of a refusal, and the errors of ``enqueue``; then the thousands before are in Redis.
@@ -100,14 +108,14 @@ def enqueue_all(admin: Admin, jobs: Iterable[Member]) -> list[Enqueued]:
     return found
 
 
-def _with_room(admin: Admin, jobs: Sequence[Member]) -> Sequence[Enqueued]:
+def _with_room(admin: Admin, jobs: Sequence[BatchedJob]) -> Sequence[Enqueued]:
     until = time.monotonic() + wait_s(jobs)
     while (answered := admin.run(enqueue(admin.keys, jobs))).refusal is not None:
         time.sleep(pause_s(answered.refusal, until))
     return answered.jobs
 
 
-def pause_s(refusal: Refusal, until: float) -> float:
+def pause_s(refusal: PushRefusal, until: float) -> float:
     """The seconds after which a push is tried again, as its queue is full. Raises the error otherwise.
 
     ``until``: when it is not tried any more, by the monotonic clock.
@@ -118,7 +126,7 @@ def pause_s(refusal: Refusal, until: float) -> float:
     return min(_PAUSE_S, left_s)
 
 
-def wait_s(jobs: Iterable[Member]) -> float:
+def wait_s(jobs: Iterable[BatchedJob]) -> float:
     """How long the push of these jobs waits for room in their queues."""
     return max((job.conditions.wait_s for job, _ in jobs if job.conditions), default=0.0)
 

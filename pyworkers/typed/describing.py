@@ -25,7 +25,7 @@ _KINDS: Mapping[Any, str] = {
 }
 
 
-class _Asked(NamedTuple):
+class _WantedSchema(NamedTuple):
     """A schema that is wanted: where it goes, whose it is, and for arguments or for results."""
 
     target: dict[str, Any]
@@ -43,12 +43,14 @@ def described(functions: Sequence[tuple[str, str, Callable[..., object]]]) -> di
     """
     if find_spec("pydantic") is None:
         raise ConfigError("describing jobs needs pydantic", hint=INSTALL)
-    asked: list[_Asked] = []
+    asked: list[_WantedSchema] = []
     jobs = [_job(name, queue, function, asked) for name, queue, function in functions]
     return {"jobs": jobs, "$defs": _filled(asked)}
 
 
-def _job(name: str, queue: str, function: Callable[..., object], asked: list[_Asked]) -> dict[str, Any]:
+def _job(
+    name: str, queue: str, function: Callable[..., object], asked: list[_WantedSchema]
+) -> dict[str, Any]:
     about = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
     signature = signature_of(function)
     parameters = list(signature.parameters.values()) if signature else []
@@ -66,7 +68,7 @@ def _job(name: str, queue: str, function: Callable[..., object], asked: list[_As
 def _parameters(
     parameters: Sequence[inspect.Parameter],
     function: Callable[..., object],
-    asked: list[_Asked],
+    asked: list[_WantedSchema],
 ) -> Iterator[dict[str, Any]]:
     for one in parameters:
         kind = _KINDS.get(one.kind)
@@ -95,7 +97,7 @@ def _ask(
     annotation: Any,
     function: Callable[..., object],
     mode: _Mode,
-    asked: list[_Asked],
+    asked: list[_WantedSchema],
     optional: bool = False,
 ) -> None:
     """Have the schema of an annotation put into ``target``; for one that cannot be used, none."""
@@ -103,13 +105,13 @@ def _ask(
         found = annotation if annotation is type(None) else evaluated(annotation, function)
         found = found | None if optional else found
         type_codec(found)
-        asked.append(_Asked(target, found, mode))
+        asked.append(_WantedSchema(target, found, mode))
     except (Unresolved, TypeError):
         # The fork server has logged it (types.ignored).
         return
 
 
-def _filled(asked: Sequence[_Asked]) -> dict[str, Any]:
+def _filled(asked: Sequence[_WantedSchema]) -> dict[str, Any]:
     """Fill the targets, and return the definitions to which they refer."""
     from pydantic import ConfigDict, TypeAdapter
 

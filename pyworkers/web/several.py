@@ -64,7 +64,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RedisRow:
     """What the overview says of a Redis; ``stats`` None: it is away, for the reason ``error``."""
 
     name: str
@@ -110,17 +110,17 @@ class Sites:
             Choice(name, self.address(request, name, *segments), name == self.own) for name in self.by_name
         ]
 
-    async def rows(self, request: Request) -> list[Row]:
+    async def rows(self, request: Request) -> list[RedisRow]:
         """The counts of all, none if there is only one."""
         wanted = self.by_name if self.several else {}
         return list(await asyncio.gather(*(self._row(request, name) for name in wanted)))
 
-    async def _row(self, request: Request, name: str) -> Row:
+    async def _row(self, request: Request, name: str) -> RedisRow:
         site, address = self.by_name[name], self.address(request, name)
         try:
-            return Row(name, address, await site.read(read_stats(site.keys)))
+            return RedisRow(name, address, await site.read(read_stats(site.keys)))
         except PyworkersError as error:
-            return Row(name, address, None, str(error))
+            return RedisRow(name, address, None, str(error))
 
     async def that_knows(self, jid: str) -> str:
         """The name of the Redis that knows a job; that of these pages if none does.

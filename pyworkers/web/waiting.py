@@ -25,7 +25,7 @@ _PAUSE_S = 0.5
 _UNNOTED_S = 5.0
 
 
-class Waits:
+class ResultWaits:
     """The waits for jobs at one dashboard."""
 
     def __init__(self, site: Site) -> None:
@@ -123,7 +123,7 @@ async def _left(request: Request) -> None:
         pass
 
 
-def waits_of(request: Request) -> Waits:
+def waits_of(request: Request) -> ResultWaits:
     """The waits at the dashboard that answers this request."""
-    waits: Waits = request.app.state.waits
+    waits: ResultWaits = request.app.state.waits
     return waits

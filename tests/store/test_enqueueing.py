@@ -17,13 +17,13 @@ from pyworkers.plugins.batches import Batch
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
-from pyworkers.store.flow.enqueueing import Member
+from pyworkers.store.flow.enqueueing import BatchedJob
 from tests.store.conftest import Cli, Run
 
 WRITING = writing_with(None)
 
 
-def job(*args: Any, **options: Any) -> Member:
+def job(*args: Any, **options: Any) -> BatchedJob:
     return read({"queue": "q", "class": "C", "args": list(args), **options}, time.time(), WRITING)
 
 

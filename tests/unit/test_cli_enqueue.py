@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pyworkers.api.enqueueing import Enqueued, Member
+from pyworkers.api.enqueueing import BatchedJob, Enqueued
 from pyworkers.cli import main
 from pyworkers.cli.params import parse_args, parse_duration, parse_retry, parse_time
 from pyworkers.protocol.draft import PushedJob
@@ -24,7 +24,7 @@ class Pushes:
         self.jobs: list[PushedJob] = []
         self.batches: set[str] = set()
 
-    def enqueue(self, _admin: object, jobs: Iterable[Member]) -> list[Enqueued]:
+    def enqueue(self, _admin: object, jobs: Iterable[BatchedJob]) -> list[Enqueued]:
         taken = list(jobs)
         self.jobs += [member.job for member in taken]
         self.batches |= {member.batch for member in taken}

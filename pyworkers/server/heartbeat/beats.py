@@ -41,7 +41,7 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ViewerWatch:
     """A viewer's request for fresh numbers, and the time of its end (monotonic seconds)."""
 
     name: bytes
@@ -91,7 +91,7 @@ class Heartbeat(Part):
         self._shown_at = -math.inf
         self._had_jobs = True
         self._signalled = True
-        self._watch = Watch(b"0")
+        self._watch = ViewerWatch(b"0")
         self._clock_offset_s = 0.0
         self._clock_read = -math.inf
         self._rtt_us = 0
@@ -141,10 +141,10 @@ class Heartbeat(Part):
     def see_watch(self, name: Any) -> None:
         """Take the name of the last request of a viewer; None if there was no recent request."""
         if isinstance(name, bytes) and name != self._watch.name:
-            self._watch = Watch(name[:32], time.monotonic() + WATCHED_TTL_S)
+            self._watch = ViewerWatch(name[:32], time.monotonic() + WATCHED_TTL_S)
             self.nudge()
 
-    async def beat(self, watch: Watch) -> None:
+    async def beat(self, watch: ViewerWatch) -> None:
         """Send a beat, which answers ``watch``; execute the signal in its reply. Raises PyworkersError."""
         rss_kb = await self._memory.total_kb(self._facts().pids)
         await self.set_clock()

@@ -41,7 +41,7 @@ class Enqueued(NamedTuple):
     is_new: bool
 
 
-class Refusal(NamedTuple):
+class PushRefusal(NamedTuple):
     """Why nothing of a request was pushed: the place of a job in it, and its error."""
 
     place: int
@@ -54,18 +54,18 @@ class Answered(NamedTuple):
     jobs: Sequence[Enqueued] = ()
     digest: str | None = None
     """The digest in its receipt, if it was answered from there: nothing was done now."""
-    refusal: Refusal | None = None
+    refusal: PushRefusal | None = None
     """Set if nothing was pushed."""
 
 
-class Member(NamedTuple):
+class BatchedJob(NamedTuple):
     """A job, and the batch of which it becomes a member; empty for none."""
 
     job: PushedJob
     batch: str = ""
 
 
-def enqueue(keys: Keys, jobs: Sequence[Member], receipt: Receipt | None = None) -> Steps[Answered]:
+def enqueue(keys: Keys, jobs: Sequence[BatchedJob], receipt: Receipt | None = None) -> Steps[Answered]:
     """Push jobs, up to ``PORTION``: all but the duplicates, or none, with a refusal.
 
     A refusal is a QueueFullError, a DuplicateJobError, or a BatchError for a batch that is unknown or has
@@ -86,7 +86,7 @@ def enqueue(keys: Keys, jobs: Sequence[Member], receipt: Receipt | None = None) 
     return answered
 
 
-def _joined(member: Member) -> PushedJob:
+def _joined(member: BatchedJob) -> PushedJob:
     """The job with the field and the condition of a member of its batch."""
     if not member.batch:
         return member.job
@@ -102,7 +102,7 @@ def _read(jobs: Sequence[PushedJob], reply: Any) -> Answered:
     try:
         others = conditions.read(reply, jobs)
     except (QueueFullError, DuplicateJobError, BatchError) as error:
-        return Answered(refusal=Refusal(integer(reply[1]) - 1, error))
+        return Answered(refusal=PushRefusal(integer(reply[1]) - 1, error))
     return Answered([Enqueued(others.get(job.jid, job.jid), job.jid not in others) for job in jobs])
 
 

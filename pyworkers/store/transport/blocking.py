@@ -22,7 +22,7 @@ from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
 from pyworkers.store.transport.connections import PUSH, AsyncConnection, Connection, primary_of
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.redirects import Redirects, Refused, refused
+from pyworkers.store.transport.redirects import RedirectedCommands, Redirects, refused
 from pyworkers.store.transport.turns import Turns
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
@@ -80,7 +80,7 @@ class Wires:
             self.close()
         return replies
 
-    def _redirect(self, again: Refused | None, replies: list[Any]) -> None:
+    def _redirect(self, again: RedirectedCommands | None, replies: list[Any]) -> None:
         """Send again what a node of a cluster has refused, and put the answers among the replies."""
         redirects = Redirects(self._primary)
         while again is not None:
@@ -180,7 +180,7 @@ class AsyncWires:
             return wire, replies
         raise ConnectionError("the connection is lost each time before anything is sent")
 
-    async def _redirect(self, again: Refused | None, wire: Wire, replies: list[Any]) -> None:
+    async def _redirect(self, again: RedirectedCommands | None, wire: Wire, replies: list[Any]) -> None:
         redirects = Redirects(self._primary)
         while again is not None:
             self._leave(wire)

@@ -24,14 +24,14 @@ from pyworkers.store.transport.sentinel import Sentinels
 _SENTINEL_PORT, _NODE_PORT = 26379, 6379
 
 
-class Group(NamedTuple):
+class PrimaryUrl(NamedTuple):
     """What names the primary, and the options of the connections to the primary."""
 
     directory: Directory
     options: dict[str, Any]
 
 
-def parse(url: str, namespace: str) -> Group:
+def parse(url: str, namespace: str) -> PrimaryUrl:
     """The parts of a URL of sentinels, or of nodes of a cluster. Raises ValueError.
 
     ``redis+sentinel://user:password@host:port,host:port/name/db``: user and password are those of Redis;
@@ -53,7 +53,7 @@ def parse(url: str, namespace: str) -> Group:
     if scheme.endswith("+cluster"):
         if not hosts or path.strip("/") not in ("", "0") or options.get("db", 0) != 0:
             raise ValueError(f"a cluster URL is {scheme}://host:port,host:port, and the database is 0")
-        return Group(Nodes(_addresses(hosts, _NODE_PORT), slot_key(namespace)), options)
+        return PrimaryUrl(Nodes(_addresses(hosts, _NODE_PORT), slot_key(namespace)), options)
     name, _, db = path.strip("/").partition("/")
     if not name or not hosts or not (db or "0").isdecimal():
         raise ValueError(f"a sentinel URL is {scheme}://host:port,host:port/NAME-OF-THE-MASTER/db")
@@ -62,7 +62,7 @@ def parse(url: str, namespace: str) -> Group:
     for key in sentinel_login:
         del options[f"sentinel_{key}"]
     found = Sentinels(_addresses(hosts, _SENTINEL_PORT), unquote(name), sentinel_login)
-    return Group(found, {"db": int(db or 0), **options})
+    return PrimaryUrl(found, {"db": int(db or 0), **options})
 
 
 def _addresses(hosts: str, port: int) -> list[Address]:

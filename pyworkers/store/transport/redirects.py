@@ -52,7 +52,7 @@ class Redirects:
         return self._pause_s * random.uniform(0.5, 1.0)
 
 
-class Refused(NamedTuple):
+class RedirectedCommands(NamedTuple):
     """The commands of an exchange that were refused, packed, and their places among its replies."""
 
     packed: bytes
@@ -65,7 +65,7 @@ class Refused(NamedTuple):
             replies[place] = answer
 
 
-def refused(packed: bytes, replies: Sequence[Any], places: Sequence[int] = ()) -> Refused | None:
+def refused(packed: bytes, replies: Sequence[Any], places: Sequence[int] = ()) -> RedirectedCommands | None:
     """What to send again of packed commands: a transaction as a whole. None if the others have been run.
 
     ``places`` are those of the commands in the exchange of which they are a part.
@@ -78,7 +78,7 @@ def refused(packed: bytes, replies: Sequence[Any], places: Sequence[int] = ()) -
     if commands[0] == [b"MULTI"]:
         found = list(range(len(replies)))
     again = b"".join(_pack(tuple(commands[place])) for place in found)
-    return Refused(again, [places[place] if places else place for place in found], error)
+    return RedirectedCommands(again, [places[place] if places else place for place in found], error)
 
 
 def is_redirect(reply: Any) -> bool:

@@ -18,8 +18,8 @@ from pyworkers.api.enqueueing import (
     FIELDS,
     PORTION,
     Answered,
+    BatchedJob,
     Enqueued,
-    Member,
     Receipt,
     enqueue,
     pause_s,
@@ -124,9 +124,9 @@ def _receipt(request: Request, body: bytes) -> Receipt | None:
     return Receipt(keys.enqueued(name), hashlib.sha256(body).hexdigest()[:32], _RECEIPT_LIFE_S)
 
 
-async def _read_all(sent: _Sent, site: Site) -> list[Member]:
+async def _read_all(sent: _Sent, site: Site) -> list[BatchedJob]:
     """All jobs, before any is pushed. Raises Refused with the place of the first invalid value."""
-    now, jobs = time.time(), list[Member]()
+    now, jobs = time.time(), list[BatchedJob]()
     for number, given in enumerate(sent.given):
         if number % _AT_A_TIME == 0:
             await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def _read_all(sent: _Sent, site: Site) -> list[Member]:
 
 
 async def _push(
-    site: Site, jobs: Sequence[Member], receipt: Receipt | None, number: int, progress: _Progress
+    site: Site, jobs: Sequence[BatchedJob], receipt: Receipt | None, number: int, progress: _Progress
 ) -> None:
     """Push a thousand, all or none; waits for room if asked to. Raises the error of a refusal; Refused."""
     own = receipt and receipt._replace(key=f"{receipt.key}:{number}")
@@ -199,7 +199,7 @@ def _shown(found: Sequence[Enqueued]) -> list[dict[str, Any]]:
     return [{"jid": job.jid, "duplicate": not job.is_new} for job in found]
 
 
-def _target(jobs: Sequence[Member]) -> str:
+def _target(jobs: Sequence[BatchedJob]) -> str:
     """The jobs in the audit: their queues."""
     queues = list(dict.fromkeys(member.job.queue for member in jobs))
     return ", ".join(queues[:3]) + (" …" if len(queues) > 3 else "")
