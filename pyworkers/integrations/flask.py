@@ -8,7 +8,7 @@ from __future__ import annotations
 from flask import Flask
 
 from pyworkers import CallNext, Message, Outcome, PyworkersError, Worker
-from pyworkers.config.fields import RedisConfig
+from pyworkers.config.stores import Stores
 from pyworkers.errors import ConfigError
 
 
@@ -57,10 +57,10 @@ class _FlaskWorker(Worker):
         super().__init__()
         self._extension = extension
 
-    def redis_config(self) -> RedisConfig:
-        """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""
+    def stores(self) -> Stores:
+        """The Redis servers for enqueueing, and the one of each queue. Raises ConfigError."""
         given = self._extension.app.config.get("PYWORKERS", {})
         try:
-            return Worker(**given).redis_config()
+            return Worker(**given).stores()
         except TypeError as error:
             raise ConfigError(f'app.config["PYWORKERS"]: {error}') from error
