@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import StoreValue, Unlock
 from pyworkers.protocol.extract import LARGE_BYTES, equal_extracts, extract
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome, Report
@@ -271,13 +271,11 @@ async def test_a_transaction_is_never_sent_over_another_connection(bench: Bench)
     watched = await bench.watch(1)
     assert watched is not None
     bench.link.drop_connection()
-    with pytest.raises(RedisUnavailableError):
-        await bench.exchange(watched, [-1], 0, 1)
+    assert await bench.exchange(watched, [-1], 0, 1) is None
     again = await bench.watch(1)
     assert again is not None
     assert again.wire is not watched.wire
-    with pytest.raises(RedisUnavailableError):
-        await bench.exchange(watched, [-1], 0, 1)
+    assert await bench.exchange(watched, [-1], 0, 1) is None
     assert await bench.holds() == [large(1)]
 
 

@@ -203,7 +203,7 @@ def test_a_server_that_falls_silent_while_one_looks(dashboard: Visitor, db: redi
         assert "web:1:a" in listener.wait()["parts"]["servers"]
         db.hset(keys.process("web:1:a"), "beat", int(time.time() - 100))
         wait_for(lambda: "silent" in listener.events[-1]["parts"]["servers"])
-        wait_for(lambda: "no server takes jobs from it" in listener.events[-1]["parts"]["problems"])
+        wait_for(lambda: "not served because of it" in listener.events[-1]["parts"]["problems"])
 
 
 def test_a_server_with_the_dashboard_mounted_stops_with_viewers(one_redis_url: str, tmp_path: Path) -> None:

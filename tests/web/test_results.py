@@ -98,7 +98,8 @@ def test_the_state_is_answered_when_the_time_is_over(
     assert enqueuer.ask("GET", "/jobs/nowhere?wait=30").status == 404
     assert enqueuer.ask("GET", f"/jobs/{plain.value['jid']}?wait=x").status == 400
     # People see the whole job.
-    assert program("read").get(f"/jobs/{plain.value['jid']}")["job"]["args"] == ["secret"]
+    reader, address = program("read"), f"/jobs/{plain.value['jid']}"
+    assert wait_for(lambda: reader.get(address).get("job"))["args"] == ["secret"]
 
 
 def test_a_dashboard_that_ends_answers_those_who_wait(
