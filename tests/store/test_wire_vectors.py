@@ -106,3 +106,16 @@ def test_the_batch_script_answers_as_its_vector(server: Any, case: dict[str, Any
     for step in case["steps"]:
         reply = called(server, step["script"], step) if "script" in step else seen(server, step["command"])
         assert reply == step["reply"], step.get("command", step.get("argv"))
+
+
+@pytest.mark.parametrize("times", ['"created_at":1.0E+0,"expiry":6.1e1', '"created_at":1,"expiry":61'])
+def test_a_callback_expires_as_long_after_its_push_however_its_times_are_written(
+    db: redis.Redis, keys: Keys, times: str
+) -> None:
+    callback = f'q {{"queue":"q","class":"C","args":[],"jid":"j",{times}}}'
+    batch = (FOLDER / "batch.lua").read_text()
+    named = [keys.queues, keys.schedule, keys.batches]
+    made = db.eval(batch, 3, *named, "b", "create", "", "", 1, 0, 0, "on_success", callback, keys.namespace)
+    assert made == b"ok"
+    job = json.loads(db.lrange(keys.queue("q"), 0, 0)[0])
+    assert job["expiry"] == pytest.approx(job["enqueued_at"] + 60, abs=1)

@@ -247,11 +247,12 @@ end
 -- A job that was made before it is due expires as long after it is due as was asked for (batch.py). Both times are
 -- its last fields: no text of a user's ends like this.
 function batch.due(payload)
-  local created, expiry = string.match(string.sub(payload, -100), '"created_at":([%d.]+),"expiry":([%d.]+)}$')
-  if not created then
+  local created, expiry = string.match(string.sub(payload, -100), '"created_at":([%w.+-]+),"expiry":([%w.+-]+)}$')
+  local delay_s = tonumber(created) and tonumber(expiry) and expiry - created
+  if not delay_s then
     return payload
   end
-  return string.sub(payload, 1, -#expiry - 2) .. string.format('%.6f', batch.now() + (expiry - created)) .. '}'
+  return string.sub(payload, 1, -#expiry - 2) .. string.format('%.6f', batch.now() + delay_s) .. '}'
 end
 
 -- Push ready jobs, each a text 'QUEUE PAYLOAD' (batch.py), with the result of what ended before them.
