@@ -659,3 +659,13 @@ async def test_an_outcome_that_redis_cuts_off_is_dead_by_its_own_bytes_and_the_o
     assert await bench.redis.llen(bench.fetcher._inprogress.key("q")) == 0
     assert await bench.redis.zcard(bench.keys.retry) == 0
     assert [report.outcome.fate for report in bench.settled].count(Fate.DEAD) == 1
+
+
+async def test_a_job_that_a_wait_brings_after_a_check_is_given_back_at_the_end(bench: Bench) -> None:
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.waiter.blocked)
+    bench.fetcher.is_empty(bench.fetcher.fetches)
+    await bench.redis.lpush(bench.keys.queue("q"), b"job")
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
+    assert await bench.fetcher.give_back() == 1
+    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"job"]

@@ -320,6 +320,8 @@ class Fetcher:
             self._end_asking()
             await self._wait_out(error)
         finally:
+            # Lists that were found empty before this reply may hold its jobs.
+            self._fetches += bool(asked)
             self._end_asking()
         return None
 
@@ -439,12 +441,12 @@ class Fetcher:
 
     @property
     def fetches(self) -> int:
-        """The number of fetches that were begun."""
+        """A number that grows with each fetch that begins, and with each that ends or brings a job."""
         return self._fetches + self._waits.begun
 
     @property
     def may_hold(self) -> bool:
-        """True if our in-progress lists may hold a job: since they were found empty, a fetch was begun."""
+        """True if our in-progress lists may hold a job: since they were found empty, a fetch began or ended."""
         return self._doubtful or self.fetches != self._empty_after or self._waits.in_doubt
 
     def has_no_strays(self) -> None:
@@ -452,7 +454,7 @@ class Fetcher:
         self._adoption.forget()
 
     def is_empty(self, fetches: int, rest_s: float = _REST_S) -> None:
-        """Note that our in-progress lists were empty after this number of fetches."""
+        """Note that our in-progress lists were empty when ``fetches`` had this value."""
         self.has_no_strays()
         self._empty_after = fetches
         if self._waits.rests:

@@ -162,6 +162,7 @@ class OrderedFetcher(Fetcher):
                 self._known = found.active
                 found = await arun_one(self._link, ordered.take(mine.keys, queue, mine.identity, self._known))
         finally:
+            self._fetches += 1
             self._end_asking()
         if self._inprogress is not mine:
             return

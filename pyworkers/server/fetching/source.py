@@ -378,7 +378,7 @@ class Waits:
         self._large = large
         self._cpu_yield = CpuYield()
         self.begun = 0
-        """The number of blocking moves that were started."""
+        """The number of blocking moves that were started, and of the jobs that they have brought."""
         self._surplus: asyncio.Task[None] | None = None
         """Ends the blocking moves for which no worker is free."""
 
@@ -430,6 +430,7 @@ class Waits:
 
         def taken(raw: bytes) -> None:
             hit("after_fetch")
+            self.begun += 1
             # A job for an earlier incarnation stays in its list, which ``clear_out`` gives back.
             if self._inprogress is mine:
                 # Several queues may each bring a job at once, although fewer workers are idle. That is no
