@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from pyworkers.server.plan import Group
 from tests.helpers.bench import bench_fixture
 from tests.helpers.support import async_wait_for
 from tests.server import test_fetcher
@@ -106,3 +107,16 @@ async def test_a_group_without_jobs_lets_its_connection_go(bench: Bench) -> None
     assert bench.link.client_id is None
     await bench.push("q1", b"another")
     assert bench.fetcher.may_hold
+
+
+async def test_a_group_grows_while_more_jobs_wait_than_its_workers_have_taken(bench: Bench) -> None:
+    bench.jobs.free = 0
+    bench.fetcher.use(Group("g", bench.queues, True, concurrency=2, processes=2, mode="process", least=0))
+    await bench.redis.lpush(bench.keys.queue("q0"), b"first", b"second")
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.grown == [False])
+    # Its worker is ready.
+    bench.jobs.free = 1
+    bench.outbox.changed.set()
+    await async_wait_for(lambda: bench.grown == [False, False], message="another one is asked for")
+    assert bench.jobs.delivered == [b"first"]

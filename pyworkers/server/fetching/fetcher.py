@@ -263,7 +263,8 @@ class Fetcher:
         if taken < wanted:
             self._waits.begin(asked)
         else:
-            if wanted < free:
+            if wanted < free or (self._grows and self._may_grow()):
+                # The queues may hold more jobs, for which there is room, or would be with another worker.
                 self._wake.set()
             self._waits.check_surplus()
             if self._watching is not None and self._certain:
@@ -290,7 +291,7 @@ class Fetcher:
         for source in sources:
             mine, wanted = self._inprogress, min(self._jobs.free, self._large.most)
             if wanted <= 0:
-                return
+                break
             # A reload may have removed its limits meanwhile: then the next exchange takes from it.
             if not source.ready or source.queue not in self._limited.limits:
                 continue
@@ -303,7 +304,7 @@ class Fetcher:
             source.fetched()
             self._start_limited(source.queue, found)
             self._limited.taken(source, found, wanted)
-        # For the queues without limits; and these, if workers are idle again.
+        # For the queues without limits; and these, if workers are idle again, or more may start.
         self._wake.set()
 
     async def _replied(
