@@ -447,7 +447,7 @@ class Fetcher:
 
     @property
     def may_hold(self) -> bool:
-        """True if our in-progress lists may hold a job: since they were found empty, a fetch began or ended."""
+        """True if our in-progress lists may hold a job: a fetch began or ended since they were empty."""
         return self._doubtful or self.fetches != self._empty_after or self._waits.in_doubt
 
     def has_no_strays(self) -> None:

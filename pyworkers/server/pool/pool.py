@@ -392,7 +392,11 @@ class Pool:
         staying = [w for w in self._workers if w.state is not State.LEAVING and w not in self._alone]
         current = Counter(worker.slots for worker in staying if self._is_current(worker))
         if self._spawner.alive:
-            for slots in (Counter(self._scale.sizes) - current).elements():
+            missing = [*(Counter(self._scale.sizes) - current).elements()]
+            if len(self._scale.sizes) < self._scale.most:
+                # Of a group that has shrunk, a busy worker may stay that has another size.
+                del missing[max(0, len(self._scale.sizes) - current.total()) :]
+            for slots in missing:
                 self._spawn(slots)
         serving = [worker for worker in staying if worker.state is State.SERVING]
         # Workers with old code first; with the same code, idle workers first.
