@@ -18,6 +18,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.store.calls import Request, arun_one, one, script
 from pyworkers.store.transport.connections import PUSH, translate
+from pyworkers.store.transport.errors import Reaction, code_of, rule_for
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import ReplyReader, blobs, done, integer, maybe_blob
 from pyworkers.store.transport.wire import Wire
@@ -160,7 +161,11 @@ class _TrackingLink(Link):
         wire.listen(self._pushed, self._closed)
         try:
             await wire.send(("CLIENT", "TRACKING", "ON"), read=done)
-        except ResponseError:
+        except ResponseError as error:
+            if rule_for(code_of(error)).reaction is Reaction.RETRY:
+                # A script runs. The next connection asks again.
+                wire.close(ConnectionError("Redis does not answer yet"))
+                raise
             # An ACL forbids it, or a service does not have it.
             return
         self.tracking, self.refused = True, False
