@@ -6,14 +6,14 @@ Used by ``pyworkers enqueue`` and by the JSON of the dashboard: one reader, one 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyworkers.api.target import Admin
 from pyworkers.encryption import Encryption, KeySource
 from pyworkers.errors import BadArgumentError, EncryptionKeyError, QueueFullError
 from pyworkers.protocol.draft import Writing, draft, moment
-from pyworkers.protocol.envelope import check_value
+from pyworkers.protocol.envelope import MAX_DEPTH, check_value
 from pyworkers.protocol.options import OPTIONS, suggestion
 from pyworkers.protocol.portions import portions
 from pyworkers.store.flow.enqueueing import (
@@ -90,6 +90,7 @@ def _member(given: Mapping[str, Any], now: float, writing: Writing) -> BatchedJo
     batch = given.get("batch", "")
     if not isinstance(batch, str):
         raise BadArgumentError(f"batch must be the id of a batch, not {batch!r}", field="batch")
+    check_value(batch, "batch")
     options = {name: value for name, value in given.items() if name in OPTIONS}
     retry = options.pop("retry", None)
     due = moment(given.get("in"), given.get("at"), now)
@@ -136,16 +137,24 @@ def place_of(given: Mapping[str, Any], field: str) -> str:
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in _way(given, field))
 
 
-def _way(value: Any, first: str) -> list[str]:
-    way, found = [first], value.get(first)
-    while isinstance(found, list | dict):
-        parts = enumerate(found) if isinstance(found, list) else found.items()
-        invalid = next(((name, part) for name, part in parts if not _is_valid(part)), None)
-        if invalid is None:
-            break
-        way.append(str(invalid[0]))
-        found = invalid[1]
-    return way
+def _way(given: Mapping[str, Any], first: str) -> list[str]:
+    """To the first invalid value below a field, by one walk: a request must not block the dashboard."""
+    levels: list[Iterator[tuple[Any, Any]]] = [iter([(first, given.get(first))])]
+    way: list[str] = []
+    while levels:
+        name, value = next(levels[-1], (None, None))
+        if name is None:
+            levels.pop()
+            del way[-1:]
+        elif not isinstance(value, list | dict):
+            if not _is_valid(value):
+                return [*way, str(name)]
+        elif len(levels) > MAX_DEPTH + 1 or (isinstance(value, dict) and not all(map(_is_valid, value))):
+            return [*way, str(name)]
+        else:
+            levels.append(iter(enumerate(value) if isinstance(value, list) else value.items()))
+            way.append(str(name))
+    return [first]
 
 
 def _is_valid(value: Any) -> bool:

@@ -11,7 +11,7 @@ import codecs
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import simplejson
 from simplejson.encoder import encode_basestring
@@ -49,6 +49,10 @@ MAX_DEPTH = 500
 _MAX_LEVELS = MAX_DEPTH + 10
 # To count a byte takes 16 times as long as to search for it; of a shorter text, the search takes no less.
 _LONG = 64 * 1024
+
+# Where a value is: (the name,) or (way of the container, key or index). Only an error needs its text: to
+# build one for each value would be slow below a long key.
+_Way: TypeAlias = tuple[Any, ...]
 
 
 class Rng(Protocol):
@@ -244,30 +248,30 @@ def is_plain_id(jid: str) -> bool:
     return _PLAIN_IDS.fullmatch(jid) is not None
 
 
-def check_value(value: Any, path: str, depth: int = 0) -> None:
+def check_value(value: Any, path: str) -> None:
     """Raise BadArgumentError, with the value's path, for a value that JSON does not carry unchanged."""
+    _check(value, (path,), 0)
+
+
+def _check(value: Any, way: _Way, depth: int) -> None:
     if isinstance(value, str):
-        _check_text(value, path)
+        _check_text(value, way)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise BadArgumentError(f"{path} is {value!r}, which is not a JSON number", field=_field(path))
+            raise _bad(f"is {value!r}, which is not a JSON number", way)
     elif isinstance(value, list | tuple):
-        _check_depth(depth, path)
+        _check_depth(depth, way)
         for index, item in enumerate(value):
-            check_value(item, f"{path}[{index}]", depth + 1)
+            _check(item, (way, index), depth + 1)
     elif isinstance(value, dict):
-        _check_depth(depth, path)
+        _check_depth(depth, way)
         for key, item in value.items():
             if not isinstance(key, str):
-                raise BadArgumentError(
-                    f"{path} has the key {key!r}; JSON keys are strings", field=_field(path)
-                )
-            _check_text(key, f"{path} key {key!r}")
-            check_value(item, f"{path}[{key!r}]", depth + 1)
+                raise _bad(f"has the key {key!r}; JSON keys are strings", way)
+            _check_text(key, way, key)
+            _check(item, (way, key), depth + 1)
     elif not (value is None or isinstance(value, bool | int)):
-        kind = type(value).__name__
-        message = f"{path} is of type {kind}, which JSON does not carry"
-        raise BadArgumentError(message, hint=_hint(value), field=_field(path))
+        raise _bad(f"is of type {type(value).__name__}, which JSON does not carry", way, _hint(value))
 
 
 # By the names of classes, because most of their modules are not loaded.
@@ -298,18 +302,32 @@ def _hint(value: Any) -> str:
     return found or "JSON carries None, bool, int, float, str, list and dict"
 
 
-def _check_depth(depth: int, path: str) -> None:
+def _check_depth(depth: int, way: _Way) -> None:
     if depth > MAX_DEPTH:
+        path = _path(way)
         message = f"{path[:60]}… is nested deeper than {MAX_DEPTH} levels"
         raise BadArgumentError(message, field=_field(path))
 
 
-def _check_text(text: str, path: str) -> None:
+def _check_text(text: str, way: _Way, key: str | None = None) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"{path} holds a lone surrogate at character {error.start}"
-        raise BadArgumentError(message, field=_field(path)) from error
+        inner = "" if key is None else f"key {key!r} "
+        raise _bad(f"{inner}holds a lone surrogate at character {error.start}", way) from error
+
+
+def _bad(text: str, way: _Way, hint: str = "") -> BadArgumentError:
+    path = _path(way)
+    return BadArgumentError(f"{path} {text}", hint=hint, field=_field(path))
+
+
+def _path(way: _Way) -> str:
+    parts: list[str] = []
+    while len(way) == 2:
+        way, part = way
+        parts.append(f"[{part!r}]")
+    return "".join([way[0], *reversed(parts)])
 
 
 def _field(path: str) -> str:

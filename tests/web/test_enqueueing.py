@@ -13,6 +13,7 @@ import redis
 
 from pyworkers import Client
 from pyworkers.api import AuditLog
+from pyworkers.api.enqueueing import place_of
 from pyworkers.api.target import admin_of
 from pyworkers.config.stores import Stores
 from pyworkers.http.hosts import Hosts
@@ -82,6 +83,7 @@ def test_a_refusal_has_its_status_and_the_place_of_the_value(
         ({**JOB, "tags": "x"}, 422, {"path": "/tags"}),
         ({**JOB, "retires": 3}, 422, {"path": "/retires"}),
         ({**JOB, "batch": "nowhere"}, 422, {"path": "/batch"}),
+        ({**JOB, "batch": "\ud800"}, 422, {"path": "/batch"}),
         ({**JOB, "encrypt": True}, 422, {"path": "/encrypt"}),
         ({**JOB, "max_waiting": 1, "wait": 31}, 422, {"path": "/wait"}),
         ([JOB, {**JOB, "args": [0, {"x": float(10) ** 10, "y": "\udfff"}]}], 422, {"path": "/1/args/1/y"}),
@@ -103,6 +105,22 @@ def test_a_refusal_has_its_status_and_the_place_of_the_value(
     assert enqueuer.ask("POST", "/jobs", JOB, Content_Type="text/plain").status == 415
     assert enqueuer.ask("GET", "/jobs").headers["allow"] == "POST"
     assert [job["jid"] for job in jobs_in(db, keys)] == [held]
+
+
+def test_the_place_of_a_deep_value_is_found_by_one_walk() -> None:
+    checked = 0
+
+    class Counted(str):
+        def encode(self, *args: Any, **named: Any) -> bytes:
+            nonlocal checked
+            checked += 1
+            return super().encode(*args, **named)
+
+    value: Any = [*[Counted("x")] * 10, "\ud800"]
+    for _ in range(400):
+        value = [value]
+    assert place_of({"args": value}, "args") == "/args" + "/0" * 400 + "/10"
+    assert checked == 10
 
 
 def test_an_array_is_enqueued_all_or_nothing_for_each_thousand(
