@@ -59,6 +59,9 @@ class QueueMove:
         self._source, self._target = admin_of(source), admin_of(target)
         self._from, self._to = self._source.keys, self._target.keys
         self._name = name
+        # The last portion known to have arrived. A failover of the source may lose its number there, and
+        # the target ignores another portion with that number.
+        self._arrived = 0
 
     @property
     def size(self) -> int:
@@ -119,12 +122,13 @@ class QueueMove:
                 hint="finish that move first, with the same --to",
             )
         self._target.run(moving.expect(self._to, state))
+        self._arrived = int(self._target.run(moving.receipt(self._to, state)) or 0)
         return self._move(state, ReadJobs("queue"))
 
     def _move(self, state: MoveState, read: ReadJobs) -> int:
         """Move these jobs, and what was parked before; returns the number of the last portion."""
         while True:
-            portion = self._source.run(moving.park(self._from, state, read))
+            portion = self._source.run(moving.park(self._from, state, read, self._arrived))
             if portion is None:
                 raise PyworkersError(f"another process has ended this move of {self.queue}")
             if portion.jobs:
@@ -140,6 +144,7 @@ class QueueMove:
             raise PyworkersError(
                 self._refusal(pushed), hint="the jobs stay parked; the same command continues"
             )
+        self._arrived = max(self._arrived, portion.number)
         hit("move_pushed")
         self._source.run(moving.remove(self._from, state, portion, known))
         hit("move_removed")

@@ -120,10 +120,13 @@ def awaited(keys: Keys, jids: Sequence[str]) -> Steps[set[str]]:
     return {jid for jid, score in pairs if score is not None and float(score) > now - _LATELY_S}
 
 
-def park(keys: Keys, move: MoveState, read: ReadJobs) -> Request[Portion | None]:
-    """Park jobs that still are in their place, unless others are parked. None: the move has ended."""
+def park(keys: Keys, move: MoveState, read: ReadJobs, arrived: int) -> Request[Portion | None]:
+    """Park jobs that still are in their place, unless others are parked. None: the move has ended.
+
+    ``arrived``: the number of a portion that has arrived; that of these jobs is later.
+    """
     names = [keys.moving(move.queue), keys.moves, place_of(keys, move.queue, read.place)]
-    args = [move.queue, move.id, read.place, read.skipped, read.number, *read.jobs]
+    args = [move.queue, move.id, read.place, read.skipped, read.number, arrived, *read.jobs]
     return script("moves/park", names, args, _portion)
 
 

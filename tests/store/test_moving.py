@@ -135,6 +135,23 @@ def test_two_moves_at_once_and_servers_that_take_jobs_double_none(
     assert sorted(arrived(db, keys) + arrived(there, keys) + taken) == sorted(jobs)
 
 
+def test_a_source_that_has_lost_the_last_writes_loses_no_further_job(
+    db: redis.Redis, there: redis.Redis, keys: Keys, redis_url: str, second_redis_url: str
+) -> None:
+    jobs = fill(db, keys, 450, 1)
+    ends = RedisConfig(redis_url, keys.namespace), RedisConfig(second_redis_url, keys.namespace)
+    for step in QueueMove("reports", *ends).move():
+        if step:
+            break
+    lost = as_list(there.lrange(keys.queue("reports"), 0, -1))
+    # As on a replica that was promoted without the last portion; servers have taken its jobs meanwhile.
+    [(queue, state)] = db.hgetall(keys.moves).items()
+    db.hset(keys.moves, queue, state.replace(b" 1", b" 0", 1))
+    for _ in QueueMove("reports", *ends).move():
+        pass
+    assert lost and sorted(arrived(there, keys)) == sorted(jobs)
+
+
 STAYING: dict[str, dict[str, Any]] = {
     "lock": {"unique_key": "Report|reports|1"},
     "batch": {"batch": "b"},

@@ -5,7 +5,8 @@
 -- ARGV 1 name of the queue  2 id of the move  3 place: 'queue', 'schedule' or 'retry'
 --      4 how many jobs were between these and the end of the queue that is popped next
 --      5 how many jobs were read there, these included
---      6... the jobs; of a queue the one that is popped next first
+--      6 number of a portion that has arrived: a new one has a later number, also if a failover has lost writes here
+--      7... the jobs; of a queue the one that is popped next first
 -- Returns { number of the portion, 1 if these jobs were parked or 0 if others are, the parked jobs }
 --      or { -1 }: this move has ended
 
@@ -38,7 +39,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
   reply[2] = 1
   local of_queue = ARGV[3] == 'queue'
   local at, parked = of_queue and indexes(), 0
-  for place = 6, #ARGV do
+  for place = 7, #ARGV do
     local job, index, score = ARGV[place], nil, nil
     if of_queue then
       index = at[job] and table.remove(at[job])
@@ -48,7 +49,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
     end
     if score then
       if parked == 0 then
-        reply[1] = portion + 1
+        reply[1] = math.max(portion, tonumber(ARGV[6])) + 1
         redis.call('HSET', KEYS[2], ARGV[1], id .. ' ' .. reply[1] .. rest)
       end
       parked = parked + 1
