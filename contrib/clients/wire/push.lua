@@ -639,22 +639,25 @@ local function is_count(value)
   return string.find(value, '^%d+$') ~= nil
 end
 
+-- Redis takes fewer forms of a number than Lua does, and refuses them in the middle of the script: no zeros in
+-- front, no time to live beyond its own range.
+local function is_life(value)
+  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
+end
+
 -- Name → true for a valid value.
 local OPTIONS = {
   at = function(value)
     local number = tonumber(value)
-    return number ~= nil and number > -math.huge and number < math.huge
+    local is_plain = string.find(value, '^[%d.eE+-]+$')
+    return is_plain and number ~= nil and number > -math.huge and number < math.huge
   end,
   max_waiting = is_count,
-  lock = function(value)
-    return is_count(value) and tonumber(value) > 0
-  end,
+  lock = is_life,
   on_duplicate = function(value)
     return value == 'skip' or value == 'raise' or value == 'replace'
   end,
-  status = function(value)
-    return is_count(value) and tonumber(value) > 0
-  end,
+  status = is_life,
   history = function(value)
     return value == '1'
   end,
@@ -662,7 +665,12 @@ local OPTIONS = {
     return value ~= ''
   end,
   run = function(value)
-    return pcall(cjson.decode, value)
+    local read, run = pcall(cjson.decode, value)
+    if not (read and type(run) == 'table' and type(run[1]) == 'string' and type(run[2]) == 'string') then
+      return false
+    end
+    local _, facts = pcall(cjson.decode, run[3])
+    return type(facts) == 'table' and type(run[4]) == 'number'
   end,
 }
 
@@ -676,7 +684,8 @@ local function read_jobs(k, a)
   for place = 1, number do
     local job = { queue = tonumber(ARGV[p]), jid = ARGV[p + 1], payload = ARGV[p + 2] }
     local options = tonumber(ARGV[p + 3])
-    if not (options and job.queue and job.queue >= 1 and job.queue <= queues and job.jid ~= '') then
+    local is_listed = job.queue and job.queue % 1 == 0 and job.queue >= 1 and job.queue <= queues
+    if not (options and is_listed and job.jid ~= '') then
       return nil, 'job ' .. place .. ' has no queue, no jid, or no number of options'
     end
     job.key, job.name, p = KEYS[k + 1 + job.queue], ARGV[a + 1 + job.queue], p + 4

@@ -231,6 +231,10 @@ def _invalid(case: dict[str, Any]) -> list[dict[str, Any]]:
         "too many keys": ([*keys, "app:x"], argv),
         "a queue that is not listed": (keys, [*argv[:3], "2", *argv[4:]]),
         "an empty jid": (keys, [*argv[:4], "", *argv[5:]]),
+        "a life with zeros in front": (keys, [*argv[:-2], "060", PREFIX]),
+        "a life that is too long": (keys, [*argv[:-2], "9" * 20, PREFIX]),
+        "a time that Redis does not read": (keys, [*argv[:-3], "at", " 5", PREFIX]),
+        "a run without a place": (keys, [*argv[:-3], "run", "[]", PREFIX]),
         "options are missing": (keys, [*argv[:-3], PREFIX]),
     }
     same = {
