@@ -154,7 +154,9 @@ async def _push(
         progress.refuse(number * PORTION + answered.refusal.place)
         await asyncio.sleep(pause_s(answered.refusal, until))
     if receipt is not None and answered.digest not in (None, receipt.digest):
-        raise _invalid(f"This {_KEY} was used for another request: choose another.", "")
+        text = f"This {_KEY} was used for another request: choose another."
+        done = {"jobs": _shown(progress.jobs)} if progress.jobs else {}
+        raise Refused(422, {"error": text, "path": "", **done})
     progress.add(answered)
 
 
@@ -266,7 +268,10 @@ RESOURCES = (
                     {"oneOf": [_ONE, _SEVERAL]},
                 ),
                 "409": ("The job is a duplicate of jid (unique_for), and is not enqueued.", _REFUSAL),
-                "422": ("The value at path, a JSON Pointer, is invalid. Nothing is enqueued.", _REFUSAL),
+                "422": (
+                    "The value at path, a JSON Pointer, is invalid. Nothing but jobs is enqueued.",
+                    _REFUSAL,
+                ),
                 "429": (
                     "A queue is full (max_waiting), or there were too many wrong tokens. jobs are those of "
                     "the thousands before.",
