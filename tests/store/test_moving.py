@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from pyworkers.api.moving import QueueMove
 from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from tests.helpers.replies import as_list
 
@@ -145,11 +145,28 @@ def test_a_source_that_has_lost_the_last_writes_loses_no_further_job(
             break
     lost = as_list(there.lrange(keys.queue("reports"), 0, -1))
     # As on a replica that was promoted without the last portion; servers have taken its jobs meanwhile.
-    [(queue, state)] = db.hgetall(keys.moves).items()
-    db.hset(keys.moves, queue, state.replace(b" 1", b" 0", 1))
+    state: Any = db.hget(keys.moves, "reports")
+    db.hset(keys.moves, "reports", state.replace(b" 1", b" 0", 1))
     for _ in QueueMove("reports", *ends).move():
         pass
     assert lost and sorted(arrived(there, keys)) == sorted(jobs)
+
+
+def test_a_user_without_a_right_in_the_target_gets_no_job_twice(
+    db: redis.Redis, there: redis.Redis, keys: Keys, redis_url: str, second_redis_url: str
+) -> None:
+    jobs = fill(db, keys, 9, 1)
+    db.hset(keys.job("j1"), "state", "waiting")
+    ends = RedisConfig(redis_url, keys.namespace), RedisConfig(second_redis_url, keys.namespace)
+    there.execute_command("ACL", "SETUSER", "default", "-hset")
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                list(QueueMove("reports", *ends).move())
+    finally:
+        there.execute_command("ACL", "SETUSER", "default", "+hset")
+    list(QueueMove("reports", *ends).move())
+    assert sorted(arrived(there, keys)) == sorted(jobs)
 
 
 STAYING: dict[str, dict[str, Any]] = {

@@ -20,17 +20,9 @@ if not (holds(KEYS[2], 'set') and holds(KEYS[3], 'list') and holds(KEYS[4], 'zse
   return -2
 end
 local sets = { schedule = KEYS[4], retry = KEYS[5] }
-local number, a = tonumber(ARGV[3]), 4
-for _ = 1, number do
-  local place, score, job = ARGV[a], ARGV[a + 1], ARGV[a + 2]
-  if place == 'queue' then
-    redis.call('SADD', KEYS[2], ARGV[2])
-    redis.call('LPUSH', KEYS[3], job)
-  else
-    keep(sets[place], score, job)
-  end
-  a = a + 3
-end
+local number = tonumber(ARGV[3])
+local a = 4 + 3 * number
+-- First, as they may be written again: what a user may not do must not be refused behind the jobs.
 for k = 6, #KEYS do
   local life, length = ARGV[a], tonumber(ARGV[a + 1])
   -- The record of another job with this id is not overwritten.
@@ -43,6 +35,17 @@ for k = 6, #KEYS do
     end
   end
   a = a + 2 + length
+end
+a = 4
+for _ = 1, number do
+  local place, score, job = ARGV[a], ARGV[a + 1], ARGV[a + 2]
+  if place == 'queue' then
+    redis.call('SADD', KEYS[2], ARGV[2])
+    redis.call('LPUSH', KEYS[3], job)
+  else
+    keep(sets[place], score, job)
+  end
+  a = a + 3
 end
 redis.call('SET', KEYS[1], ARGV[1])
 return number
