@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -24,22 +25,36 @@ from pyworkers.web.security import Viewer, csrf_token, has_session
 from pyworkers.web.several import sites_of
 
 STATIC = Path(__file__).parent / "static"
-# The pages in the navigation: the first segment of the address, and the title.
-NAVIGATION = (
-    ("", "Overview"),
-    ("queues", "Queues"),
-    ("running", "Running"),
-    ("scheduled", "Scheduled"),
-    ("retries", "Retries"),
-    ("dead", "Dead"),
-    ("batches", "Batches"),
-    ("limits", "Limits"),
-    ("locks", "Locks"),
-    ("cron", "Cron"),
-    ("servers", "Servers"),
-    ("metrics", "Metrics"),
-    ("audit", "Audit"),
+
+
+class PageGroup(NamedTuple):
+    """A group of pages in the navigation, which leads to the first of them."""
+
+    label: str
+    pages: tuple[tuple[str, str], ...]
+    """Of each page, the first segment of its address, and its title."""
+    others: tuple[str, ...] = ()
+    """The first segments of further pages that belong to it."""
+
+
+GROUPS = (
+    PageGroup("Overview", (("", "Overview"), ("problems", "Problems"), ("metrics", "Metrics"))),
+    PageGroup(
+        "Jobs",
+        (
+            ("queues", "Queues"),
+            ("running", "Running"),
+            ("scheduled", "Scheduled"),
+            ("retries", "Retries"),
+            ("dead", "Dead"),
+        ),
+        ("jobs", "tasks"),
+    ),
+    PageGroup("Flow", (("batches", "Batches"), ("cron", "Cron"), ("limits", "Limits"), ("locks", "Locks"))),
+    PageGroup("System", (("servers", "Servers"), ("audit", "Audit"))),
 )
+NAVIGATION = tuple(page for group in GROUPS for page in group.pages)
+"""The pages in the navigation."""
 # The first segments of the addresses that each Redis has.
 _LISTS = {path for path, _ in NAVIGATION}
 
@@ -50,6 +65,11 @@ def address(request: Request, *segments: str, **query: object) -> str:
     path = "/".join([root, *map(names.encode, segments)]) if segments else f"{root}/"
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
+
+
+def group_of(page: str) -> PageGroup | None:
+    """The group in the navigation of a page, by the first segment of its address; None for another page."""
+    return next((one for one in GROUPS if page in one.others or page in dict(one.pages)), None)
 
 
 def own_address(request: Request) -> str:
@@ -72,7 +92,8 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "csrf": partial(_csrf, request),
         "flash": flash.take(request),
         "refused": "",
-        "navigation": NAVIGATION,
+        "groups": GROUPS,
+        "group": group_of(page),
         "choices_of_redis": sites_of(request).choices(request, page if page in _LISTS else ""),
         "page": page,
         "json": f"{root}{in_json}" if in_json and status == 200 else "",

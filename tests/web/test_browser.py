@@ -11,7 +11,7 @@ from selenium.webdriver import Keys as Key
 from contrib.pictures import shop
 from pyworkers.api import Queue
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.rendering import NAVIGATION
+from pyworkers.web.rendering import GROUPS, NAVIGATION
 from tests.helpers.support import wait_for
 from tests.web import hostile
 from tests.web.chromium import NARROW, WIDE, Chromium
@@ -106,9 +106,10 @@ def test_the_pages_are_one_row_on_a_telephone_with_the_current_one_in_sight(
     chromium.resize(NARROW)
     for page in PAGES:
         chromium.open(dashboard.root + page)
-        [here] = chromium.boxes("header [aria-current]")
-        assert here["x"] >= 0 and here["x"] + here["width"] <= NARROW, page
-        assert len({link["y"] for link in chromium.boxes("header li a")}) == 1, page
+        for here in chromium.boxes("header [aria-current]"):
+            assert here["x"] >= 0 and here["x"] + here["width"] <= NARROW, page
+        for row in (".groups", ".pages"):
+            assert len({link["y"] for link in chromium.boxes(f"header {row} a")}) == 1, page
 
 
 def test_a_card_has_its_label_beside_a_number_that_stands_alone(
@@ -129,11 +130,11 @@ def test_without_javascript_all_pages_are_in_sight_on_a_telephone(
 ) -> None:
     chromium.forbid_scripts()
     chromium.resize(NARROW)
-    chromium.open(f"{dashboard.root}audit")
-    links = chromium.boxes("header li a")
-    assert len(links) == len(NAVIGATION)
-    assert [link for link in links if link["x"] + link["width"] > NARROW] == []
-    assert len({link["y"] for link in links}) > 1
+    for group in GROUPS:
+        chromium.open(dashboard.root + group.pages[0][0])
+        links = chromium.boxes("header li a")
+        assert len(links) == len(GROUPS) + len(group.pages)
+        assert [link for link in links if link["x"] < 0 or link["x"] + link["width"] > NARROW] == []
 
 
 def test_a_button_works_without_javascript(

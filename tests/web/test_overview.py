@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -15,10 +16,11 @@ from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.web import drawing
 from pyworkers.web.live.samples import Rates, Samples
 from pyworkers.web.pages.overview import graph
-from pyworkers.web.rendering import NAVIGATION
+from pyworkers.web.rendering import GROUPS, NAVIGATION
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 from tests.web.acting import act
+from tests.web.document import Document
 from tests.web.following import events
 from tests.web.visitor import Visitor
 
@@ -29,9 +31,22 @@ def test_an_empty_redis(dashboard: Visitor) -> None:
     assert "No server runs." in page.text
 
 
-@pytest.mark.parametrize(("path", "label"), NAVIGATION)
-def test_each_page_is_the_current_one_in_the_navigation(dashboard: Visitor, path: str, label: str) -> None:
-    assert re.findall(r'aria-current="page">(.*?)<', dashboard.get(path).html)[0] == label
+@pytest.mark.parametrize(
+    ("path", "group", "label"),
+    [(path, group.label, label) for group in GROUPS for path, label in group.pages],
+)
+def test_each_page_and_its_group_are_the_current_ones_in_the_navigation(
+    dashboard: Visitor, path: str, group: str, label: str
+) -> None:
+    page = dashboard.get(path).html
+    assert re.findall(r'aria-current="(page|true)">(.*?)<', page) == [("true", group), ("page", label)]
+
+
+def test_the_groups_lead_to_all_pages_also_from_one_without_a_place_of_its_own(dashboard: Visitor) -> None:
+    assert re.findall(r'aria-current="true">(.*?)<', dashboard.get("jobs/1").html) == ["Jobs"]
+    found = [Document(dashboard.root, dashboard.get(group.pages[0][0]).html) for group in GROUPS]
+    linked = {urlsplit(link).path for page in found for link in page.links}
+    assert linked >= {f"/{path}" for path, _ in NAVIGATION}
 
 
 def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
