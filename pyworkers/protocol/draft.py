@@ -294,7 +294,9 @@ def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None
         return None
     if delay is not None and at is not None:
         raise BadArgumentError("delay and at exclude each other", field="at")
-    due = timestamps.due(at if delay is None else now + seconds(delay))
+    due = timestamps.due(at) if delay is None else now + seconds(delay)
+    if due > timestamps.LATEST:
+        raise BadArgumentError(f"{_shown(delay)} from now is after the year 9999", field="delay")
     return due if due > now else None
 
 
@@ -303,16 +305,19 @@ def seconds(delay: float | timedelta) -> float:
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
     if not is_number or not 0 <= number <= sys.float_info.max:
-        try:
-            shown = repr(delay)
-        except Exception:  # of a job, or that of Python for too many digits
-            shown = f"This {type(delay).__name__}"
         raise BadArgumentError(
-            f"{shown} is not a delay: write seconds from 0, or a timedelta",
+            f"{_shown(delay)} is not a delay: write seconds from 0, or a timedelta",
             hint="a time is for enqueue_at, or at=…" if isinstance(delay, datetime) else "",
             field="delay",
         )
     return float(number)
+
+
+def _shown(delay: object) -> str:
+    try:
+        return repr(delay)
+    except Exception:  # of a job, or that of Python for too many digits
+        return f"This {type(delay).__name__}"
 
 
 def _check_queue(queue: str, name: str) -> None:

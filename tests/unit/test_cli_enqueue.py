@@ -283,7 +283,7 @@ def test_above_20_equal_jobs_only_their_number_is_printed(pushes: Pushes) -> Non
         (["mail", ""], "'' cannot be a job class"),
         (["mail", "C", "nope"], "not JSON"),
         (["mail", "C", "--in", "5x"], "'5x' is not a duration"),
-        (["mail", "C", "--in", "99999999d"], "up to the year 9999"),
+        (["mail", "C", "--in", "99999999d"], "from now is after the year 9999"),
         (["mail", "C", "--at", "2099-01-01T00:00:00"], "has no time zone"),
         (["mail", "C", "--in", "5s", "--at", "5"], "--in and --at exclude each other"),
         (["mail", "C", "--in", "0", "--at", "0"], "--in and --at exclude each other"),

@@ -77,6 +77,7 @@ def test_a_refusal_has_its_status_and_the_place_of_the_value(
         ({**JOB, "args": {"a": 1}}, 422, {"path": "/args"}),
         ({**JOB, "args": [1, {"a/b~": [0, "\ud800"]}]}, 422, {"path": "/args/1/a~1b~0/1"}),
         ({**JOB, "in": -1}, 422, {"path": "/in"}),
+        ({**JOB, "in": 1e30}, 422, {"path": "/in"}),
         ({**JOB, "at": "soon"}, 422, {"path": "/at"}),
         ({**JOB, "in": 1, "at": 1}, 422, {"path": "/at"}),
         ({**JOB, "history": True}, 422, {"path": "/history"}),
