@@ -532,3 +532,20 @@ def test_the_size_that_a_client_gave_a_group_bounds_no_loop(app: App, missing: s
     app.admin.run(script("removal/apply", names, args, lambda _: None, app.keys.namespace))
     assert app.redis.hget(key, "done") == b"1"
     assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("queue", "items"),
+    [
+        ("", ["1e-999", "{}"]),
+        ("", ["5", "{}", " 6", "{}"]),
+        ("", ["5"]),
+        ("q", []),
+    ],
+)
+def test_jobs_that_redis_would_refuse_leave_no_batch(app: App, queue: str, items: list[str]) -> None:
+    keys = [app.keys.queues, app.keys.schedule, app.keys.batches]
+    args = ["b", "create", "", "", 0, 0, 1, "jid", queue, 2, len(items), *items]
+    with pytest.raises(StoreError, match="pyworkers batch"):
+        app.admin.run(script("batches/enlist", keys, args, str, app.keys.namespace))
+    assert not app.redis.keys(f"{app.keys.namespace}*")

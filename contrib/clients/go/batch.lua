@@ -508,6 +508,23 @@ end
 return batch
 end
 
+-- Shared by the scripts that other programs send: Redis takes fewer forms of a number than Lua does, and refuses the
+-- others in the middle of a script, after earlier writes.
+
+-- A whole number from 1: no zeros in front, no time to live beyond the range of Redis.
+local function is_positive(value)
+  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
+end
+
+-- A score: no infinity, and no number that only its exponent makes 0.
+local function is_score(value)
+  local number, digits = tonumber(value), string.match(value, '^-?([%d.]+)')
+  if not (number and digits and string.find(value, '^[%d.eE+-]+$')) or math.abs(number) == math.huge then
+    return false
+  end
+  return number ~= 0 or not string.find(digits, '[1-9]')
+end
+
 local batch = batches()
 local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
 local key = batch.key(id)
@@ -523,6 +540,23 @@ for n = 4, #KEYS do
   if not holds(KEYS[n], 'list') then
     return redis.error_reply('WRONGTYPE ' .. KEYS[n] .. ' is no list')
   end
+end
+
+-- The jobs of each queue: name, key, place of the first argument, number of arguments.
+local pushes, at = {}, first_job
+while at <= #ARGV do
+  local key, count = KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
+  local is_later = ARGV[at] == ''
+  if not (key and count and count >= 1 and count % (is_later and 2 or 1) == 0 and at + 2 + count <= #ARGV) then
+    return redis.error_reply('ERR pyworkers batch: the jobs of a queue have no key, or not this number of arguments')
+  end
+  for n = at + 3, is_later and at + 2 + count or 0, 2 do
+    if not is_score(ARGV[n]) then
+      return redis.error_reply('ERR pyworkers batch: a time is no number that Redis reads: ' .. ARGV[n])
+    end
+  end
+  pushes[#pushes + 1] = { ARGV[at], key, at + 3, at + 2 + count }
+  at = at + 3 + count
 end
 
 local parent
@@ -573,16 +607,13 @@ end
 if members > 0 then
   batch.add(id, unpack(ARGV, first_member, first_job - 1))
 end
-local i = first_job
-while i < #ARGV do
-  local name, key, count = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
-  if name == '' then
-    redis.call('ZADD', key, unpack(ARGV, i + 3, i + 2 + count))
+for _, push in ipairs(pushes) do
+  if push[1] == '' then
+    redis.call('ZADD', push[2], unpack(ARGV, push[3], push[4]))
   else
-    redis.call('SADD', queues, name)
-    redis.call('LPUSH', key, unpack(ARGV, i + 3, i + 2 + count))
+    redis.call('SADD', queues, push[1])
+    redis.call('LPUSH', push[2], unpack(ARGV, push[3], push[4]))
   end
-  i = i + 3 + count
 end
 if ARGV[4] ~= '' then
   batch.release(key, ARGV[4])

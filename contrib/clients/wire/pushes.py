@@ -234,6 +234,8 @@ def _invalid(case: dict[str, Any]) -> list[dict[str, Any]]:
         "a life with zeros in front": (keys, [*argv[:-2], "060", PREFIX]),
         "a life that is too long": (keys, [*argv[:-2], "9" * 20, PREFIX]),
         "a time that Redis does not read": (keys, [*argv[:-3], "at", " 5", PREFIX]),
+        "a time that is 0 by its exponent alone": (keys, [*argv[:-3], "at", "1e-999", PREFIX]),
+        "a limit of no job": (keys, [*argv[:-3], "max_waiting", "0", PREFIX]),
         "a run without a place": (keys, [*argv[:-3], "run", "[]", PREFIX]),
         "options are missing": (keys, [*argv[:-3], PREFIX]),
     }

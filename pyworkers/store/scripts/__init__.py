@@ -48,8 +48,9 @@ def _shared(code: str) -> str:
     runs = ("runs",) if effects or ends else ()
     waiting = ("waiting",) if effects or "call_next(" in code else ()
     sweep = ("sweep",) if "sweeping(" in code else ()
+    numbers = ("numbers",) if push or "is_score(" in code else ()
     tokens = ("tokens",) if "token_of(" in code else ()
-    names = ("prelude", *batches, *runs, *waiting, *effects, *ends, *push, *sweep, *tokens)
+    names = ("prelude", *batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens)
     text = "".join(_text(f"shared/{part}") for part in names)
     return _text("shared/prefix") + text if "PREFIX" in text + code else text
 

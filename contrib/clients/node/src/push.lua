@@ -603,6 +603,23 @@ local function end_waiting(job, jid, kind, batch)
   end
 end
 
+-- Shared by the scripts that other programs send: Redis takes fewer forms of a number than Lua does, and refuses the
+-- others in the middle of a script, after earlier writes.
+
+-- A whole number from 1: no zeros in front, no time to live beyond the range of Redis.
+local function is_positive(value)
+  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
+end
+
+-- A score: no infinity, and no number that only its exponent makes 0.
+local function is_score(value)
+  local number, digits = tonumber(value), string.match(value, '^-?([%d.]+)')
+  if not (number and digits and string.find(value, '^[%d.eE+-]+$')) or math.abs(number) == math.huge then
+    return false
+  end
+  return number ~= 0 or not string.find(digits, '[1-9]')
+end
+
 -- Shared by the scripts that push jobs with conditions: the loader puts it in front of them.
 
 -- The most locks that are noted for the sweep, while no server sweeps: about 120 MB.
@@ -635,29 +652,15 @@ local function scheduled(schedule, key, jid)
   end
 end
 
-local function is_count(value)
-  return string.find(value, '^%d+$') ~= nil
-end
-
--- Redis takes fewer forms of a number than Lua does, and refuses them in the middle of the script: no zeros in
--- front, no time to live beyond its own range.
-local function is_life(value)
-  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
-end
-
 -- Name → true for a valid value.
 local OPTIONS = {
-  at = function(value)
-    local number = tonumber(value)
-    local is_plain = string.find(value, '^[%d.eE+-]+$')
-    return is_plain and number ~= nil and number > -math.huge and number < math.huge
-  end,
-  max_waiting = is_count,
-  lock = is_life,
+  at = is_score,
+  max_waiting = is_positive,
+  lock = is_positive,
   on_duplicate = function(value)
     return value == 'skip' or value == 'raise' or value == 'replace'
   end,
-  status = is_life,
+  status = is_positive,
   history = function(value)
     return value == '1'
   end,
@@ -670,7 +673,7 @@ local OPTIONS = {
       return false
     end
     local _, facts = pcall(cjson.decode, run[3])
-    return type(facts) == 'table' and type(run[4]) == 'number'
+    return type(facts) == 'table' and type(run[4]) == 'number' and is_positive(string.format('%.17g', run[4]))
   end,
 }
 

@@ -34,6 +34,23 @@ for n = 4, #KEYS do
   end
 end
 
+-- The jobs of each queue: name, key, place of the first argument, number of arguments.
+local pushes, at = {}, first_job
+while at <= #ARGV do
+  local key, count = KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
+  local is_later = ARGV[at] == ''
+  if not (key and count and count >= 1 and count % (is_later and 2 or 1) == 0 and at + 2 + count <= #ARGV) then
+    return redis.error_reply('ERR pyworkers batch: the jobs of a queue have no key, or not this number of arguments')
+  end
+  for n = at + 3, is_later and at + 2 + count or 0, 2 do
+    if not is_score(ARGV[n]) then
+      return redis.error_reply('ERR pyworkers batch: a time is no number that Redis reads: ' .. ARGV[n])
+    end
+  end
+  pushes[#pushes + 1] = { ARGV[at], key, at + 3, at + 2 + count }
+  at = at + 3 + count
+end
+
 local parent
 if mode == 'create' then
   for i = first_field, first_follow - 1, 2 do
@@ -82,16 +99,13 @@ end
 if members > 0 then
   batch.add(id, unpack(ARGV, first_member, first_job - 1))
 end
-local i = first_job
-while i < #ARGV do
-  local name, key, count = ARGV[i], KEYS[tonumber(ARGV[i + 1])], tonumber(ARGV[i + 2])
-  if name == '' then
-    redis.call('ZADD', key, unpack(ARGV, i + 3, i + 2 + count))
+for _, push in ipairs(pushes) do
+  if push[1] == '' then
+    redis.call('ZADD', push[2], unpack(ARGV, push[3], push[4]))
   else
-    redis.call('SADD', queues, name)
-    redis.call('LPUSH', key, unpack(ARGV, i + 3, i + 2 + count))
+    redis.call('SADD', queues, push[1])
+    redis.call('LPUSH', push[2], unpack(ARGV, push[3], push[4]))
   end
-  i = i + 3 + count
 end
 if ARGV[4] ~= '' then
   batch.release(key, ARGV[4])

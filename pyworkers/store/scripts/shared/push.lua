@@ -30,29 +30,15 @@ local function scheduled(schedule, key, jid)
   end
 end
 
-local function is_count(value)
-  return string.find(value, '^%d+$') ~= nil
-end
-
--- Redis takes fewer forms of a number than Lua does, and refuses them in the middle of the script: no zeros in
--- front, no time to live beyond its own range.
-local function is_life(value)
-  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
-end
-
 -- Name → true for a valid value.
 local OPTIONS = {
-  at = function(value)
-    local number = tonumber(value)
-    local is_plain = string.find(value, '^[%d.eE+-]+$')
-    return is_plain and number ~= nil and number > -math.huge and number < math.huge
-  end,
-  max_waiting = is_count,
-  lock = is_life,
+  at = is_score,
+  max_waiting = is_positive,
+  lock = is_positive,
   on_duplicate = function(value)
     return value == 'skip' or value == 'raise' or value == 'replace'
   end,
-  status = is_life,
+  status = is_positive,
   history = function(value)
     return value == '1'
   end,
@@ -65,7 +51,7 @@ local OPTIONS = {
       return false
     end
     local _, facts = pcall(cjson.decode, run[3])
-    return type(facts) == 'table' and type(run[4]) == 'number'
+    return type(facts) == 'table' and type(run[4]) == 'number' and is_positive(string.format('%.17g', run[4]))
   end,
 }
 
