@@ -203,9 +203,11 @@ def test_a_queue_of_another_redis_is_refused(one_redis_url: str, namespace: str)
 
 
 def test_a_program_enqueues_and_sees_nothing_else(program: As, root: str, enqueuer: Program) -> None:
-    for path in ("", "/openapi.json", *(resource.path for resource in RESOURCES)):
+    for path in ("", "/", *(resource.path for resource in RESOURCES)):
         if path not in ("/jobs", "/jobs/{jid}"):
-            assert enqueuer.ask("GET", path).status == 403, path
+            reply = enqueuer.ask("GET", path)
+            assert (reply.status, "enqueue" in reply.error) == (403, True), path
+    assert enqueuer.get("/openapi.json")["paths"]["/jobs"]["post"]
     for resource in RESOURCES:
         for action in resource.actions:
             assert enqueuer.act(resource.path, action.word).status == 403, (resource.path, action.word)

@@ -65,6 +65,8 @@ def test_a_name_in_either_encoding(program: Program, db: redis.Redis, keys: Keys
             400,
             "text must be a string of at most 500",
         ),
+        ("POST", "", {}, 405, "Only GET, HEAD."),
+        ("POST", "/openapi.json", {}, 405, "Only GET, HEAD."),
         ("POST", "/stats", {}, 405, "Only GET, HEAD."),
         ("DELETE", "/queues/mail", None, 405, "Only GET, HEAD, POST."),
         ("POST", "/queues/mail", b"{", 400, "The body is not JSON:"),

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from pyworkers.api.actions import AbsentError, Action, Given
@@ -24,11 +24,14 @@ from pyworkers.web.acting import carry_out, is_sent, undone
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.resources import Change, CheckedRequest, Creation, Refused, Resource
 from pyworkers.web.json.values import plain
-from pyworkers.web.security import csrf_token, is_by_bearer, viewer_of
+from pyworkers.web.security import Role, csrf_token, is_by_bearer, viewer_of
 from pyworkers.web.site import site_of
 
 _ACTION = "action"
 _READING = ("GET", "HEAD")
+_DOCUMENT = "openapi.json"
+# The segments of the addresses that are about the JSON itself; the first two are the root.
+_ABOUT: Sequence[Sequence[str]] = ([], [""], [_DOCUMENT])
 _NO_ADDRESS = "There is no such address."
 _RETRY_AFTER_S = 2
 _MOST_PARAMETERS = 100
@@ -84,8 +87,10 @@ def _unavailable(request: Request, error: PyworkersError) -> Json:
 
 
 async def _answer(request: Request) -> Json:
-    resource, found = _resource_at(resources_of(request), segments_of(request.scope))
-    role = viewer_of(request).role
+    segments, role = segments_of(request.scope), viewer_of(request).role
+    if segments in _ABOUT:
+        return _about(request, role, segments)
+    resource, found = _resource_at(resources_of(request), segments)
     if request.method in _READING and resource.read is not None:
         if role not in resource.readers:
             raise HTTPException(403, _NOT_YOURS.format(role))
@@ -106,6 +111,19 @@ async def _answer(request: Request) -> Json:
             raise HTTPException(403, _NOT_YOURS.format(role))
         return await _act(request, resource, found)
     raise HTTPException(405, f"Only {resource.methods}.", {"Allow": resource.methods})
+
+
+def _about(request: Request, role: Role, segments: Sequence[str]) -> Json:
+    """What the JSON says of itself: its addresses, or the description of all of them, which has no data."""
+    if request.method not in _READING:
+        raise HTTPException(405, f"Only {', '.join(_READING)}.", {"Allow": ", ".join(_READING)})
+    root = f"{_root(request.scope)}/api"
+    if segments == [_DOCUMENT]:
+        return Json(document(resources_of(request), root))
+    if role == "enqueue":
+        raise HTTPException(403, _NOT_YOURS.format(role))
+    paths = [f"{root}{resource.path}" for resource in resources_of(request)]
+    return Json({"openapi": f"{root}/{_DOCUMENT}", "csrf": csrf_token(request), "resources": paths})
 
 
 async def _create(request: Request, creation: Creation) -> Json:
@@ -213,7 +231,8 @@ class Everything(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """FULL for an address below ``/api``."""
-        is_ours = scope["type"] == "http" and scope["path"].startswith(f"{_root(scope)}/api/")
+        root = f"{_root(scope)}/api"
+        is_ours = scope["type"] == "http" and (scope["path"] == root or scope["path"].startswith(f"{root}/"))
         return (Match.FULL if is_ours else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -221,26 +240,4 @@ class Everything(BaseRoute):
         await api(scope, receive, send)
 
 
-async def _index(request: Request) -> Response:
-    _check_reader(request)
-    root = f"{_root(request.scope)}/api"
-    paths = [f"{root}{resource.path}" for resource in resources_of(request)]
-    return Json({"openapi": f"{root}/openapi.json", "csrf": csrf_token(request), "resources": paths})
-
-
-def _check_reader(request: Request) -> None:
-    if (role := viewer_of(request).role) == "enqueue":
-        raise HTTPException(403, _NOT_YOURS.format(role))
-
-
-async def _openapi(request: Request) -> Response:
-    _check_reader(request)
-    return Json(document(resources_of(request), f"{_root(request.scope)}/api"))
-
-
-ROUTES: list[BaseRoute] = [
-    Route("/api", _index),
-    Route("/api/", _index),
-    Route("/api/openapi.json", _openapi),
-    Everything(),
-]
+ROUTES: list[BaseRoute] = [Everything()]
