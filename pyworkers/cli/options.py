@@ -152,6 +152,7 @@ def config_options(command: Callable[Concatenate[ConfigOptions, P], None]) -> Ca
     def with_source(
         *args: Any, path: Path | None, url: str | None, namespace: str | None, **others: Any
     ) -> None:
+        _refuse_empty(click.get_current_context())
         _warn_of_password(url or "")
         command(_source(path, url, namespace), *args, **others)
 
@@ -179,6 +180,17 @@ def redis_options(command: Callable[Concatenate[ConfigOptions, P], None]) -> Cal
         end_with_away()
 
     return _ONE_REDIS(config_options(of_one))
+
+
+def _refuse_empty(context: click.Context) -> None:
+    """Refuse an option without a text: the variable of a script is empty, and no option would mean more."""
+    for option in context.command.params:
+        # An empty prefix is one; a callback checks its own text.
+        if isinstance(option, click.Option) and option.name != "namespace" and option.callback is None:
+            given = context.params.get(option.name or "")
+            texts = given if isinstance(given, tuple) else (given,)
+            if "" in texts and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+                raise click.BadParameter("is empty: give it a value, or leave it out", context, option)
 
 
 def _warn_of_password(url: str) -> None:

@@ -91,6 +91,27 @@ def test_a_password_on_the_command_line_is_warned_of_once(words: list[str], url:
     assert "hunter2" not in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["enqueue", "q", "C", "--batch", ""], "--batch"),
+        (["enqueue", "q", "C", "--tag", "x", "--tag", ""], "--tag"),
+        (["jobs", "--redis", "", "q", "list"], "--redis"),
+        (["dead", "delete", "--yes", "--error", ""], "--error"),
+        (["locks", "list", "--class="], "--class"),
+        (["web", "--auth", ""], "--auth"),
+    ],
+)
+def test_an_option_without_a_text_is_refused(words: list[str], option: str) -> None:
+    result = run(*words)
+    rule = f"Invalid value for '{option}': is empty: give it a value, or leave it out"
+    assert (result.exit_code, rule in result.stderr) == (2, True)
+
+
+def test_a_namespace_may_be_empty(file: Path) -> None:
+    assert shown("-c", str(file), "--namespace", "").namespace == ""
+
+
 def test_check_says_ok_and_which_file(file: Path) -> None:
     result = run("config", "check", "-c", str(file))
     assert (result.exit_code, result.output) == (0, f"ok: {file}\n")
