@@ -28,6 +28,8 @@ class Bar:
     parts: Sequence[tuple[str, float]]
     says: str = ""
     """What it shows, in words: those under the pointer."""
+    at: str = ""
+    """The time at which it begins, in ISO 8601: the script puts it before these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,9 @@ def _bar(place: int, bar: Bar, top: float) -> Markup:
             )
     if bar.says:
         # The whole height answers to the pointer, also above a low bar.
-        shapes += Markup('<rect class="place" x="{}" y="0" width="1" height="{}" data-says="{}"/>').format(
-            place, _HEIGHT, bar.says
-        )
+        form = '<rect class="place" x="{}" y="0" width="1" height="{}" data-says="{}"{}/>'
+        at = Markup(' data-at="{}"').format(bar.at) if bar.at else ""
+        shapes += Markup(form).format(place, _HEIGHT, bar.says, at)
     return shapes
 
 

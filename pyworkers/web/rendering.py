@@ -143,6 +143,8 @@ def _environment() -> Environment:
         lines=showing.lines,
         visible=showing.visible,
         moment=showing.moment,
+        exact=showing.exact,
+        both=showing.both,
         duration=showing.duration,
         number=showing.number,
         counted=showing.counted,

@@ -54,13 +54,39 @@ def lines(text: str, most: int = 0) -> Markup:
 
 
 def moment(seconds: float | None, now: float) -> Markup:
-    """A time in epoch seconds: how far away it is, with the exact time in UTC as title; empty for None."""
+    """A time in epoch seconds: how far away it is, with the exact time as title; empty for None."""
     if seconds is None:
         return Markup("")
-    exact = utc(seconds)
-    if not exact:
+    written = utc(seconds)
+    if not written:
         return escape(f"{seconds:g}")
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, distance(seconds - now))
+    form = '<time datetime="{}" title="{}">{}</time>'
+    return Markup(form).format(written, _words_of(written), distance(seconds - now))
+
+
+def exact(seconds: float) -> Markup:
+    """The exact time in UTC, which the script shows in the zone of the viewer, with UTC after it."""
+    written = utc(seconds)
+    if not written:
+        return escape(f"{seconds:g}")
+    return Markup('<time datetime="{}" data-exact>{}</time>').format(written, _words_of(written))
+
+
+def both(seconds: float | None, now: float) -> Markup:
+    """How far away a time is, and the exact time; empty for None."""
+    if seconds is None or not utc(seconds):
+        return moment(seconds, now)
+    return Markup('{} <span class="note exact">{}</span>').format(moment(seconds, now), exact(seconds))
+
+
+def clock(seconds: float) -> Markup:
+    """The time of day in UTC, as ``14:05``; the script shows it in the zone of the viewer."""
+    written = utc(seconds)
+    return Markup('<time datetime="{}" data-clock>{}</time>').format(written, written[11:16])
+
+
+def _words_of(written: str) -> str:
+    return f"{written[:10]} {written[11:19]} UTC"
 
 
 def utc(seconds: float) -> str:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from pyworkers.api.columns import Column, Kind, Word
 from pyworkers.protocol.status import Progress
 from pyworkers.web.rendering import address, linkable
-from pyworkers.web.showing import duration, milliseconds, moment, number, shown, size
+from pyworkers.web.showing import both, duration, milliseconds, moment, number, shown, size
 
 R = TypeVar("R")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -58,11 +58,13 @@ class Listing(Generic[R]):
         return {column.name: self._cell(column, self._rows[0]) for column in self.columns}
 
     def facts(self) -> Iterator[tuple[Column[R], Markup]]:
-        """The cells of the first record, without those of which nothing is known."""
+        """The cells of the first record, without unknown ones; times are exact as well."""
         for column in self.columns:
             value = column.of(self._rows[0], self._now)
-            if not column.is_unknown(value) and value not in ((), []):
-                yield column, self._cell(column, self._rows[0])
+            if column.is_unknown(value) or value in ((), []):
+                continue
+            is_moment = column.kind is Kind.MOMENT and column.name not in self._html
+            yield column, both(value, self._now) if is_moment else self._cell(column, self._rows[0])
 
     def live(self) -> dict[str, str]:
         """The cells that change, by their name in the page: the row, a colon, and the column."""

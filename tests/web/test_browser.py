@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 import redis
@@ -167,6 +169,27 @@ def test_the_keyboard_reaches_everything_and_the_focus_is_visible(
             assert element.value_of_css_property("outline-style") != "none", element.get_attribute(
                 "outerHTML"
             )
+
+
+@pytest.mark.usefixtures("evening")
+def test_times_are_those_of_the_viewer_with_utc_after_them(chromium: Chromium, dashboard: Visitor) -> None:
+    page = f"jobs/{shop.JOB}?in=dead"
+    stored = Document(dashboard.root, dashboard.get(page).html)
+    assert stored.problems == []
+    chromium.live_in("Asia/Kolkata")
+    chromium.open(dashboard.root + page)
+    exact = chromium.texts(".exact")
+    written = chromium.run("return [...document.querySelectorAll('.exact time')].map(el => el.dateTime)")
+    assert len(exact) == len(written) > 2
+    for words, moment in zip(exact, written, strict=True):
+        at = datetime.fromisoformat(moment)
+        assert f"{at.minute:02}:{at.second:02}" in words.partition("(")[2]
+        here = at.astimezone(ZoneInfo("Asia/Kolkata"))
+        assert f"{here.hour % 12 or 12}:{here.minute:02}:{at.second:02}" in words.partition("(")[0]
+        assert words.endswith(" UTC)")
+    chromium.live_in("UTC")
+    chromium.open(dashboard.root + page)
+    assert [words for words in chromium.texts(".exact") if not words.endswith("M UTC")] == []
 
 
 @pytest.mark.parametrize("path", ["retries?tag=vip", "dead?tag=vip"])

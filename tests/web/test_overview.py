@@ -184,10 +184,11 @@ def test_the_runs_of_the_last_hours_are_drawn_at_once(
     db.hset(keys.executions(minute_of(now)), mapping={"Add|p": 7, "a|b|p": 2, "Add|f": 3, "Add|ms": 9})
     db.hset(keys.executions(ten_minutes_of(ago)), mapping={"Add|p": 100})
     quarter, days = dashboard.get(), dashboard.get("?range=72h")
-    assert ': 6 done"' in quarter.html and ': 3 failed"' in quarter.html
-    assert "6 by minute (UTC)" in quarter.text and "3, on their own scale" in quarter.text
+    assert 'data-says="6 done"' in quarter.html and 'data-says="3 failed"' in quarter.html
+    assert "6 by minute (<span data-zone>UTC</span>)" in quarter.html
+    assert "3, on their own scale" in quarter.text
     begin = ago.replace(minute=ago.minute // 30 * 30)
-    assert f'data-says="{begin:%H:%M}: 100 done"' in days.html
+    assert f'data-says="100 done" data-at="{begin:%Y-%m-%dT%H:%M}:00Z"' in days.html
     assert "72 hours" in days.text and days.html.count('<rect class="place"') >= 2 * 144
 
 

@@ -27,7 +27,7 @@ from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
-from pyworkers.web.showing import utc
+from pyworkers.web.showing import exact
 from pyworkers.web.site import Site
 
 T = TypeVar("T")
@@ -196,10 +196,8 @@ def banner(away_since: float | None, trouble: str) -> str:
     """The words of the banner; empty if all is well."""
     if away_since is not None:
         # Not how long ago: a reader of the screen says each change of the words.
-        exact = utc(away_since)
-        at = Markup('<time datetime="{0}" title="{0}">{1} UTC</time>').format(exact, exact[11:19])
         text = Markup("Redis has not answered since {}. The numbers are the last known ones.")
-        return str(text.format(at))
+        return str(text.format(exact(away_since)))
     return str(Markup("{}").format(trouble))
 
 

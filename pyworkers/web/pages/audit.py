@@ -15,6 +15,7 @@ from pyworkers.api.schemas import page_of
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.paging import ROWS, first_of, pager
 from pyworkers.web.rendering import render
+from pyworkers.web.showing import both
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
@@ -26,7 +27,8 @@ async def show(request: Request) -> Response:
     site = site_of(request)
     found = await site.read(read_audit(site.keys, first_of(request), ROWS))
     place = pager(request, "audit", total=found.total)
-    actions = Listing(request, _COLUMNS, found.actions, time.time())
+    now = time.time()
+    actions = Listing(request, _COLUMNS, found.actions, now, html={"at": lambda action: both(action.at, now)})
     return await render(request, "audit.html", title="Audit", actions=actions, place=place)
 
 

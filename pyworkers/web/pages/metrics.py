@@ -27,7 +27,7 @@ from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
-from pyworkers.web.showing import milliseconds, utc
+from pyworkers.web.showing import clock, milliseconds, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
@@ -102,13 +102,8 @@ def runs_bars(parts: Sequence[MetricsPart], kinds: Sequence[str] = ("failed", "d
     for part in parts:
         numbers = {"failed": part.failed, "done": max(0, part.processed - part.failed)}
         said = ", ".join(f"{numbers[kind]:,} {kind}" for kind in reversed(kinds))
-        bars.append(drawing.Bar([(kind, numbers[kind]) for kind in kinds], f"{clock(part.at)}: {said}"))
+        bars.append(drawing.Bar([(kind, numbers[kind]) for kind in kinds], said, utc(part.at)))
     return bars
-
-
-def clock(at: float) -> str:
-    """The time of day in UTC, as ``14:05``."""
-    return utc(at)[11:16]
 
 
 def _runs_chart(found: ClassMetrics) -> drawing.Chart:

@@ -23,10 +23,10 @@ from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
-from pyworkers.web.pages.metrics import clock, runs_bars
+from pyworkers.web.pages.metrics import runs_bars
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import COUNTS, sites_of
-from pyworkers.web.showing import duration, number
+from pyworkers.web.showing import clock, duration, number, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
@@ -102,7 +102,7 @@ def parts_chart(parts: Sequence[MetricsPart], kind: str) -> drawing.Chart:
     """The bars of what is ``done`` or ``failed`` in these parts of the last hours."""
     bars = runs_bars(parts, [kind])
     number = round(sum(value for bar in bars for _, value in bar.parts))
-    label = f"Jobs {kind}: {number} since {clock(parts[0].at)} UTC."
+    label = f"Jobs {kind}: {number} since {utc(parts[0].at)[11:16]} UTC."
     return drawing.bars(bars, label, drawing.some_of([clock(part.at) for part in parts]))
 
 

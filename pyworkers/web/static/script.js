@@ -1,4 +1,36 @@
 "use strict";
+// Shows times in the zone and by the clock of the viewer, with UTC after them, in one form. Without it, they are in UTC.
+const times = (() => {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const format = (style, timeZone) => new Intl.DateTimeFormat(undefined, { ...style, timeZone }).format;
+  const day = { dateStyle: "medium" };
+  const second = { timeStyle: "medium" };
+  const both = { ...day, ...second };
+  const [dayHere, dayInUtc] = [format(day, zone), format(day, "UTC")];
+  const [here, inUtc, timeInUtc] = [format(both, zone), format(both, "UTC"), format(second, "UTC")];
+  const minute = format({ timeStyle: "short" }, zone);
+
+  const exact = (date) => {
+    if (here(date) === inUtc(date)) return `${here(date)} UTC`;
+    return `${here(date)} (${(dayHere(date) === dayInUtc(date) ? timeInUtc : inUtc)(date)} UTC)`;
+  };
+
+  const show = (part) => {
+    for (const name of part.querySelectorAll("[data-zone]")) name.textContent = zone;
+    for (const field of part.querySelectorAll("[data-zone-name]")) field.value = zone;
+    for (const time of part.querySelectorAll("time")) {
+      const date = new Date(time.dateTime);
+      if (isNaN(date)) continue;
+      if ("clock" in time.dataset) time.textContent = minute(date);
+      else if ("exact" in time.dataset) time.textContent = exact(date);
+      else time.title = exact(date);
+    }
+  };
+
+  show(document);
+  return { show, minute };
+})();
+
 // Replaces the live parts of a page, once a second, by fragments from the one event stream. Every page works
 // without it.
 (() => {
@@ -11,6 +43,7 @@
   let again = 0;
   let last = Date.now();
   let graphAt = 0;
+  let said = banner ? banner.innerHTML : "";
 
   const feeds = () => new Set([...document.querySelectorAll("[data-feed]")].map((part) => part.dataset.feed));
 
@@ -18,8 +51,10 @@
   const wanted = () => "?" + ([...feeds()].map((feed) => "feed=" + encodeURIComponent(feed)).join("&") || "feed=");
 
   const say = (html) => {
-    if (!banner || banner.innerHTML === html) return;
+    if (!banner || said === html) return;
+    said = html;
     banner.innerHTML = html;
+    times.show(banner);
     banner.hidden = !html;
     // The page only says that Redis is away, and Redis answers again.
     if (!html && "reload" in banner.dataset) location.reload();
@@ -46,6 +81,7 @@
       const old = document.activeElement;
       const place = controls(part).indexOf(old);
       part.innerHTML = html;
+      times.show(part);
       if (place < 0) continue;
       const now = controls(part);
       const here = now[place] || document.getElementById("main");
@@ -151,6 +187,9 @@ for (const form of document.querySelectorAll("form.jobs")) {
 for (const kind of ["pointerover", "click"]) {
   document.addEventListener(kind, (event) => {
     const place = event.target.closest && event.target.closest(".chart .place");
-    if (place) place.closest(".chart").querySelector(".pointed").textContent = place.dataset.says;
+    if (!place) return;
+    const { at, says } = place.dataset;
+    const words = at ? `${times.minute(new Date(at))}: ${says}` : says;
+    place.closest(".chart").querySelector(".pointed").textContent = words;
   });
 }
