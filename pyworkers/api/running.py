@@ -142,6 +142,13 @@ def read_works(
     )
 
 
+def read_held(keys: Keys, identity: str, count: int = 50) -> Steps[WorkPage]:
+    """What a server without heartbeats was running, and what no other server has given back."""
+    at = yield from clock()
+    view = yield from running.read_held(keys, identity, count)
+    return WorkPage(0, view.total, [Work(about) for about in view.works], True, at)
+
+
 class WorkSet:
     """The running jobs. All methods raise RedisUnavailableError and StoreError."""
 

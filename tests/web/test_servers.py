@@ -149,6 +149,28 @@ def test_a_server_that_dies_while_its_page_is_open(dashboard: Visitor, db: redis
     assert not any("/api/" in found for found in page.links)
 
 
+def test_a_server_without_heartbeats_shows_what_was_running(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    ours(db, keys, "web:7:a", beat=time.time() - 125)
+    payload = raw_job("j1", **{"class": "Send"})
+    work = json.dumps({"queue": "ledger", "run_at": int(time.time()) - 130, "payload": payload.decode()})
+    db.hset(keys.work("web:7:a"), "9", work)
+    text = dashboard.get("servers/web~3A7~3Aa").text
+    assert "What was running 1 job when it was last seen" in text and "Running jobs" not in text
+    assert "Send j1" in text
+    # Redis forgets the list of what runs before the jobs: they are in the in-progress lists.
+    db.delete(keys.work("web:7:a"))
+    assert "Nothing, or other servers have taken its jobs over" in dashboard.get("servers/web~3A7~3Aa").text
+    db.hset(keys.owners, "web:7:a", json.dumps(["ledger", "mail"]))
+    db.lpush(keys.inprogress("ledger", "web:7:a"), payload, "no job")
+    page = dashboard.get("servers/web~3A7~3Aa").text
+    assert "What was running 2 jobs when it was last seen" in page and "Send j1" in page
+    db.delete(keys.process("web:7:a"))
+    page = dashboard.get("servers/web~3A7~3Aa").text
+    assert gone(page) and "2 jobs when it was last seen" in page and "Send j1" in page
+
+
 def test_hostile_servers_are_shown(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     nasty = "<script>alert(1)</script>\u202e\x1b[2J/../~%\n" + "x" * 300
     names = [b"\xff\xfe:1:a", nasty.encode(), b" ", b"..", b"a/b?c#d", b"y" * 5000]

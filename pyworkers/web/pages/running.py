@@ -83,6 +83,12 @@ def listing(
     )  # fmt: skip
 
 
+def held(request: Request, page: WorkPage, mask: Collection[str] = ()) -> Listing[Work]:
+    """The table of the jobs that a server was running; when they began is not known any more."""
+    html: Mapping[str, Callable[[Work], Markup]] = {"class": partial(_job, request, mask)}
+    return Listing(request, WORK.shown("class", "queue"), page.works, page.at, html=html)
+
+
 def _job(request: Request, mask: Collection[str], work: Work) -> Markup:
     """Class, id and arguments; of a large job its size: fifty of them would make the page late."""
     args = args_text(work, mask) if work.length <= _MOST_BYTES else f"({work.length:,} bytes)"

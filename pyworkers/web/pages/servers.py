@@ -27,7 +27,7 @@ from pyworkers.api.processes import (
     request_numbers,
     state_of,
 )
-from pyworkers.api.running import CANCEL, read_works
+from pyworkers.api.running import CANCEL, read_held, read_works
 from pyworkers.api.schemas import page_of
 from pyworkers.web import names
 from pyworkers.web.buttons import act, ask
@@ -46,6 +46,8 @@ _COLUMNS = PROCESS.shown(
     "identity", "condition", "takes", "busy", "by_state", "rss_kb", "restarted", "started_at", "version"
 )
 _BEAT = PROCESS.shown("beat")
+# In these states, a server has stopped to say what it runs.
+_OVER = ("gone", "lost", "silent")
 _NOTICES = {
     "gone": "This server is gone: it has stopped or crashed.",
     "lost": "The lease of this server has expired: it has crashed, or it cannot reach Redis. "
@@ -78,14 +80,21 @@ async def show_one(request: Request) -> Response:
     view = await site.read(read_process(site.keys, identity))
     if view is None:
         # Not 404: other pages link servers that Redis names, and they may be gone by now.
+        left = await site.read(read_held(site.keys, identity))
         return await render(
-            request, "server_gone.html", title=identity or "No server", seen=_seen(request), json=""
-        )
+            request, "server_gone.html", title=identity or "No server", seen=_seen(request), json="",
+            works=left, rows=running.held(request, left, site.settings.mask),
+        )  # fmt: skip
     place = pager(request, "servers", identity, total=len(view.workers))
     state, cells = state_of(view, page.at), listing(request, [view], page.at).first()
+    works = running.listing(request, page, site.settings.mask, with_server=False)
+    is_over = state in _OVER
+    if is_over and not page.works:
+        page = await site.read(read_held(site.keys, identity))
+        works = running.held(request, page, site.settings.mask)
     return await render(
         request, "server.html", title=identity, view=view, about=view.about, works=page,
-        rows=running.listing(request, page, site.settings.mask, with_server=False),
+        rows=works, is_over=is_over,
         workers=_workers(request, view, page.at), place=place, actions=ACTIONS, work_actions=[CANCEL],
         state=state, notice=notice(state, cells["beat"]), cells=cells, by_state=by_state, at=page.at,
     )  # fmt: skip
