@@ -7,20 +7,23 @@ from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
 from pyworkers.api.actions import Action, Confirmation
+from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.protocol.editing import Spot, Stored
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
+from pyworkers.store.editing import Written
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
 from pyworkers.text import counted
 
 
-class QueuedJob(JobRecord):
+class QueuedJob(EditableJob):
     """A job that waits in a queue."""
 
     def __init__(self, raw: bytes, queue: Queue, place: int = 0) -> None:
@@ -33,6 +36,12 @@ class QueuedJob(JobRecord):
     def queue(self) -> str:
         """The queue in which the job waits."""
         return self._queue.name
+
+    def _seat(self) -> Seat:
+        return self._queue.seat_of(self)
+
+    def _settle(self, written: Written, at: float | None) -> None:
+        self._store(written.raw)
 
     def latency(self, now: float | None = None) -> float:
         """The seconds that the job has been waiting; 0 if unknown."""
@@ -121,6 +130,10 @@ class Queue:
         for raw, place in self._entries():
             if part in raw and (job := QueuedJob(raw, self, place)).jid == jid:
                 yield job
+
+    def seat_of(self, job: QueuedJob) -> Seat:
+        """Where a waiting job is, for an edit."""
+        return Seat(self._admin, Stored(job.raw, Spot.QUEUE, self.name), job.place)
 
     def clear(self) -> int:
         """Remove all waiting jobs; returns their number."""

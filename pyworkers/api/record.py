@@ -50,6 +50,11 @@ class JobRecord:
         except BadMessageError as error:
             return {}, error.message
 
+    def _store(self, raw: bytes) -> None:
+        """Note the bytes of an edited job."""
+        self.raw = raw
+        self.__dict__.pop("_decoded", None)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(jid={self.jid!r}, job_class={self.job_class!r})"
 

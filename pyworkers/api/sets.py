@@ -6,24 +6,27 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.record import JOB, SCORED, JobRecord, finite
 from pyworkers.api.schemas import SCORE
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.editing import Spot, Stored
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import sets
+from pyworkers.store.editing import Written
 from pyworkers.store.flow import removal
 from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move
 
 
-class SortedEntry(JobRecord):
+class SortedEntry(EditableJob):
     """A job in a sorted set; ``score`` is in epoch seconds: when it is due, or when it died.
 
     A change returns False if another client moved the job first. Of several concurrent retries one succeeds.
@@ -37,6 +40,15 @@ class SortedEntry(JobRecord):
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its score."""
         return ENTRY.as_dict(self)
+
+    def _seat(self) -> Seat:
+        return self._jobs.seat_of(self)
+
+    def _settle(self, written: Written, at: float | None) -> None:
+        self._store(written.raw)
+        if not written.moved:
+            self._jobs.settle(written.raw)
+            self.score = self.score if at is None else at
 
     def delete(self) -> bool:
         """Remove the job for good."""
@@ -92,6 +104,8 @@ class JobSet(ABC):
         self._admin = admin_of(where, namespace)
         self._key = self._key_of(self._admin.keys)
         self._walks: WeakSet[MembersByScore] = WeakSet()
+
+    _spot: ClassVar[Spot]
 
     @staticmethod
     @abstractmethod
@@ -152,6 +166,16 @@ class JobSet(ABC):
         entries = (SortedEntry(raw, score, self) for raw in found)
         return [job for job in entries if jid in (None, job.jid)]
 
+    def seat_of(self, job: SortedEntry) -> Seat:
+        """Where a job of this set is, for an edit. Raises BadMessageError for one without a valid queue."""
+        queue = queue_of(job, self._admin.keys.namespace)
+        return Seat(self._admin, Stored(job.raw, self._spot, queue, job.score))
+
+    def settle(self, raw: bytes) -> None:
+        """List an edited job no more: a walk under way has had it."""
+        for walk in self._walks:
+            walk.moved(raw)
+
     def clear(self) -> int:
         """Remove all jobs; returns their number."""
         return self._admin.run(removal.clear(self._admin.keys, self._key, time.time()))
@@ -197,8 +221,7 @@ class JobSet(ABC):
 
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
         """Give a job another score; False if it is no longer in the set."""
-        for walk in self._walks:
-            walk.moved(job.raw)
+        self.settle(job.raw)
         return self._admin.run(sets.reschedule(self._key, job.raw, at))
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
@@ -228,6 +251,8 @@ class JobSet(ABC):
 class ScheduledSet(JobSet):
     """The scheduled jobs (``schedule``)."""
 
+    _spot = Spot.SCHEDULED
+
     @staticmethod
     def _key_of(keys: Keys) -> str:
         return keys.schedule
@@ -236,6 +261,8 @@ class ScheduledSet(JobSet):
 class RetrySet(JobSet):
     """The failed jobs that wait for their next attempt (``retry``)."""
 
+    _spot = Spot.RETRIES
+
     @staticmethod
     def _key_of(keys: Keys) -> str:
         return keys.retry
@@ -243,6 +270,8 @@ class RetrySet(JobSet):
 
 class DeadSet(JobSet):
     """The jobs that are not tried again (``dead``)."""
+
+    _spot = Spot.DEAD
 
     @staticmethod
     def _key_of(keys: Keys) -> str:

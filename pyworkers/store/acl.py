@@ -112,7 +112,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         _PLAIN.retry,
         worker="zadd zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type",
-        admin="zrem type rename",
+        admin="zadd zrem type rename",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(_PLAIN.goretry, worker="zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type"),
@@ -136,7 +136,7 @@ GRANTS: tuple[Grant, ...] = (
         _PLAIN.iteration("*"),
         worker="hexists type unlink del hset expire",
         client="hmget",
-        admin="hsetnx expire exists hgetall hset pexpire pttl unlink",
+        admin="hsetnx expire exists hgetall hset pexpire pttl unlink del",
     ),
     Grant(_PLAIN.executions("*"), worker="hincrby expire", read_only="hgetall hmget"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),

@@ -60,7 +60,7 @@ def state_of(ending: Ending) -> JobState:
 
 def is_tracked(data: Mapping[str, Any], jid: str) -> bool:
     """True if the envelope asks for it, and the id can be part of a key."""
-    return _seconds(data) > 0 and fits(jid)
+    return kept_after_s(data) > 0 and fits(jid)
 
 
 def fits(jid: str) -> bool:
@@ -68,7 +68,7 @@ def fits(jid: str) -> bool:
     return 0 < len(jid) <= _LONGEST_JID and jid.isprintable()
 
 
-def _seconds(data: Mapping[str, Any]) -> int:
+def kept_after_s(data: Mapping[str, Any]) -> int:
     """How long the status is kept after the end; 0: it is not tracked.
 
     A value that is not a number, from a producer in another language, counts as an hour.
@@ -136,7 +136,7 @@ def effects(ended: Ended) -> Iterable[Effect]:
 
 def kept_s(ended: Ended) -> int:
     """How long the status is kept after this end."""
-    return _seconds(ended.data) if ended.ending.final else ALIVE_S
+    return kept_after_s(ended.data) if ended.ending.final else ALIVE_S
 
 
 def _attempt(ended: Ended) -> int:

@@ -44,6 +44,11 @@ def key_of(
     ``by`` is a function of the arguments, or its result. ``path`` names ``args`` in the BadArgumentError for
     a value that JSON does not carry. Other languages compute the same key.
     """
+    return "|".join((*map(_shown, (job_class, queue)), _digits(args, by, path, digest)))
+
+
+def _digits(args: Sequence[Any], by: Any, path: str, digest: Callable[[bytes], bytes]) -> str:
+    """The digest of what counts as the same."""
     subject = by(*args) if callable(by) else by
     if subject is None:
         subject = args
@@ -54,7 +59,27 @@ def key_of(
     except (TypeError, ValueError, RecursionError) as error:
         check_value(subject, path)
         raise BadArgumentError(f"{path} cannot be written as JSON: {error}") from error
-    return "|".join((*map(_shown, (job_class, queue)), digest(text).hex()[:_DIGITS]))
+    return digest(text).hex()[:_DIGITS]
+
+
+def rekeyed(
+    key: str, old: Sequence[Any], args: Sequence[Any], by: Any, digest: Callable[[bytes], bytes] = digest
+) -> str:
+    """The key of a stored job for other arguments: its class and its queue stay.
+
+    Without ``by`` all ``old`` arguments must have made the key. Raises BadArgumentError if they did not.
+    """
+    end = BY_TIME if key.endswith(BY_TIME) else ""
+    job_class, queue, found = parts_of(key)
+    if not job_class or (by is None and found != _digits(old, None, "args", digest)):
+        raise BadArgumentError(
+            "the lock of this job is not made of all its arguments, or with another key",
+            hint="pass unique_by, as at the enqueue"
+            if job_class
+            else "enqueue another job, and delete this one",
+            field="unique_by",
+        )
+    return "|".join((job_class, queue, _digits(args, by, "args", digest))) + end
 
 
 def lock_of(key: str) -> str:

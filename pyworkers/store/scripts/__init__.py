@@ -50,7 +50,8 @@ def _shared(code: str) -> str:
     sweep = ("sweep",) if "sweeping(" in code else ()
     numbers = ("numbers",) if push or "is_score(" in code else ()
     tokens = ("tokens",) if "token_of(" in code else ()
-    names = ("prelude", *batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens)
+    places = ("places",) if "index_near(" in code else ()
+    names = ("prelude", *batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens, *places)
     text = "".join(_text(f"shared/{part}") for part in names)
     return _text("shared/prefix") + text if "PREFIX" in text + code else text
 

@@ -12,9 +12,7 @@
 -- Returns {number taken, places of jobs to send again in a new call, from 1}, or {-1} if dead is not a sorted
 -- set: then nothing was done.
 
-local REACH = 300
 local MOST_SCANS = 2
-local GONE = '\0pyworkers: withdrawn'
 
 if ARGV[4] == '1' and not holds(KEYS[2], 'zset') then
   return { -1 }
@@ -24,14 +22,9 @@ local scans = 0
 
 -- The index of a job, searched around the expected one; nil if it is not in the queue, false if unknown.
 local function find(raw, expected)
-  if redis.call('LINDEX', KEYS[1], expected) == raw then
-    return expected
-  end
-  local first = math.max(0, expected - REACH)
-  for offset, found in ipairs(redis.call('LRANGE', KEYS[1], first, expected + REACH)) do
-    if found == raw then
-      return first + offset - 1
-    end
+  local index = index_near(KEYS[1], raw, expected)
+  if index then
+    return index
   end
   if scans == MOST_SCANS then
     return false
