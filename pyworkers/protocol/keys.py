@@ -141,8 +141,7 @@ class Keys:
         return self.own(f"web:ended:{session}")
 
     def enqueued(self, request: str) -> str:
-        """STRING with a TTL: what a program enqueued by a request that it may send again; more of its name
-        follows."""
+        """HASH with a TTL: what a program enqueued by a request that it may send again."""
         return self.own(f"web:enqueued:{request}")
 
     def web_muted(self, code: str) -> str:

@@ -194,7 +194,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.web_secret, admin="set get"),
     Grant(_PLAIN.web_ended("*"), admin="set exists"),
     Grant(_PLAIN.web_muted("*"), admin="set get del"),
-    Grant(_PLAIN.enqueued("*"), admin="get set"),
+    Grant(_PLAIN.enqueued("*"), admin="hmget hset expire"),
     Grant(
         _OTHERS,
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire pexpire smembers "

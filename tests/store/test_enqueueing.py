@@ -42,12 +42,29 @@ def test_a_second_request_is_answered_by_the_receipt_of_the_first(
 ) -> None:
     held = run_work(enqueue(keys, [job(1, unique_for=60)])).jobs[0]
     first = run_work(enqueue(keys, [job(1, unique_for=60), job(2, jid='a "quoted" jid')], receipt))
-    assert first.digest is None
+    assert not first.replayed
     assert first.jobs == [Enqueued(held.jid, False), Enqueued('a "quoted" jid', True)]
     again = run_work(enqueue(keys, [job(3), job(4)], receipt))
-    assert (again.digest, again.jobs) == ("digest", first.jobs)
+    assert (again.replayed, again.jobs) == (True, first.jobs)
     assert db.llen(keys.queue("q")) == 2
     assert 86_000 < db.ttl(receipt.key) <= 86_400
+
+
+def test_a_receipt_of_one_thousand_refuses_each_thousand_of_another_request(
+    run_work: Run, db: redis.Redis, keys: Keys, receipt: Receipt
+) -> None:
+    run_work(enqueue(keys, [job(1, unique_for=60)]))
+    assert not db.exists(receipt.key)
+    # All of its first thousand are duplicates, which leave nothing to repeat.
+    run_work(enqueue(keys, [job(1, unique_for=60)], receipt))
+    run_work(enqueue(keys, [job(2)], receipt._replace(part=1)))
+    db.expire(receipt.key, 5)
+    assert not run_work(enqueue(keys, [job(3)], receipt)).replayed
+    assert db.ttl(receipt.key) > 86_000
+    for part in range(3):
+        other = run_work(enqueue(keys, [job(4)], receipt._replace(digest="other", part=part)))
+        assert (other.is_taken, other.jobs) == (True, ())
+    assert db.llen(keys.queue("q")) == 3
 
 
 def test_of_requests_at_the_same_time_one_enqueues(
@@ -66,7 +83,7 @@ def test_of_requests_at_the_same_time_one_enqueues(
     for thread in threads:
         thread.join()
     assert len({answer.jobs[0].jid for answer in answers}) == 1
-    assert [answer.digest for answer in answers].count(None) == 1
+    assert [answer.replayed for answer in answers].count(False) == 1
     assert db.llen(keys.queue("q")) == 1
 
 

@@ -31,6 +31,8 @@ class Receipt(NamedTuple):
     digest: str
     """Of the request: another one with the same receipt is refused."""
     life_s: int
+    part: int = 0
+    """The number of the thousand: one receipt has all thousands of a request."""
 
 
 class Enqueued(NamedTuple):
@@ -52,8 +54,10 @@ class Answered(NamedTuple):
     """The answer to a request."""
 
     jobs: Sequence[Enqueued] = ()
-    digest: str | None = None
-    """The digest in its receipt, if it was answered from there: nothing was done now."""
+    replayed: bool = False
+    """True if it was answered from its receipt: nothing was done now."""
+    is_taken: bool = False
+    """True if the receipt is that of another request: nothing was done."""
     refusal: PushRefusal | None = None
     """Set if nothing was pushed."""
 
@@ -78,7 +82,7 @@ def enqueue(keys: Keys, jobs: Sequence[BatchedJob], receipt: Receipt | None = No
     answered = yield from script(
         "enqueue",
         [kept.key, *names],
-        [kept.digest, kept.life_s, *args],
+        [kept.digest, kept.life_s, kept.part, *args],
         partial(_read, pushed),
         keys.namespace,
     )
@@ -95,10 +99,12 @@ def _joined(member: BatchedJob) -> PushedJob:
 
 
 def _read(jobs: Sequence[PushedJob], reply: Any) -> Answered:
+    if blob(reply[0]) == b"taken":
+        return Answered(is_taken=True)
     if blob(reply[0]) == b"kept":
-        digest, *facts = map(_text, reply[1:])
+        facts = list(map(_text, reply[1:]))
         pairs = zip(facts[::2], facts[1::2], strict=True)
-        return Answered([Enqueued(other or jid, not other) for jid, other in pairs], digest)
+        return Answered([Enqueued(other or jid, not other) for jid, other in pairs], replayed=True)
     try:
         others = conditions.read(reply, jobs)
     except (QueueFullError, DuplicateJobError, BatchError) as error:

@@ -85,7 +85,7 @@ class _Progress:
     def add(self, answered: Answered) -> None:
         """Note what was done."""
         self.jobs += answered.jobs
-        self.replayed &= answered.digest is not None
+        self.replayed &= answered.replayed
 
 
 async def _create(request: Request, body: Any) -> Created:
@@ -148,15 +148,13 @@ async def _push(
     site: Site, jobs: Sequence[BatchedJob], receipt: Receipt | None, number: int, progress: _Progress
 ) -> None:
     """Push a thousand, all or none; waits for room if asked to. Raises the error of a refusal; Refused."""
-    own = receipt and receipt._replace(key=f"{receipt.key}:{number}")
+    own = receipt and receipt._replace(part=number)
     until = time.monotonic() + wait_s(jobs)
     while (answered := await site.read(enqueue(site.keys, jobs, own))).refusal is not None:
         progress.refuse(number * PORTION + answered.refusal.place)
         await asyncio.sleep(pause_s(answered.refusal, until))
-    if receipt is not None and answered.digest not in (None, receipt.digest):
-        text = f"This {_KEY} was used for another request: choose another."
-        done = {"jobs": _shown(progress.jobs)} if progress.jobs else {}
-        raise Refused(422, {"error": text, "path": "", **done})
+    if answered.is_taken:
+        raise _invalid(f"This {_KEY} was used for another request: choose another.", "")
     progress.add(answered)
 
 
