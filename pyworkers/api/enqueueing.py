@@ -11,7 +11,7 @@ from typing import Any
 
 from pyworkers.api.target import Admin
 from pyworkers.encryption import Encryption, KeySource
-from pyworkers.errors import BadArgumentError, EncryptionKeyError, QueueFullError
+from pyworkers.errors import BadArgumentError, EncryptionKeyError
 from pyworkers.protocol.draft import Writing, draft, moment
 from pyworkers.protocol.envelope import MAX_DEPTH, check_value
 from pyworkers.protocol.options import OPTIONS, suggestion
@@ -52,7 +52,7 @@ FIELDS: Mapping[str, str] = {
     "batch": "The id of a batch, of which the job becomes a member.",
 }
 """What describes a job beside the options of an enqueue call, each with its meaning."""
-# Until a push into a full queue is tried again.
+# Until a full queue is looked at again.
 _PAUSE_S = 0.1
 _REQUIRED = ("queue", "class")
 # The parameters of the client that have another name here.
@@ -111,8 +111,10 @@ def enqueue_all(admin: Admin, jobs: Iterable[BatchedJob]) -> list[Enqueued]:
 
 def _with_room(admin: Admin, jobs: Sequence[BatchedJob]) -> Sequence[Enqueued]:
     until = time.monotonic() + wait_s(jobs)
-    while (answered := admin.run(enqueue(admin.keys, jobs))).refusal is not None:
+    answered = admin.run(enqueue(admin.keys, jobs))
+    while answered.refusal is not None:
         time.sleep(pause_s(answered.refusal, until))
+        answered = admin.run(enqueue(admin.keys, jobs, after=answered.refusal))
     return answered.jobs
 
 
@@ -122,7 +124,7 @@ def pause_s(refusal: PushRefusal, until: float) -> float:
     ``until``: when it is not tried any more, by the monotonic clock.
     """
     left_s = until - time.monotonic()
-    if left_s <= 0 or not isinstance(refusal.error, QueueFullError):
+    if left_s <= 0 or refusal.room is None or refusal.room.most < 0:
         raise refusal.error
     return min(_PAUSE_S, left_s)
 

@@ -54,7 +54,7 @@ from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.users import UserFile
 from pyworkers.web.several import ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
-from pyworkers.web.waiting import ResultWaits
+from pyworkers.web.waiting import ProgramWaits
 
 _LIVE = (overview, queues, running, batches, limits, cron, servers)
 _SUBJECTS = (
@@ -137,7 +137,7 @@ def _of_one(
 ) -> Starlette:
     """The application of one Redis, which answers for the ``others`` as well."""
     site = sites.by_name[sites.own]
-    waits = ResultWaits(site)
+    waits = ProgramWaits(site)
     reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
 
     @asynccontextmanager

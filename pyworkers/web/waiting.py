@@ -1,4 +1,4 @@
-"""Waiting: programs that wait for the ends of jobs, all of them by one read of the dashboard.
+"""Waiting: programs that wait for the ends of jobs, all of them by one read of the dashboard, or for room.
 
 Runs in the event loop of the dashboard. A wait takes no thread and no connection to Redis.
 """
@@ -18,6 +18,8 @@ from pyworkers.web.site import Site
 
 MOST = 500
 """Those who wait at a time: fewer than the connections of the server, so that people are answered."""
+MOST_FOR_ROOM = 20
+"""Those who wait at a time for room in a queue: each has up to a megabyte of jobs in memory."""
 # A job that a program begins to wait for meanwhile is looked at so late.
 _BLOCK_MS = 100
 _PAUSE_S = 0.5
@@ -25,33 +27,45 @@ _PAUSE_S = 0.5
 _UNNOTED_S = 5.0
 
 
-class ResultWaits:
-    """The waits for jobs at one dashboard."""
+class ProgramWaits:
+    """The waits of programs at one dashboard."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._for_room = 0
         # As the connections of the site: a test client has a loop per request.
         self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = WeakKeyDictionary()
 
     @property
     def full(self) -> bool:
-        """True if no more programs may wait."""
+        """True if no more programs may wait for jobs."""
         return len(self._of_loop()) >= MOST
 
     async def wait(self, request: Request, jid: str, seconds: float) -> None:
         """Return when the job has ended, when the time is over, or when the client or the server leaves."""
-        leaving = asyncio.create_task(_left(request))
+        with _leaving(request) as leaving, self._of_loop().waiting(jid) as ended:
+            first = min(seconds, _UNNOTED_S)
+            done, _ = await asyncio.wait({ended, leaving}, timeout=first, return_when="FIRST_COMPLETED")
+            if not done and seconds > first:
+                with suppress(PyworkersError):
+                    await self._site.read(note_waits(self._site.keys, [jid]))
+                rest = {ended, leaving}
+                await asyncio.wait(rest, timeout=seconds - first, return_when="FIRST_COMPLETED")
+
+    @contextmanager
+    def for_room(self, request: Request, error: PyworkersError) -> Iterator[asyncio.Task[None]]:
+        """The request waits for room in the block. The task is done when the client or the server leaves.
+
+        Raises the error if no more requests may wait.
+        """
+        if self._for_room >= MOST_FOR_ROOM:
+            raise error
+        self._for_room += 1
         try:
-            with self._of_loop().waiting(jid) as ended:
-                first = min(seconds, _UNNOTED_S)
-                done, _ = await asyncio.wait({ended, leaving}, timeout=first, return_when="FIRST_COMPLETED")
-                if not done and seconds > first:
-                    with suppress(PyworkersError):
-                        await self._site.read(note_waits(self._site.keys, [jid]))
-                    rest = {ended, leaving}
-                    await asyncio.wait(rest, timeout=seconds - first, return_when="FIRST_COMPLETED")
+            with _leaving(request) as leaving:
+                yield leaving
         finally:
-            leaving.cancel()
+            self._for_room -= 1
 
     def _of_loop(self) -> _Waiting:
         loop = asyncio.get_running_loop()
@@ -118,12 +132,21 @@ class _Waiting:
             self._task = None
 
 
+@contextmanager
+def _leaving(request: Request) -> Iterator[asyncio.Task[None]]:
+    leaving = asyncio.create_task(_left(request))
+    try:
+        yield leaving
+    finally:
+        leaving.cancel()
+
+
 async def _left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def waits_of(request: Request) -> ResultWaits:
+def waits_of(request: Request) -> ProgramWaits:
     """The waits at the dashboard that answers this request."""
-    waits: ResultWaits = request.app.state.waits
+    waits: ProgramWaits = request.app.state.waits
     return waits

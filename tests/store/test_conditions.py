@@ -25,8 +25,10 @@ from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.acl import Role
+from pyworkers.store.flow.conditions import pushing
 from pyworkers.store.flow.removal import ends as removal_ends
 from pyworkers.store.flow.removal import written
+from pyworkers.store.wiresteps import Sent
 from tests.helpers.acl import url_of
 from tests.helpers.support import PATIENCE_S, wait_for
 
@@ -195,6 +197,33 @@ def test_a_push_waits_for_room(push: Push, server: redis.Redis, keys: Keys) -> N
     with pytest.raises(QueueFullError):
         push(job("c", Conditions(max_waiting=1, wait_s=0.3)))
     assert time.monotonic() - began >= 0.3
+
+
+def test_a_push_that_waits_sends_its_jobs_again_when_there_is_room(keys: Keys) -> None:
+    jobs = [job(name, Conditions(max_waiting=3, wait_s=60)) for name in "abc"]
+    steps = pushing(keys, jobs)
+    calls: list[str] = []
+    replies: list[Any] = [[b"full", 2, 1], None, 5, None, 2, None, 1, [b"full", 1, 2], None, 2]
+    with pytest.raises(StopIteration) as end:
+        step = next(steps)
+        for reply in [*replies, [b"pushed", b"", b"", b""]]:
+            is_sent = isinstance(step, Sent)
+            calls.append(
+                ("LLEN" if b"LLEN" in step.packed else "push") if isinstance(step, Sent) else "pause"
+            )
+            step = steps.send([reply] if is_sent else reply)
+    assert end.value.value == {}
+    assert calls == ["push", *["pause", "LLEN"] * 3, "push", "pause", "LLEN", "push"]
+
+
+def test_a_push_that_needs_more_room_than_the_limit_does_not_wait(
+    push: Push, server: redis.Redis, keys: Keys
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(QueueFullError):
+        push(*(job(name, Conditions(max_waiting=2, wait_s=PATIENCE_S)) for name in "abc"))
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert waiting(server, keys) == []
 
 
 def test_a_status_is_written_with_the_jobs_that_are_pushed(

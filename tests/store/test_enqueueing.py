@@ -138,6 +138,19 @@ def test_a_push_waits_for_room_in_its_queue(
     timer.join()
 
 
+def test_a_request_is_not_sent_again_before_there_is_room(run_work: Run, db: redis.Redis, keys: Keys) -> None:
+    run_work(enqueue(keys, [job(1), job(2)]))
+    jobs = [job(3, max_waiting=2), job(4, max_waiting=2)]
+    refusal = run_work(enqueue(keys, jobs)).refusal
+    assert (refusal.place, refusal.room) == (0, ("q", 1))
+    db.rpop(keys.queue("q"))
+    assert run_work(enqueue(keys, jobs, after=refusal)).refusal.room == ("q", 0)
+    steps = enqueue(keys, jobs, after=refusal)
+    assert [each.parts[0] for each in next(steps).commands] == ["LLEN"]
+    db.delete(keys.queue("q"))
+    assert len(run_work(enqueue(keys, jobs, after=refusal)).jobs) == 2
+
+
 @pytest.mark.parametrize(
     ("given", "field", "message"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from base64 import b64encode
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from pyworkers.config.stores import Stores
 from pyworkers.http.hosts import Hosts
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
+from pyworkers.web import waiting
 from pyworkers.web.application import RESOURCES, assemble
 from pyworkers.web.security.access import Local
 from pyworkers.web.security.bodies import MOST_BYTES
@@ -191,6 +192,21 @@ def test_a_request_waits_for_room_if_it_says_so(enqueuer: Program, db: redis.Red
     timer.start()
     assert enqueuer.ask("POST", "/jobs", {**JOB, "max_waiting": 1, "wait": 20}).status == 201
     timer.join()
+
+
+def test_more_requests_than_a_dashboard_holds_wait_for_no_room(
+    enqueuer: Program, db: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MOST_FOR_ROOM", 1)
+    enqueuer.ask("POST", "/jobs", JOB)
+    body = {**JOB, "max_waiting": 1, "wait": 30}
+    with ThreadPoolExecutor(2) as senders:
+        asked = [senders.submit(enqueuer.ask, "POST", "/jobs", body) for _ in range(2)]
+        # One of them is refused at once, and the other one waits.
+        refused = next(as_completed(asked)).result()
+        assert (refused.status, "is full" in refused.value["error"]) == (429, True)
+        db.delete(keys.queue("mail"))
+        assert sorted(reply.result().status for reply in asked) == [201, 429]
 
 
 def test_a_queue_of_another_redis_is_refused(one_redis_url: str, namespace: str) -> None:

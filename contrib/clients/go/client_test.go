@@ -148,6 +148,11 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	if !errors.As(err, &full) || err.Error() != fmt.Sprintf("the queue %q is full: max_waiting is 1", name) {
 		t.Errorf("a full queue: %v", err)
 	}
+	roomier := time.AfterFunc(50*time.Millisecond, func() { rdb.Del(ctx, "queue:"+name) })
+	defer roomier.Stop()
+	if _, err = client.Enqueue(ctx, job(pyworkers.Options{MaxWaiting: 1, Wait: 20 * time.Second})); err != nil {
+		t.Errorf("a push that waits for room: %v", err)
+	}
 	var failed *pyworkers.JobFailedError
 	id, err := client.Enqueue(ctx, pyworkers.Job{Queue: served, Class: "fail", Args: []any{"no"}, Options: pyworkers.Options{Track: time.Hour}})
 	if err != nil {

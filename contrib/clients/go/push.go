@@ -92,22 +92,41 @@ func (c *Client) push(ctx context.Context, jobs []*envelope) ([]string, error) {
 	}
 	deadline := time.Now().Add(wait)
 	keys, args := c.pushCall(jobs)
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+	for pause := 10 * time.Millisecond; ; {
 		reply, err := c.run(ctx, pushScript, keys, args)
 		if err != nil {
 			return nil, err
 		}
 		ids, err := readPush(reply, jobs)
-		left := time.Until(deadline)
-		if _, isFull := err.(*QueueFullError); !isFull || left <= 0 {
+		full, isFull := err.(*QueueFullError)
+		if !isFull {
 			return ids, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(min(pause, left)):
+		most, _ := reply.([]any)[2].(int64)
+		if err := c.awaitRoom(ctx, full, most, deadline, &pause); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// awaitRoom waits until a queue has at most so many jobs, and returns full if it has more by the deadline.
+func (c *Client) awaitRoom(ctx context.Context, full *QueueFullError, most int64, deadline time.Time, pause *time.Duration) error {
+	for left := time.Until(deadline); most >= 0 && left > 0; left = time.Until(deadline) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(*pause, left)):
+		}
+		*pause = min(2**pause, 250*time.Millisecond)
+		replies, err := c.send(ctx, []any{"LLEN", c.key("queue:", full.Queue)})
+		if err != nil {
+			return err
+		}
+		if length, _ := replies[0].(int64); length <= most {
+			return nil
+		}
+	}
+	return full
 }
 
 func idsOf(jobs []*envelope) []string {
@@ -215,7 +234,9 @@ func readPush(reply any, jobs []*envelope) ([]string, error) {
 			job, last := jobs[place-1], fmt.Sprint(row[len(row)-1])
 			switch row[0] {
 			case "full":
-				return nil, &QueueFullError{job.queue, job.limit}
+				if len(row) == 3 {
+					return nil, &QueueFullError{job.queue, job.limit}
+				}
 			case "duplicate":
 				return nil, &DuplicateError{last}
 			case "batch":

@@ -23,7 +23,7 @@
 --      run           for jobs of cron entries, by pyworkers itself: where their run is noted, as a JSON list
 -- Returns { 'pushed', for each job '', or the jid of the job that holds its lock: then it was not pushed }
 --      or, and nothing was pushed:
---      { 'full', place of the job, from 1 }
+--      { 'full', place of the job, from 1, with at most how many jobs in its queue there is room; below 0: never }
 --      { 'duplicate', place of the job, jid of the job that holds its lock }
 --      { 'batch', place of the job, 'unknown' or 'ended' }
 --      or an error: ERR for arguments that are not these, WRONGTYPE for a key of another type.
@@ -755,7 +755,7 @@ local function push_jobs(k, a)
     if not job.at and not job.other then
       local size, limit = waiting[job.key] or redis.call('LLEN', job.key), tonumber(job.max_waiting)
       if limit and size >= limit then
-        return { 'full', place }
+        return { 'full', place, redis.call('LLEN', job.key) - (size - limit + 1) }
       end
       waiting[job.key] = size + 1
     end

@@ -112,7 +112,7 @@ _CASES: dict[str, _Push] = {
     "a queue with room": _Push(_one("a full queue"), ["pushed", ""], [(["LLEN", _QUEUE], 1)]),
     "a full queue": _Push(
         _one("a full queue", options={"max_waiting": 2}),
-        ["full", 1],
+        ["full", 1, 1],
         [(["LLEN", _QUEUE], 2), (["EXISTS", _KEYS.queues], 0)],
         [["LPUSH", _QUEUE, "{}", "{}"]],
     ),

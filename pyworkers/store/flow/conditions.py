@@ -7,8 +7,8 @@ that was refused is repeated if that may help: nothing was written.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import hiredis
 import redis
@@ -40,17 +40,35 @@ def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
     """
     arguments = call_of(keys, jobs)
     due = deadlines.now_s() + max(job.conditions.wait_s for job in jobs if job.conditions)
-    pause_s = _FIRST_PAUSE_S
+    pauses = _pauses()
     while True:
         reply = yield from _called(keys, *arguments)
         try:
             return read(reply, jobs)
-        except QueueFullError:
-            left_s = due - deadlines.now_s()
-            if left_s <= 0:
-                raise
-        # Random: many producers may wait for the same queue.
-        yield Pause(min(pause_s * random.uniform(0.5, 1.0), left_s))
+        except QueueFullError as error:
+            full, room = error, room_of(reply, jobs)
+        if not (yield from _comes(keys.queue(room.queue), room.most, due, pauses)):
+            raise full
+
+
+def _comes(queue: str, most: int, due: float, pauses: Iterator[float]) -> WireSteps[bool]:
+    """Wait for room in a queue, without its jobs; False if there is none in the time."""
+    call: tuple[Any, ...] = ("LLEN", queue)
+    while most >= 0 and (left_s := due - deadlines.now_s()) > 0:
+        yield Pause(min(next(pauses), left_s))
+        [length] = yield Sent(hiredis.pack_command(call), 1, REFUSALS)
+        if isinstance(length, Exception):
+            raise length
+        if length <= most:
+            return True
+    return False
+
+
+def _pauses() -> Iterator[float]:
+    """Random ones: many producers may wait for the same queue."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        yield pause_s * random.uniform(0.5, 1.0)
         pause_s = min(pause_s * _GROWTH, _LONGEST_PAUSE_S)
 
 
@@ -104,6 +122,19 @@ def _options(asked: Conditions) -> list[Any]:
     if run := asked.run:
         options += ("run", encode([run.key, run.run, run.facts.decode(), run.ttl_s]))
     return options
+
+
+class Room(NamedTuple):
+    """What a push into a full queue waits for."""
+
+    queue: str
+    most: int
+    """With at most this many jobs in its list the push has room; below 0, it needs more than the limit."""
+
+
+def room_of(reply: Sequence[Any], jobs: Sequence[PushedJob]) -> Room:
+    """What a push waits for whose reply is ``full``."""
+    return Room(jobs[integer(reply[1]) - 1].queue, integer(reply[2]))
 
 
 def read(reply: Any, jobs: Sequence[PushedJob]) -> Others:

@@ -16,7 +16,7 @@ from pyworkers.protocol.conditions import Conditions
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import members
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Steps, script
+from pyworkers.store.calls import Steps, one, script
 from pyworkers.store.flow import conditions
 from pyworkers.store.transport.replies import blob, integer
 
@@ -48,6 +48,8 @@ class PushRefusal(NamedTuple):
 
     place: int
     error: PyworkersError
+    room: conditions.Room | None = None
+    """What it may wait for."""
 
 
 class Answered(NamedTuple):
@@ -69,13 +71,23 @@ class BatchedJob(NamedTuple):
     batch: str = ""
 
 
-def enqueue(keys: Keys, jobs: Sequence[BatchedJob], receipt: Receipt | None = None) -> Steps[Answered]:
+def enqueue(
+    keys: Keys,
+    jobs: Sequence[BatchedJob],
+    receipt: Receipt | None = None,
+    after: PushRefusal | None = None,
+) -> Steps[Answered]:
     """Push jobs, up to ``PORTION``: all but the duplicates, or none, with a refusal.
 
+    ``after``: the refusal of an earlier try, which is the answer while its queue has no room yet.
     A refusal is a QueueFullError, a DuplicateJobError, or a BatchError for a batch that is unknown or has
     ended. Raises StoreError, after which none was pushed, and RedisUnavailableError, after which they may
     have been pushed.
     """
+    if after and after.room:
+        length = yield from one("LLEN", keys.queue(after.room.queue), read=integer)
+        if length > after.room.most:
+            return Answered(refusal=after)
     pushed = [_joined(member) for member in jobs]
     names, args = conditions.call_of(keys, pushed)
     kept = receipt or Receipt(keys.queues, "", 0)
@@ -108,7 +120,8 @@ def _read(jobs: Sequence[PushedJob], reply: Any) -> Answered:
     try:
         others = conditions.read(reply, jobs)
     except (QueueFullError, DuplicateJobError, BatchError) as error:
-        return Answered(refusal=PushRefusal(integer(reply[1]) - 1, error))
+        room = conditions.room_of(reply, jobs) if isinstance(error, QueueFullError) else None
+        return Answered(refusal=PushRefusal(integer(reply[1]) - 1, error, room))
     return Answered([Enqueued(others.get(job.jid, job.jid), job.jid not in others) for job in jobs])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from pyworkers.api.enqueueing import (
     Answered,
     BatchedJob,
     Enqueued,
+    PushRefusal,
     Receipt,
     enqueue,
     pause_s,
@@ -44,6 +45,7 @@ from pyworkers.web.acting import audited, is_sent, undone
 from pyworkers.web.json.resources import Created, Creation, Refused, Resource
 from pyworkers.web.security import viewer_of
 from pyworkers.web.site import Site, site_of
+from pyworkers.web.waiting import waits_of
 
 _KEY = "Idempotency-Key"
 _LONGEST_KEY = 255
@@ -98,7 +100,7 @@ async def _create(request: Request, body: Any) -> Created:
 
     async def push() -> _Progress:
         for number, portion in enumerate(portions(jobs, PORTION)):
-            await _push(site_of(request), portion, receipt, number, progress)
+            await _push(request, portion, receipt, number, progress)
         return progress
 
     try:
@@ -145,17 +147,47 @@ async def _read_all(sent: _Sent, site: Site) -> list[BatchedJob]:
 
 
 async def _push(
-    site: Site, jobs: Sequence[BatchedJob], receipt: Receipt | None, number: int, progress: _Progress
+    request: Request,
+    jobs: Sequence[BatchedJob],
+    receipt: Receipt | None,
+    number: int,
+    progress: _Progress,
 ) -> None:
     """Push a thousand, all or none; waits for room if asked to. Raises the error of a refusal; Refused."""
-    own = receipt and receipt._replace(part=number)
+    site, own = site_of(request), receipt and receipt._replace(part=number)
     until = time.monotonic() + wait_s(jobs)
-    while (answered := await site.read(enqueue(site.keys, jobs, own))).refusal is not None:
-        progress.refuse(number * PORTION + answered.refusal.place)
-        await asyncio.sleep(pause_s(answered.refusal, until))
+
+    async def attempt(after: PushRefusal | None = None) -> Answered:
+        answered = await site.read(enqueue(site.keys, jobs, own, after))
+        if answered.refusal is not None:
+            progress.refuse(number * PORTION + answered.refusal.place)
+        return answered
+
+    answered = await attempt()
+    if answered.refusal is not None:
+        with waits_of(request).for_room(request, answered.refusal.error) as leaving:
+            answered = await _with_room(attempt, answered.refusal, until, leaving)
     if answered.is_taken:
         raise _invalid(f"This {_KEY} was used for another request: choose another.", "")
     progress.add(answered)
+
+
+async def _with_room(
+    attempt: Callable[[PushRefusal | None], Awaitable[Answered]],
+    refusal: PushRefusal,
+    until: float,
+    leaving: asyncio.Task[None],
+) -> Answered:
+    """The answer when there is room. Raises the error of the refusal at the end of the time."""
+    while True:
+        left, _ = await asyncio.wait({leaving}, timeout=pause_s(refusal, until))
+        if left:
+            raise refusal.error
+        # At the end of the time by its receipt: meanwhile another request may have pushed the same jobs.
+        answered = await attempt(refusal if time.monotonic() < until else None)
+        if answered.refusal is None:
+            return answered
+        refusal = answered.refusal
 
 
 def _refused(request: Request, error: PyworkersError, sent: _Sent, progress: _Progress) -> Refused:

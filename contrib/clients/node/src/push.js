@@ -78,14 +78,24 @@ function byQueue(jobs) {
 async function pushByScript(wire, keys, jobs, signal) {
   const { names, args } = callOf(keys, jobs);
   const until = performance.now() + 1000 * Math.max(...jobs.map((job) => job.conditions?.wait ?? 0));
-  let pauseS = FIRST_PAUSE_S;
+  const pauses = pausesS();
   for (;;) {
     const reply = await script.call(wire, names, args);
-    const left = (until - performance.now()) / 1000;
-    if (reply[0] !== "full" || left <= 0) return read(reply, jobs);
-    // Random: many producers may wait for the same queue.
-    await pause(1000 * Math.min(pauseS * (0.5 + Math.random() / 2), left), undefined, { signal });
-    pauseS = Math.min(pauseS * PAUSE_GROWTH, LONGEST_PAUSE_S);
+    if (reply[0] !== "full") return read(reply, jobs);
+    const queue = keys.queue(jobs[reply[1] - 1].queue);
+    // The jobs are sent again when there is room for them.
+    do {
+      const left = (until - performance.now()) / 1000;
+      if (left <= 0 || reply[2] < 0) return read(reply, jobs);
+      await pause(1000 * Math.min(pauses.next().value, left), undefined, { signal });
+    } while (Number(await wire.send(["LLEN", queue])) > reply[2]);
+  }
+}
+
+/** Random ones: many producers may wait for the same queue. @returns {Generator<number, never>} */
+function* pausesS() {
+  for (let pauseS = FIRST_PAUSE_S; ; pauseS = Math.min(pauseS * PAUSE_GROWTH, LONGEST_PAUSE_S)) {
+    yield pauseS * (0.5 + Math.random() / 2);
   }
 }
 

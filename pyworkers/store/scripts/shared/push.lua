@@ -133,7 +133,7 @@ local function push_jobs(k, a)
     if not job.at and not job.other then
       local size, limit = waiting[job.key] or redis.call('LLEN', job.key), tonumber(job.max_waiting)
       if limit and size >= limit then
-        return { 'full', place }
+        return { 'full', place, redis.call('LLEN', job.key) - (size - limit + 1) }
       end
       waiting[job.key] = size + 1
     end

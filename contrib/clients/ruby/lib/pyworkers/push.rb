@@ -77,16 +77,22 @@ module Pyworkers
     def by_script(jobs)
       names, args = arguments(jobs)
       till = Connection.now + jobs.map { |job| job.conditions&.wait.to_f }.max
-      pause_s = FIRST_PAUSE_S
+      pauses = Enumerator.produce(FIRST_PAUSE_S) { |pause_s| [pause_s * PAUSE_GROWTH, LONGEST_PAUSE_S].min }
       loop do
-        reply = SCRIPT.call(@connection, names, args)
-        left = till - Connection.now
-        return read(reply, jobs) if reply.first != "full" || left <= 0
-
-        # Random: many producers may wait for the same queue.
-        sleep([pause_s * rand(0.5..1.0), left].min)
-        pause_s = [pause_s * PAUSE_GROWTH, LONGEST_PAUSE_S].min
+        about, place, most = reply = SCRIPT.call(@connection, names, args)
+        return read(reply, jobs) unless about == "full" && room?(@keys.queue(jobs[place - 1].queue), most, till, pauses)
       end
+    end
+
+    # Waits until a queue has at most so many jobs; false if it has more at the end of the time. The jobs are sent
+    # again when there is room for them.
+    def room?(queue, most, till, pauses)
+      while most >= 0 && (left = till - Connection.now).positive?
+        # Random: many producers may wait for the same queue.
+        sleep([pauses.next * rand(0.5..1.0), left].min)
+        return true if @connection.call("LLEN", queue) <= most
+      end
+      false
     end
 
     def options_of(job)
