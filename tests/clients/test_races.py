@@ -47,23 +47,27 @@ def test_one_client_wins_each_round_and_no_queue_overflows(
         db.delete("queue:race", "queue:bounded")
 
 
-def test_each_member_of_a_batch_counts_once_though_a_client_is_killed(
-    node: Path, ruby: Path, client_environment: Mapping[str, str]
+def test_each_member_of_a_batch_counts_once_though_clients_are_killed(
+    node: Path, ruby: Path, go_racer: Path, client_environment: Mapping[str, str]
 ) -> None:
     client = Client(client_environment["REDIS_URL"])
     with new_batch(client, "race", missing="ignore") as batch:
         last = client.enqueue_in(3600, "clients", "echo")
-    adders = [
-        _started([*command, batch.id, str(MEMBERS)], client_environment)
-        for command in (["node", str(node / "test" / "adder.js")], ["ruby", str(ruby / "test" / "adder.rb")])
-    ]
+    commands = (
+        [str(go_racer)],
+        ["node", str(node / "test" / "adder.js")],
+        ["ruby", str(ruby / "test" / "adder.rb")],
+        [sys.executable, str(Path(__file__).with_name("racer.py"))],
+    )
+    adders = [_started([*command, batch.id, str(MEMBERS)], client_environment) for command in commands]
     try:
-        killed = adders[1].stdout
-        assert killed is not None
-        while killed.readline() != f"{MEMBERS // 4}\n":
-            assert adders[1].poll() is None
-        adders[1].kill()
-        assert adders[0].communicate(timeout=PATIENCE_S)[0].endswith(f"\n{MEMBERS}\n")
+        for adder in adders[2:]:
+            assert adder.stdout is not None
+            while adder.stdout.readline() != f"{MEMBERS // 4}\n":
+                assert adder.poll() is None
+            adder.kill()
+        for adder in adders[:2]:
+            assert adder.communicate(timeout=PATIENCE_S)[0].endswith(f"\n{MEMBERS}\n")
     finally:
         for adder in adders:
             adder.kill()
@@ -74,7 +78,7 @@ def test_each_member_of_a_batch_counts_once_though_a_client_is_killed(
     wait_for(lambda: batch.status().state == "succeeded")
     done = batch.status()
     assert done.total == done.done
-    assert MEMBERS + MEMBERS // 4 <= done.total <= 2 * MEMBERS
+    assert 2 * MEMBERS + 2 * (MEMBERS // 4) <= done.total <= 4 * MEMBERS
 
 
 def _started(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -1,5 +1,5 @@
-// Command racer takes part in the race of tests/clients/test_races.py: it prints the jid of each round, and the number
-// of jobs that found room.
+// Command racer takes part in the races of tests/clients/test_races.py: it prints the jid of each round, and the number
+// of jobs that found room. With the id of a batch and a number, it adds so many members to it.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strconv"
 	"time"
 
 	pyworkers "github.com/pyworkers/pyworkers/contrib/clients/go"
@@ -20,6 +21,10 @@ func main() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
+	if len(os.Args) > 2 {
+		add(ctx, client.Batch(os.Args[1]), os.Args[2])
+		return
+	}
 	var rounds, room int
 	fmt.Println("ready")
 	if _, err := fmt.Scanln(&rounds, &room); err != nil {
@@ -51,5 +56,19 @@ func main() {
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(map[string]any{"jids": ids, "accepted": accepted}); err != nil {
 		log.Fatal(err)
+	}
+}
+
+// add adds members, one after the other, and prints the number of each.
+func add(ctx context.Context, batch *pyworkers.Batch, number string) {
+	members, err := strconv.Atoi(number)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for one := 1; one <= members; one++ {
+		if _, err := batch.Enqueue(ctx, pyworkers.Job{Queue: "clients", Class: "add", Args: []any{one, 1}}); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(one)
 	}
 }
