@@ -63,7 +63,7 @@ class EditableJob(JobRecord):
         are not a job. Then nothing is changed.
         """
         seat = self._seat()
-        asked = self._asked(args, at, unique_by, encryption)
+        asked = self._asked(args, at, unique_by, () if args is None else encryption)
         new = edited(seat.job, asked, time.time())
         written = seat.admin.run(editing.edit(seat.admin.keys, seat.job, new, seat.place))
         if written is not None:
@@ -96,5 +96,6 @@ class EditableJob(JobRecord):
     ) -> Edit:
         if self.unreadable:
             raise BadMessageError(self.unreadable)
-        keys = Encryption(source).keys() if self.data.get(sealing.FIELD) is True else None
+        needs_keys = self.data.get(sealing.FIELD) is True and source != ()
+        keys = Encryption(source).keys() if needs_keys else None
         return Edit(args, None if at is None else timestamps.due(at), unique_by, keys)

@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from typing import Any
 
 import click
 
 from pyworkers.api import JobRecord, Queue, Stats, browse
 from pyworkers.api.actions import result_of
+from pyworkers.api.editing import EditableJob
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import (
     DEAD,
@@ -27,15 +29,16 @@ from pyworkers.cli.listing import (
     rescheduling,
 )
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.auditing import cut_off, noting
+from pyworkers.cli.output.auditing import cut_off, note, noting
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.params import parse_duration, parse_time, reads
+from pyworkers.cli.params import parse_args, parse_duration, parse_time, reads
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.targets import Target, Targets
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
 
@@ -55,6 +58,7 @@ def make_group(place: ListedPlace, text: str) -> click.Group:
     commands |= {action.verb: _action(place, action) for action in place.actions}
     if place in (SCHEDULED, RETRIES):
         commands["reschedule"] = _reschedule(place)
+    commands["edit"] = _edit(place)
     commands["clear"] = _clear(place)
 
     arguments = [click.Argument(["queue"])] if place.name == "jobs" else []
@@ -214,7 +218,7 @@ def _show(place: ListedPlace) -> click.Command:
     )
 
 
-def _job(jobs: Jobs, jid: str) -> JobRecord | None:
+def _job(jobs: Jobs, jid: str) -> EditableJob | None:
     return jobs.find_job(jid)
 
 
@@ -301,6 +305,75 @@ def _reschedule(place: ListedPlace) -> click.Command:
     return _command("reschedule", reschedule, f"Give jobs another time.\n\n{rule}\n\n{example}")
 
 
+def _edit(place: ListedPlace) -> click.Command:
+    @click.argument("jid")
+    @click.argument("args", metavar="[JSON_ARGS]", required=False, callback=reads(parse_args))
+    @click.option(
+        "--in",
+        "delay_s",
+        metavar="DURATION",
+        callback=reads(parse_duration),
+        help="Run it after this time, as 2h.",
+    )
+    @click.option(
+        "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
+    )
+    @click.option("--copy", is_flag=True, help="Leave the job as it is; enqueue a copy, and print its id.")
+    @json_option
+    @redis_options
+    def edit(
+        source: ConfigOptions, jid: str, args: list[Any] | None, delay_s: float | None, at: float | None,
+        copy: bool, as_json: bool,
+    ) -> None:  # fmt: skip
+        if delay_s is not None and at is not None:
+            raise click.UsageError("--in and --at exclude each other.")
+        if not copy and args is None and delay_s is None and at is None:
+            raise click.UsageError("Pass the new arguments as JSON, or the new time by --in or --at.")
+        due = at if delay_s is None else time.time() + delay_s
+        queue = _queue()
+        located = _targets(source).first(lambda redis: _job(place.open(redis, queue), jid))
+        if located is None:
+            click.echo(f"no such job: {printable(jid)}", err=True)
+            click.get_current_context().exit(1)
+        target, job = located
+        keys = source.load().encryption.keys or None
+        try:
+            if copy:
+                _print_copy(target.config, job, job.enqueue_copy(args, due, encryption=keys), as_json)
+            else:
+                _print_edited(target.config, job, job.edit(args, due, encryption=keys), as_json)
+        except BadArgumentError as error:
+            raise click.UsageError(str(error)) from error
+
+    text = """Give a job other arguments, another time, or both. It keeps its id, its place and its batch.
+
+    A unique job needs the lock of its new arguments, and an encrypted one is sealed anew. Exit code 1 if
+    there is no such job, or if a server has taken it: then nothing is changed."""
+    example = _example(place, "edit JID '[7, \"hello\"]'")
+    return _command("edit", edit, f"{text}\n\n{example}")
+
+
+def _print_edited(redis: RedisConfig, job: EditableJob, edited: bool, as_json: bool) -> None:
+    note(redis, "job.edit", job.jid, result_of(edited))
+    if as_json:
+        print_action("edit", int(edited), jid=job.jid)
+    else:
+        jid = printable(job.jid)
+        click.echo(
+            f"edited {jid}" if edited else f"{jid} has just moved: nothing was changed", err=not edited
+        )
+    if not edited:
+        click.get_current_context().exit(1)
+
+
+def _print_copy(redis: RedisConfig, job: EditableJob, copy: str, as_json: bool) -> None:
+    note(redis, "job.copy", job.jid, copy)
+    if as_json:
+        print_action("copy", 1, jid=copy)
+    else:
+        click.echo(printable(copy))
+
+
 def _clear(place: ListedPlace) -> click.Command:
     @_DRY_RUN
     @_YES
@@ -337,7 +410,7 @@ def _title(place: ListedPlace) -> str:
 
 jobs = make_group(
     QUEUE,
-    """Show the jobs waiting in QUEUE; kill or delete them.
+    """Show the jobs waiting in QUEUE; edit, kill or delete them.
 
     Without a command, list them.
 
@@ -348,7 +421,7 @@ jobs = make_group(
 
 scheduled = make_group(
     SCHEDULED,
-    """Show scheduled jobs; run them now, kill or delete them.
+    """Show scheduled jobs; run them now, edit, kill or delete them.
 
     Without a command, list them.
 
@@ -359,7 +432,7 @@ scheduled = make_group(
 
 retries = make_group(
     RETRIES,
-    """Show jobs waiting for a retry; retry, kill or delete them.
+    """Show jobs waiting for a retry; retry, edit, kill or delete them.
 
     Without a command, list them.
 
@@ -370,7 +443,7 @@ retries = make_group(
 
 dead = make_group(
     DEAD,
-    """Show dead jobs; retry or delete them.
+    """Show dead jobs; retry, edit or delete them.
 
     Without a command, list them.
 

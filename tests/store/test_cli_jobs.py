@@ -235,7 +235,7 @@ def test_a_mistyped_command_is_not_taken_for_a_job(cli: Cli, keys: Keys, db: red
     assert "Did you mean 'delete'?" in result.stderr
     result = cli("dead", "run", "a")
     assert result.exit_code == 2
-    assert "No such command 'run': the commands are list, show, retry, delete, clear\n" in result.stderr
+    assert "No such command 'run': the commands are list, show, retry, delete, edit, clear\n" in result.stderr
 
 
 @pytest.mark.parametrize("place", ["jobs", "scheduled", "retries", "dead"])
@@ -400,3 +400,49 @@ def test_jobs_get_another_time(cli: Cli, db: redis.Redis, keys: Keys, group: str
     for words in ((), ("--in", "1h", "--at", "2000")):
         result = cli(group, "reschedule", "j0", *words)
         assert result.exit_code == 2 and "either --in or --at" in result.stderr
+
+
+# Editing
+
+
+@pytest.mark.parametrize("group", ["jobs q", "scheduled", "retries", "dead"])
+def test_a_job_is_edited_by_its_id(cli: Cli, keys: Keys, db: redis.Redis, group: str) -> None:
+    places = {"jobs q": keys.queue("q"), "scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}
+    key, words = places[group], group.split()
+    if group == "jobs q":
+        db.lpush(key, raw_job("j"))
+    else:
+        db.zadd(key, {raw_job("j"): time.time() + 60})
+    assert cli(*words, "edit", "j", '["new"]').stdout == "edited j\n"
+    [raw] = db.lrange(key, 0, -1) if group == "jobs q" else db.zrange(key, 0, -1)
+    assert json.loads(as_bytes(raw))["args"] == ["new"]
+    copied = cli(*words, "edit", "j", "--copy", "--in", "1h", "--json")
+    copy = json.loads(copied.stdout)
+    assert (copy["action"], copy["done"]) == ("copy", 1)
+    assert copy["jid"] in jids(db, keys.schedule)
+    assert "j" in jids(db, key)
+    assert cli(*words, "edit", "j", "--at", "2000").exit_code == 0
+    target = keys.retry if group == "retries" else keys.schedule
+    assert any(json.loads(as_bytes(member))["jid"] == "j" for member in db.zrangebyscore(target, 2000, 2000))
+    [edited, copy, first] = [
+        line.split()[3:] for line in cli("audit", "--utc").stdout.splitlines()[1:] if "job." in line
+    ]
+    assert (edited, first) == (["job.edit", "j", "done"], ["job.edit", "j", "done"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["gone", "[]"], 1, "no such job: gone"),
+        (["j"], 2, "Pass the new arguments as JSON"),
+        (["j", "--in", "1h", "--at", "2000"], 2, "--in and --at exclude each other."),
+        (["j", '"text"'], 2, "must be a JSON list"),
+    ],
+)
+def test_an_edit_that_is_not_done(
+    cli: Cli, keys: Keys, db: redis.Redis, words: list[str], code: int, said: str
+) -> None:
+    db.lpush(keys.queue("q"), raw_job("j"))
+    result = cli("jobs", "q", "edit", *words)
+    assert (result.exit_code, said in result.stderr) == (code, True)
+    assert db.lrange(keys.queue("q"), 0, -1) == [raw_job("j")]
