@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -16,7 +17,7 @@ from pyworkers.api.schemas import SCORE
 from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
-from pyworkers.protocol.editing import Spot, Stored
+from pyworkers.protocol.editing import Spot, Stored, has_times
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.protocol.portions import portions
@@ -222,6 +223,9 @@ class JobSet(ABC):
     def reschedule_job(self, job: JobRecord, at: float) -> bool:
         """Give a job another score; False if it is no longer in the set."""
         self.settle(job.raw)
+        if isinstance(job, SortedEntry) and self._spot is not Spot.DEAD and has_times(job.raw):
+            with suppress(BadMessageError):
+                return job.edit(at=at)
         return self._admin.run(sets.reschedule(self._key, job.raw, at))
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:

@@ -29,6 +29,8 @@ _COPIED = ("args", "class", "queue", "created_at", "expiry", "unique_key", "encr
 # A batch of Sidekiq Pro counts by its own field.
 _DROPPED = (*RESERVED.difference(_COPIED), checkpoint.FIELD, "bid")
 _LONGEST_LIFE_S = 1e9
+# What else depends on the time at which a job is due: its lock, its status, its expiry.
+_TIMED = tuple(f'"{name}"'.encode() for name in (unique.FIELD, track.FIELD, "expiry", "at"))
 
 
 class Spot(StrEnum):
@@ -92,6 +94,11 @@ class Stored:
     spot: Spot
     queue: str
     due: float | None = None
+
+
+def has_times(raw: bytes) -> bool:
+    """True if a job perhaps needs more than another score to be due at another time."""
+    return any(name in raw for name in _TIMED)
 
 
 def edited(job: Stored, edit: Edit, now: float) -> Edited:

@@ -188,6 +188,20 @@ def test_a_unique_job_takes_the_lock_of_its_new_arguments(
     assert db.pttl(keys.unique(job.data["unique_key"])) > 7_000_000
 
 
+def test_a_job_that_is_put_off_keeps_its_lock_and_expires_later(
+    client: Client, where: RedisConfig, keys: Keys, db: redis.Redis
+) -> None:
+    client.enqueue_in(60, "q", "Mail", ["a"], unique_for=600, expires_in=30, track=5)
+    [job] = ScheduledSet(where)
+    expiry = job.data["expiry"]
+    assert job.reschedule(job.score + 7000)
+    assert db.pttl(keys.unique(job.data["unique_key"])) > 7_500_000
+    assert job.data["expiry"] == pytest.approx(expiry + 7000)
+    [found] = ScheduledSet(where)
+    assert (found.raw, found.score) == (job.raw, job.score)
+    assert db.ttl(keys.job(job.jid)) > 30 * 86_400 + 7000
+
+
 def test_a_scheduled_job_that_is_replaced_is_found_at_its_new_time(
     client: Client, where: RedisConfig
 ) -> None:
