@@ -1,4 +1,5 @@
-// Package pyworkers enqueues jobs for pyworkers, the worker server for Python, and waits for their results.
+// Package pyworkers enqueues jobs for pyworkers, the worker server for Python, and waits for their results; and it runs
+// jobs that Python, Ruby and Go enqueue.
 //
 // A [Job] has a queue, a class, arguments and [Options]. Without options it is pushed as Sidekiq pushes it; with
 // options, one script does all of it in one round trip, or nothing: locks, limits, statuses, membership in batches.
@@ -6,7 +7,8 @@
 //	client, err := pyworkers.FromEnv()
 //	id, err := client.Enqueue(ctx, pyworkers.Job{Queue: "mail", Class: "send", Args: []any{7}})
 //
-// [Call] has the types of a job: Go calls a function in Python, and gets its value.
+// [Call] has the types of a job: Go calls a function in Python, and gets its value. [Serve] is the other way: it runs
+// the jobs of a [HandleFunc].
 package pyworkers
 
 import (

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,36 @@ type vectors struct {
 		Name, Value, Refused string
 		Answer               answer
 	}
+	Starts []struct {
+		Name    string
+		Job     json.RawMessage
+		Now     float64
+		Effects []vectorEffect
+	}
+	Ends []struct {
+		Name, Ending, Result string
+		Job                  json.RawMessage
+		Now                  float64
+		ErrorClass           string `json:"error_class"`
+		ErrorMessage         string `json:"error_message"`
+		Effects              []vectorEffect
+	}
+	Following []struct {
+		Name, Result string
+		Then         json.RawMessage
+		Now          float64
+		Pushes       []struct{ Queue, Job string }
+	}
+}
+
+// vectorEffect has the keys and the arguments of an effect as texts.
+type vectorEffect struct {
+	name       string
+	keys, args []string
+}
+
+func (e *vectorEffect) UnmarshalJSON(raw []byte) error {
+	return json.Unmarshal(raw, &[]any{&e.name, &e.keys, &e.args})
 }
 
 type enqueueCall struct {
@@ -380,4 +411,64 @@ func parseCall(argv []string) any {
 		at += 4 + 2*number
 	}
 	return found
+}
+
+func sameEffects(t *testing.T, name string, found []effect, want []vectorEffect) {
+	t.Helper()
+	if len(found) != len(want) {
+		t.Errorf("%s: %v, not %v", name, found, want)
+		return
+	}
+	for i, one := range found {
+		if one.name != want[i].name || !slices.Equal(one.keys, want[i].keys) || !sameArguments(texts(one.args), want[i].args) {
+			t.Errorf("%s: %s%q%q, not %v", name, one.name, one.keys, texts(one.args), want[i])
+		}
+	}
+}
+
+func jobOf(t *testing.T, raw json.RawMessage) *stored {
+	t.Helper()
+	job, err := parseJob(string(raw), "mail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+func TestStartsHaveTheEffectsOfTheVectors(t *testing.T) {
+	for _, one := range readVectors(t).Starts {
+		sameEffects(t, one.Name, starts(jobOf(t, one.Job), one.Now, "host:7"), one.Effects)
+	}
+}
+
+func TestEndsHaveTheEffectsOfTheVectors(t *testing.T) {
+	for _, one := range readVectors(t).Ends {
+		e := ended{job: jobOf(t, one.Job), ending: one.Ending, now: one.Now, errClass: one.ErrorClass, errorText: one.ErrorMessage}
+		if one.Result != "" {
+			e.result = []byte(one.Result)
+		}
+		found, err := ends(e)
+		if err != nil {
+			t.Errorf("%s: %v", one.Name, err)
+		}
+		sameEffects(t, one.Name, found, one.Effects)
+	}
+}
+
+func TestStepsThatFollowAreThoseOfTheVectors(t *testing.T) {
+	for _, one := range readVectors(t).Following {
+		if one.Then == nil { // what follows a group is pushed by a script
+			continue
+		}
+		found, err := following(one.Then, []byte(one.Result), one.Now)
+		if err != nil || len(found) != len(one.Pushes) {
+			t.Errorf("%s: %v (%v)", one.Name, found, err)
+			continue
+		}
+		for i, push := range found {
+			if push.args[0] != one.Pushes[i].Queue || !equalJSON(push.args[1].([]byte), []byte(one.Pushes[i].Job)) {
+				t.Errorf("%s: %s, not %v", one.Name, push.args[1], one.Pushes[i])
+			}
+		}
+	}
 }

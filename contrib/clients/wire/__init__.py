@@ -30,6 +30,9 @@ FOR_WORKERS = {
 """The scripts of workers, by file."""
 COPIES = ("go", "node/src", "ruby/lib/pyworkers")
 """The folders of clients with a copy of each script of producers: a published client is complete."""
+WITH_WORKER = ("go",)
+"""The ones of these that have a worker, with a copy of each script that it calls."""
+_OF_WORKERS = ("exchange.lua", "renew.lua", "deregister.lua")
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "canonical": canonicals.cases,
     "unique_keys": keyed.key_cases,
@@ -60,4 +63,6 @@ def files() -> dict[str, str]:
 def copies() -> dict[str, str]:
     """The copies of the scripts in the clients, by their names from this folder."""
     texts = files()
-    return {f"../{folder}/{name}": texts[name] for folder in COPIES for name in SCRIPTS}
+    own = [(folder, name) for folder in COPIES for name in SCRIPTS]
+    own += [(folder, name) for folder in WITH_WORKER for name in _OF_WORKERS]
+    return {f"../{folder}/{name}": texts[name] for folder, name in own}

@@ -1,0 +1,372 @@
+package pyworkers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// Handler runs the jobs of one class of a queue. [HandleFunc] makes it, [Serve] uses it.
+type Handler struct {
+	queue, class string
+	options      HandlerOptions
+	run          func(context.Context, []json.RawMessage) (any, error)
+}
+
+// HandlerOptions are the options of the jobs of a handler. An option that the job itself has counts instead.
+type HandlerOptions struct {
+	// Retry is Yes for 25 retries, which is the default, No to drop a failed job, or Count(n).
+	Retry Setting
+	// RetryFor is how long a job is retried, instead of a number of retries.
+	RetryFor time.Duration
+	// RetryIn is the time until the next retry, by the number of earlier failures and the error; Sidekiq's if it is nil.
+	RetryIn func(attempt int, err error) time.Duration
+	// Dead is No to drop a job whose retries are used up.
+	Dead Setting
+	// Backtrace are the lines to keep of the stack of a panic: Yes, No or Count(n). Other errors have none.
+	Backtrace Setting
+	// Timeout is how long a job may run; then its context ends, and an error that it returns is a JobTimeout.
+	Timeout time.Duration
+}
+
+// The causes with which the context of a running job ends, for [context.Cause].
+var (
+	// ErrCancelled: the job was cancelled. An error that it returns now ends it as cancelled.
+	ErrCancelled = errors.New("pyworkers: the job was cancelled")
+	// ErrStopping: the worker stops, and its grace has ended. With an error, the job returns to its queue.
+	ErrStopping = errors.New("pyworkers: the worker is stopping")
+	// ErrLeaseLost: other servers counted this one as dead, and run its jobs again. Nothing that the job returns counts.
+	ErrLeaseLost = errors.New("pyworkers: the lease was lost, so another server runs the job again")
+	// ErrTimeout: the job has used up its time.
+	ErrTimeout = errors.New("pyworkers: the job has used up its time")
+)
+
+// Args are all arguments of a job, for a [HandleFunc] that takes any number of them.
+type Args []json.RawMessage
+
+// HandleFunc is the handler of the jobs of a class in a queue, with the types of their arguments and of their result:
+//
+//	pyworkers.HandleFunc("payments", "charge", func(ctx context.Context, order Order) (Receipt, error) { … })
+//
+// It takes what [Call] with the same types enqueues: the exported fields of a struct In are the arguments in their order,
+// those at the end that have omitempty or omitzero in their json tag may be missing. [Args] are all arguments; any other
+// type, also one with UnmarshalJSON, is the only one; struct{} is none. A job with other arguments is a misfit: other
+// servers get it for an hour, as they get a job whose class no handler has.
+//
+// The result is kept if the job is tracked, or is a step or a member of a group. An error means a retry, as
+// [HandlerOptions] and the job say; [RetryIn], [Kill], [Discard] and [Snooze] choose something else. A panic is an error.
+//
+// The context ends when the job is to end, with one of the causes [ErrCancelled], [ErrStopping], [ErrLeaseLost] and
+// [ErrTimeout]. Nothing can end a goroutine from outside: a job that does not look at its context goes on.
+func HandleFunc[In, Out any](queue, class string, run func(context.Context, In) (Out, error)) Handler {
+	read := readerOf(reflect.TypeFor[In]())
+	return Handler{queue: queue, class: class, run: func(ctx context.Context, args []json.RawMessage) (any, error) {
+		var in In
+		if err := read(args, reflect.ValueOf(&in).Elem()); err != nil {
+			return nil, &misfitError{err}
+		}
+		return run(ctx, in)
+	}}
+}
+
+// With is the handler with options.
+func (h Handler) With(options HandlerOptions) Handler {
+	h.options = options
+	return h
+}
+
+func (h Handler) check() error {
+	if err := (&Job{Queue: h.queue, Class: h.class}).check(); err != nil {
+		return err
+	}
+	o := h.options
+	switch {
+	case h.run == nil:
+		return errors.New("pyworkers: a Handler is made by HandleFunc")
+	case !o.Retry.fits(true, true), !o.Backtrace.fits(true, true), !o.Dead.fits(true, false), o.Timeout < 0, o.RetryFor < 0:
+		return &ArgumentError{"HandlerOptions of " + h.class, "have a number or time below 0, or a Dead that is a number", nil}
+	}
+	return nil
+}
+
+// misfitError says that a handler does not take the arguments of a job.
+type misfitError struct{ err error }
+
+func (e *misfitError) Error() string { return e.err.Error() }
+
+// readerOf makes the function that reads arguments into a value of a type.
+func readerOf(kind reflect.Type) func([]json.RawMessage, reflect.Value) error {
+	if kind == reflect.TypeFor[Args]() {
+		return func(args []json.RawMessage, to reflect.Value) error {
+			to.Set(reflect.ValueOf(Args(args)))
+			return nil
+		}
+	}
+	_, readsItself := reflect.New(kind).Interface().(json.Unmarshaler)
+	if readsItself || kind.Kind() != reflect.Struct {
+		return func(args []json.RawMessage, to reflect.Value) error {
+			if len(args) != 1 {
+				return fmt.Errorf("the handler takes 1 argument, and the job has %d", len(args))
+			}
+			return readArg(args[0], 0, to)
+		}
+	}
+	var places []int
+	least := 0
+	for i := range kind.NumField() {
+		name, tag, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
+		if !kind.Field(i).IsExported() || name == "-" && tag == "" {
+			continue
+		}
+		places = append(places, i)
+		if !strings.Contains(tag, "omit") {
+			least = len(places)
+		}
+	}
+	return func(args []json.RawMessage, to reflect.Value) error {
+		if len(args) < least || len(args) > len(places) {
+			return fmt.Errorf("the handler takes %d to %d arguments, and the job has %d", least, len(places), len(args))
+		}
+		for i, arg := range args {
+			if err := readArg(arg, i, to.Field(places[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func readArg(arg json.RawMessage, i int, to reflect.Value) error {
+	if err := json.Unmarshal(arg, to.Addr().Interface()); err != nil {
+		return fmt.Errorf("args[%d] is no %s: %w", i, to.Type(), err)
+	}
+	return nil
+}
+
+// Message is the job that runs.
+type Message struct {
+	ID, Queue, Class string
+	// Attempt is the number of earlier failures.
+	Attempt int
+	// Batch is the id of the batch of which it is a member, or empty.
+	Batch string
+
+	job  *stored
+	note func(effect)
+}
+
+type messageKey struct{}
+
+// CurrentMessage is the message of the job that runs with this context; nil outside of a job.
+func CurrentMessage(ctx context.Context) *Message {
+	message, _ := ctx.Value(messageKey{}).(*Message)
+	return message
+}
+
+// Field is the JSON text of a field of the job, as an application has added it (Options.Extra); nil without one.
+func (m *Message) Field(name string) json.RawMessage { return bytes.Clone(m.job.members.get(name)) }
+
+// Progress shows how far the job is, if it is tracked.
+func (m *Message) Progress(progress Progress) error {
+	if m.job.tracked() == 0 {
+		return nil
+	}
+	text, err := encode([]any{progress.Done, progress.Total, cut(progress.Text, longestProgress)}, "progress")
+	if err == nil {
+		m.note(storeFields("job:"+m.ID, aliveSeconds, map[string]string{"progress": string(text)}))
+	}
+	return err
+}
+
+const longestProgress = 1000
+
+// perform runs a job that was taken, and returns its outcome; nil if the outcome does not count any more.
+func (s *server) perform(d *delivery) *outcome {
+	now := s.now()
+	job, err := parseJob(d.raw, d.queue)
+	if err != nil {
+		return refused(d.raw, d.queue, err.Error(), now)
+	}
+	d.job = job
+	if s.isCancelled(job.id) {
+		return s.withEnd(d, &outcome{fate: isCancelled}, nil, "")
+	}
+	if job.hasExpired(now) {
+		return s.withEnd(d, &outcome{fate: isExpired}, nil, "")
+	}
+	handler := s.handlers[d.queue][job.class]
+	if handler == nil {
+		return s.withEnd(d, misfit(job, unknownClass(job), now), nil, "")
+	}
+	return s.call(d, handler)
+}
+
+// hasExpired is true if the job may not start any more. One that has started once does not expire.
+func (job *stored) hasExpired(now float64) bool {
+	raw := job.members.get("expiry")
+	if len(raw) == 0 || raw[0] == '"' {
+		return false
+	}
+	expiry, known := asTime(raw)
+	if !known || expiry <= 0 || expiry > now || strings.HasSuffix(job.raw, suspectMark) {
+		return false
+	}
+	for _, name := range []string{"retry_count", "retried_at", "crash_count"} {
+		if job.members.get(name) != nil {
+			return false
+		}
+	}
+	_, hasFailed := job.firstFailure()
+	return !hasFailed
+}
+
+// call calls the handler, and makes an outcome of what it returns.
+func (s *server) call(d *delivery, handler *Handler) *outcome {
+	job := d.job
+	args, err := job.args(s.client.keys)
+	switch {
+	case err != nil:
+		return s.withEnd(d, s.lacksKey(d, handler, err), nil, "")
+	case job.truthy("encrypt"):
+		return s.withEnd(d, failed(job, failure{class: "Kill", message: enterprise, fate: isDead}, &handler.options, s.now()), nil, "")
+	}
+	limit := handler.options.Timeout
+	if given, known := asSeconds(job.members.get("timeout")); known && given > 0 {
+		limit = time.Duration(min(given, longestSeconds) * float64(time.Second))
+	}
+	ctx := d.ctx
+	if limit > 0 {
+		var free context.CancelFunc
+		ctx, free = context.WithTimeoutCause(ctx, limit, ErrTimeout)
+		defer free()
+		d.limit = time.Now().Add(limit)
+	}
+	batch, _ := job.members.text("batch")
+	message := &Message{ID: job.id, Queue: d.queue, Class: job.class, Attempt: job.attempt(), Batch: batch, job: job}
+	message.note = func(e effect) { s.note(d, e) }
+	if job.ruled() {
+		s.note(d, starts(job, s.now(), s.worker)...)
+	}
+	d.began.Store(true)
+	value, err, trace := protected(handler, context.WithValue(ctx, messageKey{}, message), args)
+	return s.returned(d, handler, context.Cause(ctx), value, err, trace)
+}
+
+// protected calls the handler, and makes an error of a panic.
+func protected(handler *Handler, ctx context.Context, args []json.RawMessage) (value any, err error, trace []string) {
+	defer func() {
+		if why := recover(); why != nil {
+			trace = strings.Split(strings.TrimSpace(string(debug.Stack())), "\n")
+			err = &panicError{why}
+		}
+	}()
+	value, err = handler.run(ctx, args)
+	return value, err, nil
+}
+
+type panicError struct{ why any }
+
+func (e *panicError) Error() string { return fmt.Sprint(e.why) }
+
+// lacksKey is the outcome of a job whose arguments do not open here: it is retried, but never dropped for it, because
+// another server may have the key.
+func (s *server) lacksKey(d *delivery, handler *Handler, err error) *outcome {
+	f := failure{class: keyMissing, message: err.Error()}
+	found := failed(d.job, f, &handler.options, s.now())
+	if found.fate == isDropped {
+		found = misfit(d.job, f, s.now())
+	}
+	return found
+}
+
+// returned makes the outcome of what a handler returned.
+func (s *server) returned(d *delivery, handler *Handler, cause error, value any, err error, trace []string) *outcome {
+	job, now := d.job, s.now()
+	var result []byte
+	if err == nil && (job.tracked() > 0 || job.members.get("batch_index") != nil || job.members.get("then") != nil) {
+		if result, err = encode(value, "result"); err == nil && len(result) > maxResult {
+			err = &resultError{fmt.Errorf("the result has %d bytes; the limit is %d", len(result), maxResult)}
+		} else if err != nil {
+			err = &resultError{err}
+		}
+	}
+	if err == nil {
+		found, err := s.tryEnd(d, &outcome{fate: isDone}, result, "")
+		if err == nil {
+			return found
+		}
+		return s.withEnd(d, failed(job, failure{class: badResult, message: err.Error()}, &handler.options, now), nil, "")
+	}
+	var fits *misfitError
+	if errors.As(err, &fits) {
+		d.began.Store(false)
+		return s.withEnd(d, misfit(job, failure{class: badArgument, message: err.Error()}, now), nil, "")
+	}
+	return s.withEnd(d, decide(job, handler, cause, err, trace, now), nil, strings.Join(trace, "\n"))
+}
+
+type resultError struct{ err error }
+
+func (e *resultError) Error() string { return e.err.Error() }
+
+// decide is the outcome of a handler that returned an error, perhaps after a request to end.
+func decide(job *stored, handler *Handler, cause, err error, trace []string, now float64) *outcome {
+	var chosen *choice
+	isChoice := errors.As(err, &chosen)
+	switch {
+	case cause == ErrCancelled:
+		return &outcome{fate: isCancelled}
+	case cause == ErrStopping && !(isChoice && chosen.fate != isRetried):
+		return givenBack(job, true)
+	case isChoice && chosen.fate == isPutOff:
+		return putOff(job, now+max(0, chosen.delay.Seconds()))
+	}
+	f := failureOf(err)
+	f.trace = trace
+	switch err.(type) {
+	case *panicError:
+		f.class = panicked
+	case *resultError:
+		f.class = badResult
+	}
+	options := &handler.options
+	switch {
+	case cause == ErrTimeout && !isChoice:
+		f.class = timeLimit
+	case isChoice && chosen.fate == isRetried:
+		f.delay = func() (time.Duration, bool) { return chosen.delay, true }
+	case isChoice:
+		f.fate = chosen.fate
+	}
+	if f.delay == nil && options.RetryIn != nil {
+		f.delay = func() (time.Duration, bool) { return options.RetryIn(job.attempt(), err), true }
+	}
+	return failed(job, f, options, now)
+}
+
+// withEnd adds the effects of the end to an outcome; those that cannot be made are left out.
+func (s *server) withEnd(d *delivery, o *outcome, result []byte, trace string) *outcome {
+	found, err := s.tryEnd(d, o, result, trace)
+	if err != nil {
+		s.log.Error("job.effect_left_out", "jid", d.job.id, "error", err)
+		return o
+	}
+	return found
+}
+
+func (s *server) tryEnd(d *delivery, o *outcome, result []byte, trace string) (*outcome, error) {
+	if d.job == nil || !d.job.ruled() {
+		return o, nil
+	}
+	effects, err := ends(ended{d.job, endingOf(o), s.now(), o.errClass, o.errorText, trace, result})
+	if err == nil {
+		o.effects = append(o.effects, effects...)
+	}
+	return o, err
+}

@@ -1,0 +1,321 @@
+package pyworkers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// stored is a job as Redis has it. Its bytes are never encoded again: what a retry writes is spliced from them, so that
+// fields of other programs, and numbers of any size, keep their text.
+type stored struct {
+	raw       string
+	members   members
+	queue     string // from which it was taken
+	id, class string
+}
+
+// member is a member of a JSON object: its name and the text of its value.
+type field struct {
+	name string
+	text []byte
+}
+
+// members are those of a JSON object in their order; of several with the same name, the last value at the first place.
+type members []field
+
+// The levels that an envelope may have: those below an argument, its own, and a few more for other producers.
+const maxLevels = maxDepth + 10
+
+// badJob says why bytes are no job. A job that has this error is dead.
+type badJob struct{ reason string }
+
+func (e badJob) Error() string { return e.reason }
+
+// parseJob reads the bytes of a job. The error is a badJob.
+func parseJob(raw, queue string) (*stored, error) {
+	found, err := parseMembers([]byte(raw))
+	if err != nil {
+		return nil, err
+	}
+	job := &stored{raw: raw, members: found, queue: queue}
+	if job.class, err = job.members.text("class"); err != nil {
+		return nil, err
+	}
+	if job.id, err = job.members.text("jid"); err != nil {
+		return nil, err
+	}
+	if job.class == "" {
+		return nil, badJob{fmt.Sprintf("a job of the queue %q has no class", queue)}
+	}
+	if job.id == "" {
+		job.id = newID()
+	}
+	return job, nil
+}
+
+func parseMembers(raw []byte) (members, error) {
+	raw = bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))
+	if len(raw) > maxBytes {
+		return nil, badJob{fmt.Sprintf("%d bytes are more than the limit of %d", len(raw), maxBytes)}
+	}
+	if !utf8.Valid(raw) {
+		return nil, badJob{"not UTF-8"}
+	}
+	if !json.Valid(raw) {
+		return nil, badJob{"not JSON, or nested too deep"}
+	}
+	at := skipBlanks(raw, 0)
+	if raw[at] != '{' {
+		return nil, badJob{"not a JSON object"}
+	}
+	found := make(members, 0, 16)
+	for at = skipBlanks(raw, at+1); raw[at] != '}'; at = skipBlanks(raw, at) {
+		if raw[at] == ',' {
+			at = skipBlanks(raw, at+1)
+		}
+		end, _ := skipValue(raw, at)
+		name := unquoted(raw[at:end])
+		at = skipBlanks(raw, skipBlanks(raw, end)+1)
+		end, levels := skipValue(raw, at)
+		if levels >= maxLevels {
+			return nil, badJob{fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+		}
+		found.set(name, raw[at:end:end])
+		at = end
+	}
+	return found, nil
+}
+
+func (m *members) set(name string, text []byte) {
+	for i := range *m {
+		if (*m)[i].name == name {
+			(*m)[i].text = text
+			return
+		}
+	}
+	*m = append(*m, field{name, text})
+}
+
+// get is the text of a value; nil without one.
+func (m members) get(name string) json.RawMessage {
+	for i := range m {
+		if m[i].name == name {
+			return m[i].text
+		}
+	}
+	return nil
+}
+
+// has is true for a value that is not null.
+func (m members) has(name string) bool {
+	text := m.get(name)
+	return text != nil && string(text) != "null"
+}
+
+// text is the value of a field that is a text; empty without one.
+func (m members) text(name string) (string, error) {
+	raw := m.get(name)
+	switch {
+	case raw == nil || string(raw) == "null":
+		return "", nil
+	case raw[0] != '"':
+		return "", badJob{fmt.Sprintf("%q is not a string", name)}
+	}
+	return unquoted(raw), nil
+}
+
+// splice is the object with members set or removed; the text of every other one stays.
+func (m members) splice(changes []field, remove ...string) []byte {
+	kept := slices.Clone(m)
+	for _, change := range changes {
+		kept.set(change.name, change.text)
+	}
+	out := []byte{'{'}
+	for _, one := range kept {
+		if slices.Contains(remove, one.name) {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(appendText(out, one.name), ':'), one.text...)
+	}
+	return append(out, '}')
+}
+
+func skipBlanks(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\n' || raw[at] == '\r' {
+		at++
+	}
+	return at
+}
+
+// skipValue is the end of the valid value at a place, and the levels inside it.
+func skipValue(raw []byte, at int) (end, levels int) {
+	depth := 0
+	for {
+		switch raw[at] {
+		case '"':
+			for at++; raw[at] != '"'; at++ {
+				if raw[at] == '\\' {
+					at++
+				}
+			}
+			at++
+		case '{', '[':
+			depth++
+			levels = max(levels, depth)
+			at++
+		case '}', ']':
+			depth--
+			at++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			at++
+			continue
+		default:
+			for at < len(raw) && !strings.ContainsRune(",:]} \t\n\r", rune(raw[at])) {
+				at++
+			}
+		}
+		if depth == 0 {
+			return at, levels
+		}
+	}
+}
+
+// unquoted is the text of a valid JSON string.
+func unquoted(quoted []byte) string {
+	if !bytes.ContainsRune(quoted, '\\') {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var text string
+	_ = json.Unmarshal(quoted, &text)
+	return text
+}
+
+// items are the texts of the values of a list; nil for another value.
+func items(raw []byte) []json.RawMessage {
+	var found []json.RawMessage
+	if len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &found) != nil {
+		return nil
+	}
+	return found
+}
+
+// args are the arguments: null is none, any other value that is no list is one.
+func (job *stored) args(keys *Keyring) ([]json.RawMessage, error) {
+	raw := job.members.get("args")
+	if string(job.members.get("encrypted")) == "true" {
+		return job.open(items(raw), keys)
+	}
+	switch {
+	case raw == nil || string(raw) == "null":
+		return nil, nil
+	case raw[0] == '[':
+		return items(raw), nil
+	}
+	return []json.RawMessage{raw}, nil
+}
+
+func (job *stored) open(sealed []json.RawMessage, keys *Keyring) ([]json.RawMessage, error) {
+	if keys == nil {
+		return nil, &KeyError{"the arguments are encrypted, but there are no keys: Config.Keys has them"}
+	}
+	if len(sealed) != 1 || sealed[0][0] != '"' {
+		return nil, &KeyError{"the job is marked as encrypted, but its arguments are not sealed"}
+	}
+	return keys.Open(unquoted(sealed[0]), job.id, job.class)
+}
+
+// attempt is the number of earlier failures: the field retry_count is 0 after the first one.
+func (job *stored) attempt() int {
+	if count, known := asCount(job.members.get("retry_count")); known {
+		return count + 1
+	}
+	return 0
+}
+
+// A larger count comes from a broken producer; its fourth power would not be a usable delay.
+const maxCount = 100_000
+
+// asCount is a count, as a number or as digits.
+func asCount(raw []byte) (int, bool) {
+	text := string(raw)
+	if len(raw) > 1 && raw[0] == '"' {
+		text = unquoted(raw)
+		if text == "" || strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' }) >= 0 {
+			return 0, false
+		}
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || number != math.Trunc(number) || number < 0 || math.IsInf(number, 0) {
+		return 0, false
+	}
+	return int(min(number, maxCount)), true
+}
+
+// Later times have no date: readers of all programs fail with them.
+const latest = 253_402_300_799.0
+
+// asSeconds is a duration, as a number or as its text.
+func asSeconds(raw []byte) (float64, bool) {
+	text := string(raw)
+	if len(raw) > 1 && raw[0] == '"' {
+		text = unquoted(raw)
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	return number, err == nil && number >= 0 && number <= latest
+}
+
+// asTime is a time in epoch seconds: a number of seconds or, if it is that large, of milliseconds; or a text.
+func asTime(raw []byte) (float64, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return epoch(string(raw))
+	}
+	text := strings.TrimSpace(unquoted(raw))
+	if at, known := epoch(text); known {
+		return at, true
+	}
+	for _, layout := range []string{"2006-01-02 15:04:05 UTC", time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02"} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return seconds(at), true
+		}
+	}
+	return 0, false
+}
+
+func epoch(text string) (float64, bool) {
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(number) || math.IsInf(number, 0) {
+		return 0, false
+	}
+	if math.Abs(number) >= 1e11 {
+		number /= 1000
+	}
+	return number, true
+}
+
+// rewritten is a time that is stored as text or as whole seconds, which some readers misread; others stay.
+func rewritten(raw []byte) (float64, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		number, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil || strings.ContainsAny(string(raw), ".eE") || math.Abs(number) >= 1e11 {
+			return 0, false
+		}
+	}
+	return asTime(raw)
+}
+
+// number is the JSON text of a time.
+func timeText(at float64) []byte { return appendTime(nil, at) }
+
+// quoted is the JSON text of a text; bytes that are no UTF-8 become question marks.
+func quoted(text string) []byte { return appendText(nil, strings.ToValidUTF8(text, "?")) }
