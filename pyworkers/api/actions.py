@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyworkers.api.parameters import Parameter
 from pyworkers.errors import BadArgumentError
@@ -28,6 +28,17 @@ class AbsentError(BadArgumentError):
 
 Given = Mapping[str, Any]
 """The values of the fields of an action, by name."""
+
+
+class Acted(NamedTuple):
+    """How many jobs were moved or removed, and how many cannot be; ``reason`` is that of the last one."""
+
+    done: int = 0
+    refused: int = 0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.done or 'nothing changed'}{f', refused: {self.reason}' if self.refused else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +62,13 @@ class Action(Generic[R]):
     fields: Sequence[Parameter]
     """What it is given. The first one names the thing, unless ``target`` is another."""
     do: Callable[..., Any]
-    """Does it, with an Admin and the fields by name. Returns what changed: a bool, a number or a value."""
+    """Does it, with an Admin and the fields by name.
+
+    Returns what changed: a bool, a number, a value, or what became of several jobs (``Acted``).
+    """
     _: KW_ONLY
-    done: str | Mapping[Any, str]
-    """The words after it; by result if they depend on it.
+    done: str | Mapping[Any, str] | Callable[[Performed], str]
+    """The words after it; by result if they depend on it; from all that is known about it.
 
     In braces: a field, ``result``, or ``count``, the result with its noun.
     """
@@ -69,7 +83,7 @@ class Action(Generic[R]):
     conflict: bool = True
     """False if the answer of the JSON to ``missing`` is ``done: 0``, not 409."""
     target: str = ""
-    """Its target in the audit, with fields in braces; by default the first field."""
+    """Its target in the audit, with fields in braces, of a list the length; by default the first field."""
     label: str = ""
     """The text of its button; by default its word."""
     dangerous: bool = False
@@ -100,8 +114,9 @@ class Action(Generic[R]):
         return form.format(**self.texts(given)).strip()
 
     def texts(self, given: Given) -> dict[str, str]:
-        """The fields as texts; a missing one is empty."""
-        return {field.name: str(given.get(field.name, "")) for field in self.fields}
+        """The fields as texts; a missing one is empty, and a list is its length."""
+        values = {field.name: given.get(field.name, "") for field in self.fields}
+        return {name: str(len(value) if isinstance(value, list) else value) for name, value in values.items()}
 
     def perform(self, admin: Admin, given: Given) -> Performed:
         """Do it. Raises PyworkersError, and ValueError for a value that cannot be used."""
@@ -119,7 +134,7 @@ class Performed:
     @property
     def nothing(self) -> bool:
         """True if nothing was changed."""
-        return self.result in self.action.nothing
+        return not self.result.done if isinstance(self.result, Acted) else self.result in self.action.nothing
 
     @property
     def failed(self) -> bool:
@@ -129,10 +144,20 @@ class Performed:
     @property
     def number(self) -> int:
         """How many things were changed."""
+        if isinstance(self.result, Acted):
+            return self.result.done
         return 0 if self.nothing else self.result if isinstance(self.result, int) else 1
+
+    @property
+    def conflict(self) -> str:
+        """Why nothing was changed, for a program whose action has failed."""
+        reason = self.result.reason if isinstance(self.result, Acted) else ""
+        return reason or f"The {self.action.missing} has just gone: nothing was changed."
 
     def words(self, shown: Callable[[str], str]) -> str:
         """The words after it, without their full stop; ``shown`` makes a text of a stranger safe."""
+        if callable(self.action.done):
+            return self.action.done(self)
         words = self.action.unchanged if self.nothing else self.action.done
         form = words if isinstance(words, str) else words[self.result]
         texts = {name: shown(text) for name, text in self.action.texts(self.given).items()}
@@ -150,4 +175,4 @@ def result_of(result: object) -> str:
         return "done"
     if result is False or result == 0:
         return "nothing changed"
-    return str(result) if isinstance(result, int | str) else "done"
+    return str(result) if isinstance(result, int | str | Acted) else "done"

@@ -1,7 +1,7 @@
 """Bulk actions: select jobs, ask for confirmation, act, and print the result.
 
 A command looks at each job once, and ends with its terminal. A task of the dashboard outlives a request, so
-its state is in Redis (``api/browse/work.py``). Both move jobs by ``act``.
+its state is in Redis (``api/browse/work.py``). Both move jobs by ``MOVES`` (``api/browse/actions.py``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import click
 
 from pyworkers.api import JobRecord
 from pyworkers.api.actions import result_of
-from pyworkers.api.browse import actions
-from pyworkers.api.browse.actions import Action
-from pyworkers.cli.listing import BulkAction, Jobs, ListedPlace
+from pyworkers.api.browse.actions import Action, JobMove, MoveCommand
+from pyworkers.cli.listing import Jobs, ListedPlace
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
@@ -86,11 +85,14 @@ class Deed:
 
     place: ListedPlace
     jobs: Jobs
-    action: BulkAction
+    move: JobMove
+    command: MoveCommand
     selection: Selection
     redis: RedisConfig
     title: str
     """The place, for people."""
+    at: float | None = None
+    """The new time of the jobs, in epoch seconds."""
 
     def look(self) -> BulkResult:
         """Count the selected jobs; changes nothing."""
@@ -102,11 +104,11 @@ class Deed:
     def do(self) -> BulkResult:
         """Perform the action; the audit has the number of jobs also if it is cut off."""
         tally = BulkResult()
-        chosen = self._chosen(tally, self.action.verb.capitalize())
-        with noting(self.redis, f"jobs.{self.action.verb}", f"{self.title}: {self.selection}") as noted:
-            for portion in portions(chosen, self.action.at_once):
+        chosen = self._chosen(tally, self.command.verb.capitalize())
+        with noting(self.redis, f"jobs.{self.command.verb}", f"{self.title}: {self.selection}") as noted:
+            for portion in portions(chosen, self.move.at_once):
                 noted.end(cut_off(tally.done))
-                tally.add_done(actions.act(self.jobs, self.action.action, portion, self.action.at))
+                tally.add_done(self.move.act(self.jobs, portion, self.at))
             noted.end(result_of(tally.done))
         return tally
 
@@ -117,7 +119,7 @@ class Deed:
                 continue
             if self.selection.matches(job, self.place.age_s(job, now)) and not self._again(job, now):
                 tally.select(job.jid if self.selection.jids else "")
-                if reason := actions.refusal(self.jobs, self.action.action, job):
+                if reason := self.move.refusal(self.jobs, job):
                     tally.refuse(reason)
                 else:
                     yield job
@@ -130,7 +132,8 @@ class Deed:
 
     def _again(self, job: JobRecord, began: float) -> bool:
         """True for a job that this action put into its queue and that has failed since."""
-        return self.action.action is Action.RUN and not self.selection.jids and (job.failed_at or 0.0) > began
+        again = self.move.action is Action.RUN and not self.selection.jids
+        return again and (job.failed_at or 0.0) > began
 
 
 def act(deeds: Sequence[Deed], mode: BulkOptions, title: str) -> None:
@@ -138,7 +141,7 @@ def act(deeds: Sequence[Deed], mode: BulkOptions, title: str) -> None:
 
     ``deeds``: the same action in each Redis.
     """
-    selection, action = deeds[0].selection, deeds[0].action
+    selection, command = deeds[0].selection, deeds[0].command
     if selection.empty and not mode.every:
         raise click.UsageError(
             "No jobs selected: name ids, pass --class, --queue, --error, --older-than …, or --all."
@@ -147,12 +150,12 @@ def act(deeds: Sequence[Deed], mode: BulkOptions, title: str) -> None:
         check_terminal()
         seen = _sum(deed.look() for deed in deeds)
         if seen.movable:
-            ask(f"{action.verb.capitalize()} {count(seen.movable)} in {title}?")
+            ask(f"{command.verb.capitalize()} {count(seen.movable)} in {title}?")
         else:
-            tell(action, selection, seen, mode)
+            tell(command, selection, seen, mode)
             return
     done = _sum(deed.look() if mode.dry_run else deed.do() for deed in deeds)
-    tell(action, selection, done, mode)
+    tell(command, selection, done, mode)
     undone = done.selected > done.done or done.found < selection.jids
     if selection.only_named and not mode.dry_run and undone:
         click.get_current_context().exit(1)
@@ -165,19 +168,19 @@ def _sum(results: Iterable[BulkResult]) -> BulkResult:
     return whole
 
 
-def tell(action: BulkAction, selection: Selection, tally: BulkResult, mode: BulkOptions) -> None:
+def tell(command: MoveCommand, selection: Selection, tally: BulkResult, mode: BulkOptions) -> None:
     """Print the counts, and why some jobs were not moved."""
     missing = sorted(selection.jids - tally.found)
     gone = 0 if mode.dry_run else tally.movable - tally.done
     if mode.as_json:
         numbers = {"selected": tally.selected, "done": tally.done, "gone": gone, "refused": tally.refused}
-        about = {"action": action.verb, **numbers, "missing": missing, "dry_run": mode.dry_run}
+        about = {"action": command.verb, **numbers, "missing": missing, "dry_run": mode.dry_run}
         print_json(about)
         return
     if mode.dry_run:
-        click.echo(f"would {action.verb} {count(tally.movable)}")
+        click.echo(f"would {command.verb} {count(tally.movable)}")
     else:
-        click.echo(f"{action.done} {count(tally.done)}")
+        click.echo(f"{command.done} {count(tally.done)}")
     if gone:
         click.echo(f"{count(gone)} moved elsewhere in the meantime", err=True)
     if tally.refused:

@@ -16,6 +16,7 @@ import click
 
 from pyworkers.api import JobRecord, Queue, Stats, browse
 from pyworkers.api.actions import result_of
+from pyworkers.api.browse.actions import JobMove, MoveCommand
 from pyworkers.api.editing import EditableJob
 from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
 from pyworkers.cli.listing import (
@@ -23,10 +24,8 @@ from pyworkers.cli.listing import (
     QUEUE,
     RETRIES,
     SCHEDULED,
-    BulkAction,
     Jobs,
     ListedPlace,
-    rescheduling,
 )
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.auditing import cut_off, note, noting
@@ -55,9 +54,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of job
 def make_group(place: ListedPlace, text: str) -> click.Group:
     """The group of a place; ``text`` is its help."""
     commands = {"list": _list(place), "show": _show(place)}
-    commands |= {action.verb: _action(place, action) for action in place.actions}
-    if place in (SCHEDULED, RETRIES):
-        commands["reschedule"] = _reschedule(place)
+    commands |= {command.verb: _move(place, move, command) for move, command in place.moves}
     commands["edit"] = _edit(place)
     commands["clear"] = _clear(place)
 
@@ -246,8 +243,28 @@ def _details(job: JobRecord, times: Times) -> Iterator[str]:
         yield from (f"    {printable(line)}" for line in job.error_backtrace)
 
 
-def _action(place: ListedPlace, action: BulkAction) -> click.Command:
+def _new_time(move: JobMove) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the options of a new time if the move needs one; its command gets ``delay_s`` and ``at``."""
+    if not move.fields:
+        return lambda command: command
+    delay = click.option(
+        "--in", "delay_s", metavar="DURATION", callback=reads(parse_duration), help="After this time, as 2h."
+    )
+    at = click.option(
+        "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
+    )
+    return lambda command: delay(at(command))
+
+
+def _time_of(delay_s: float | None, at: float | None) -> float:
+    if (delay_s is None) == (at is None):
+        raise click.UsageError("Pass the new time, by either --in or --at.")
+    return at if at is not None else time.time() + (delay_s or 0.0)
+
+
+def _move(place: ListedPlace, move: JobMove, command: MoveCommand) -> click.Command:
     @click.argument("jids", metavar="[JID]...", nargs=-1)
+    @_new_time(move)
     @click.option("--all", "every", is_flag=True, help="All jobs.")
     @_DRY_RUN
     @_YES
@@ -255,54 +272,21 @@ def _action(place: ListedPlace, action: BulkAction) -> click.Command:
     @selection_options
     @redis_options
     def change(
-        source: ConfigOptions, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool
-    ) -> None:
-        act(
-            _deeds(place, source, action, selection), BulkOptions(every, dry_run, yes, as_json), _title(place)
-        )
-
-    rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
-    example = _example(place, f"{action.verb} --class SendMail --older-than 1d")
-    return _command(action.verb, change, f"{action.sentence}\n\n{rule}\n\n{example}")
-
-
-def _deeds(place: ListedPlace, source: ConfigOptions, action: BulkAction, selection: Selection) -> list[Deed]:
-    """The action in each Redis."""
-    queue, title = _queue(), _title(place)
-    return [
-        Deed(place, place.open(config, queue), action, selection, config, title)
-        for _, config in _targets(source)
-    ]
-
-
-def _reschedule(place: ListedPlace) -> click.Command:
-    @click.argument("jids", metavar="[JID]...", nargs=-1)
-    @click.option(
-        "--in", "delay_s", metavar="DURATION", callback=reads(parse_duration), help="After this time, as 2h."
-    )
-    @click.option(
-        "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
-    )
-    @click.option("--all", "every", is_flag=True, help="All jobs.")
-    @_DRY_RUN
-    @_YES
-    @json_option
-    @selection_options
-    @redis_options
-    def reschedule(
-        source: ConfigOptions, selection: Selection, delay_s: float | None, at: float | None, every: bool,
-        dry_run: bool, yes: bool, as_json: bool,
+        source: ConfigOptions, /, selection: Selection, every: bool, dry_run: bool, yes: bool, as_json: bool,
+        **times: float | None,
     ) -> None:  # fmt: skip
-        if (delay_s is None) == (at is None):
-            raise click.UsageError("Pass the new time, by either --in or --at.")
-        action = rescheduling(at if at is not None else time.time() + (delay_s or 0.0))
-        act(
-            _deeds(place, source, action, selection), BulkOptions(every, dry_run, yes, as_json), _title(place)
-        )
+        at = _time_of(**times) if move.fields else None
+        queue, title = _queue(), _title(place)
+        deeds = [
+            Deed(place, place.open(config, queue), move, command, selection, config, title, at)
+            for _, config in _targets(source)
+        ]
+        act(deeds, BulkOptions(every, dry_run, yes, as_json), title)
 
     rule = f"Asks for confirmation unless all jobs are named by id. The age of a job is {place.age_is}."
-    example = _example(place, "reschedule --in 2h --class SendMail")
-    return _command("reschedule", reschedule, f"Give jobs another time.\n\n{rule}\n\n{example}")
+    options = "--in 2h --class SendMail" if move.fields else "--class SendMail --older-than 1d"
+    example = _example(place, f"{command.verb} {options}")
+    return _command(command.verb, change, f"{command.about}\n\n{rule}\n\n{example}")
 
 
 def _edit(place: ListedPlace) -> click.Command:

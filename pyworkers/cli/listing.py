@@ -5,13 +5,12 @@ Pure, except that a place opens its jobs in Redis.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.api import JobRecord, JobSet, Queue
-from pyworkers.api.browse.actions import Action
+from pyworkers.api.browse.actions import MOVES, JobMove, MoveCommand
 from pyworkers.api.browse.pages import Row
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.columns import Column
@@ -24,35 +23,18 @@ Jobs = Queue | JobSet
 
 
 @dataclass(frozen=True, slots=True)
-class BulkAction:
-    """One action on jobs, in the words of the commands. ``at``: their new time, in epoch seconds."""
-
-    verb: str
-    done: str
-    sentence: str
-    action: Action
-    at: float | None = None
-
-    @property
-    def at_once(self) -> int:
-        """The jobs of one call: what an error or Ctrl-C in it can leave uncounted."""
-        # The order of those that run first is that of one call.
-        return {Action.FIRST: sys.maxsize, Action.RESCHEDULE: 1}.get(self.action, 200)
-
-
-def rescheduling(at: float) -> BulkAction:
-    """The action that gives jobs of a set another time."""
-    return BulkAction("reschedule", "rescheduled", "Give jobs another time.", Action.RESCHEDULE, at)
-
-
-@dataclass(frozen=True, slots=True)
 class ListedPlace:
     """A place that holds jobs. ``age_is``: from when an age counts."""
 
     name: str
     age_is: str
     order: str
-    actions: Sequence[BulkAction]
+
+    @property
+    def moves(self) -> Sequence[tuple[JobMove, MoveCommand]]:
+        """The moves of its jobs, each with its command."""
+        kind = self.name if self.name in SETS else "queue"
+        return [(move, move.commands[kind]) for move in MOVES if kind in move.commands]
 
     @property
     def columns(self) -> Sequence[Column[Any]]:
@@ -88,35 +70,7 @@ class ListedPlace:
         return None if since is None else now - since
 
 
-_RETRY = BulkAction(
-    "retry", "retried", "Enqueue failed jobs now; their last failure is not counted.", Action.RUN
-)
-_ENQUEUE = BulkAction("retry", "enqueued", "Enqueue scheduled jobs now, before they are due.", Action.RUN)
-_KILL = BulkAction("kill", "killed", "Move jobs to the dead set.", Action.KILL)
-_FIRST = BulkAction("run-first", "moved ahead", "Run jobs before all others of their queue.", Action.FIRST)
-_DELETE = BulkAction("delete", "deleted", "Delete jobs.", Action.DELETE)
-
-QUEUE = ListedPlace(
-    "jobs",
-    "the time since it was enqueued",
-    "the newest first",
-    (_FIRST, _KILL, _DELETE),
-)
-SCHEDULED = ListedPlace(
-    "scheduled",
-    "the time since it was created",
-    "the next one first",
-    (_ENQUEUE, _KILL, _DELETE),
-)
-RETRIES = ListedPlace(
-    "retries",
-    "the time since its last failure",
-    "the next one first",
-    (_RETRY, _KILL, _DELETE),
-)
-DEAD = ListedPlace(
-    "dead",
-    "the time since it died",
-    "the latest first",
-    (_RETRY, _DELETE),
-)
+QUEUE = ListedPlace("jobs", "the time since it was enqueued", "the newest first")
+SCHEDULED = ListedPlace("scheduled", "the time since it was created", "the next one first")
+RETRIES = ListedPlace("retries", "the time since its last failure", "the next one first")
+DEAD = ListedPlace("dead", "the time since it died", "the latest first")

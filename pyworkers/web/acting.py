@@ -16,7 +16,6 @@ from starlette.responses import RedirectResponse, Response
 from pyworkers import logs
 from pyworkers.api.actions import Action, Given, Performed, result_of
 from pyworkers.api.audit import AuditEntry, read_audit, record
-from pyworkers.api.browse.actions import Acted
 from pyworkers.api.browse.tasks import Task
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.web import flash
@@ -30,8 +29,6 @@ log = logs.get_logger()
 
 def _described(result: object) -> str:
     """A result in the words of the audit."""
-    if isinstance(result, Acted):
-        return f"{result.done or 'nothing changed'}{f', refused: {result.reason}' if result.refused else ''}"
     if isinstance(result, Task):
         return "begun"
     return str(result) if isinstance(result, Performed) else result_of(result)

@@ -93,7 +93,7 @@ def test_selected_jobs_are_deleted_after_a_question(show: Open, admin: Admin) ->
     for jid in (first, second):
         focus(page, f"[name=job][aria-label$='{jid}']")
         page.type(Key.SPACE)
-    focus(page, "button[value=ask]")
+    focus(page, "button[value=ask-delete]")
     page.type(Key.ENTER)
     comes_to(page, "Delete 2 selected jobs now? This cannot be undone.")
     assert DeadSet(admin).size == len(kept) + 2

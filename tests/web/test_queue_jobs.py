@@ -125,7 +125,7 @@ def test_selected_jobs_run_first_and_are_deleted(dashboard: Visitor, keys: Keys,
 
 def test_nothing_selected(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     fill(db, keys, 1)
-    for action in ("delete", "ask"):
+    for action in ("delete", "ask-delete"):
         answer = dashboard.ask("queues/mail", {"csrf": token(dashboard), "action": action})
         assert "No job is selected." in answer.text
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from pyworkers.lazy import getter
 
 if TYPE_CHECKING:
-    from pyworkers.api.browse.actions import Acted, Action
+    from pyworkers.api.actions import Acted
+    from pyworkers.api.browse.actions import Action
     from pyworkers.api.browse.filter import Filter
     from pyworkers.api.browse.jobs import Jobs
     from pyworkers.api.browse.lookup import JobView
@@ -35,7 +36,8 @@ if not TYPE_CHECKING:  # A command that moves jobs needs no search.
     __getattr__ = getter(
         __name__,
         {
-            "pyworkers.api.browse.actions": ("Acted", "Action"),
+            "pyworkers.api.actions": ("Acted",),
+            "pyworkers.api.browse.actions": ("Action",),
             "pyworkers.api.browse.filter": ("Filter",),
             "pyworkers.api.browse.jobs": ("Jobs",),
             "pyworkers.api.browse.lookup": ("JobView",),

@@ -5,17 +5,24 @@ Blocking; run in a thread of the dashboard, or by programs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+from pyworkers.api import actions
+from pyworkers.api.actions import Acted, Performed
 from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.places import SETS, Place
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import JobSet, ScheduledSet, SortedEntry
 from pyworkers.api.target import Admin
+from pyworkers.errors import BadArgumentError
+from pyworkers.text import counted
 
 
 class Action(StrEnum):
@@ -32,51 +39,148 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-class Verb(NamedTuple):
-    """An action in words: its button, that for all jobs, what was done with jobs, and its sentences."""
+class MoveCommand(NamedTuple):
+    """A move as a command on a place: its verb, what it has done with jobs, and its sentence."""
 
-    label: str
-    label_all: str
+    verb: str
     done: str
     about: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove:
+    """One action on jobs in all its forms: one job, several jobs, all that a filter selects."""
+
+    action: Action
+    label: str
+    """The text of its button."""
+    done: str
+    """What was done with several jobs, after their number; ``done_one`` if it differs for one."""
+    about: str
     about_one: str
+    act: Callable[[Any, Iterable[JobRecord], float | None], int]
+    """Moves jobs of a Queue or a JobSet, each of which can be moved so; returns how many were still there.
+
+    The last argument is their new time. Raises BadMessageError, RedisUnavailableError and StoreError.
+    """
+    commands: Mapping[str, MoveCommand]
+    """Its command for each kind of place that has it."""
+    _: KW_ONLY
+    done_one: str = ""
+    fields: Sequence[Parameter] = ()
+    """What it needs to know besides the jobs."""
+    refusal: Callable[[Any, JobRecord], str] = lambda _jobs, _job: ""
+    """Why a job of a place cannot be moved so; empty if it can be."""
+    at_once: int = 200
+    """The jobs of one call of a command: what an error or Ctrl-C in it can leave uncounted."""
+    on_all: bool = True
+    """True if it has a button for all jobs that match."""
+    in_rows: bool = True
+    """True if each row of a list has its button."""
+    dangerous: bool = False
+    asks: str = ""
+    """The question before it is done with selected jobs, whose number is in braces."""
+
+    @property
+    def label_all(self) -> str:
+        """The text of the button for all jobs that match."""
+        head, *rest = self.label.split(" ", 1)
+        return " ".join([head, "all", *rest])
+
+    def done_with(self, number: int) -> str:
+        """What was done with this many jobs: ``put into its queue``, ``put into their queues``."""
+        return self.done_one if self.done_one and number == 1 else self.done
 
 
-VERBS = {
-    Action.RUN: Verb(
+def _run(jobs: JobSet, chosen: Iterable[JobRecord], _at: float | None) -> int:
+    return jobs.enqueue_jobs(chosen) if isinstance(jobs, ScheduledSet) else jobs.retry_jobs(chosen)
+
+
+def _first(jobs: Queue, chosen: Iterable[JobRecord], _at: float | None) -> int:
+    return jobs.run_first(chosen)
+
+
+def _reschedule(jobs: JobSet, chosen: Iterable[JobRecord], at: float | None) -> int:
+    return jobs.reschedule_jobs(chosen, at or 0.0)
+
+
+def _kill(jobs: Queue | JobSet, chosen: Iterable[JobRecord], _at: float | None) -> int:
+    return jobs.kill_jobs(chosen)
+
+
+def _delete(jobs: Queue | JobSet, chosen: Iterable[JobRecord], _at: float | None) -> int:
+    return jobs.delete_jobs(chosen)
+
+
+PLACES = f"{', '.join(SETS)}, or queue:NAME."
+NEW_TIME = Parameter("time", "The new time in epoch seconds.", "number", least=0, most=1e11, required=True)
+_KILLED = MoveCommand("kill", "killed", "Move jobs to the dead set.")
+_RETRIED = MoveCommand("retry", "retried", "Enqueue failed jobs now; their last failure is not counted.")
+_DELETED = MoveCommand("delete", "deleted", "Delete jobs.")
+_RESCHEDULED = MoveCommand("reschedule", "rescheduled", "Give jobs another time.")
+MOVES = (
+    JobMove(
+        Action.RUN,
         "Run now",
-        "Run all now",
         "put into their queues",
         "Put jobs into their queues now.",
         "Put the job into its queue now.",
+        _run,
+        {
+            "scheduled": MoveCommand("retry", "enqueued", "Enqueue scheduled jobs now, before they are due."),
+            "retries": _RETRIED,
+            "dead": _RETRIED,
+        },
+        done_one="put into its queue",
+        refusal=JobSet.refusal,
     ),
-    Action.FIRST: Verb(
-        "Run first", "", "moved to the front", "Have jobs run first.", "Have the job run first."
+    JobMove(
+        Action.FIRST,
+        "Run first",
+        "moved to the front",
+        "Have jobs run first.",
+        "Have the job run first.",
+        _first,
+        {"queue": MoveCommand("run-first", "moved ahead", "Run jobs before all others of their queue.")},
+        # The order of those that run first is that of one call.
+        at_once=sys.maxsize,
+        on_all=False,
     ),
-    Action.RESCHEDULE: Verb(
+    JobMove(
+        Action.RESCHEDULE,
         "Reschedule",
-        "Reschedule all",
         "rescheduled",
         "Give jobs another time.",
         "Give the job another time.",
+        _reschedule,
+        {"scheduled": _RESCHEDULED, "retries": _RESCHEDULED},
+        fields=[NEW_TIME],
+        at_once=1,
+        in_rows=False,
     ),
-    Action.KILL: Verb(
+    JobMove(
+        Action.KILL,
         "Kill",
-        "Kill all",
         "moved to the dead jobs",
         "Move jobs to the dead ones.",
         "Move the job to the dead ones.",
+        _kill,
+        {"queue": _KILLED, "scheduled": _KILLED, "retries": _KILLED},
+        in_rows=False,
     ),
-    Action.DELETE: Verb("Delete", "Delete all", "deleted", "Delete jobs.", "Delete the job."),
-}
-
-
-class Acted(NamedTuple):
-    """How many jobs were moved or removed, and how many cannot be; ``reason`` is that of the last one."""
-
-    done: int = 0
-    refused: int = 0
-    reason: str = ""
+    JobMove(
+        Action.DELETE,
+        "Delete",
+        "deleted",
+        "Delete jobs.",
+        "Delete the job.",
+        _delete,
+        {"queue": _DELETED, "scheduled": _DELETED, "retries": _DELETED, "dead": _DELETED},
+        dangerous=True,
+        asks="Delete {} now? This cannot be undone.",
+    ),
+)
+_MOVES = {move.action: move for move in MOVES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +193,27 @@ class Order:
 
     def __post_init__(self) -> None:
         """Raise ValueError for an action that the place does not have, or without a time."""
-        if self.action not in actions_of(self.place):
+        if self.move not in moves_of(self.place):
             raise ValueError(f"jobs in {self.place.word} cannot be moved so: {self.action}")
-        if (self.at is None) == (self.action is Action.RESCHEDULE):
+        if (self.at is None) == (NEW_TIME in self.move.fields):
             raise ValueError("a time is needed to reschedule, and for nothing else")
+
+    @property
+    def move(self) -> JobMove:
+        """The declaration of the action."""
+        return _MOVES[self.action]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields of the action, but for the jobs."""
+        return {"place": self.place.word} | ({} if self.at is None else {"time": self.at})
 
     def run(self, admin: Admin, rows: Sequence[Row]) -> Acted:
         """Act on jobs that were read whole. Raises RedisUnavailableError and StoreError."""
         jobs, entries = self._opened(admin, rows)
-        reasons = [refusal(jobs, self.action, entry) for entry in entries]
+        reasons = [self.move.refusal(jobs, entry) for entry in entries]
         fit = [entry for entry, reason in zip(entries, reasons, strict=True) if not reason]
-        done = act(jobs, self.action, fit, self.at)
+        done = self.move.act(jobs, fit, self.at)
         return Acted(done, len(entries) - len(fit), next(filter(None, reversed(reasons)), ""))
 
     def clear(self, admin: Admin) -> int:
@@ -118,34 +232,9 @@ class Order:
         return jobs, [SortedEntry(row.job.raw, row.score or 0.0, jobs) for row in rows]
 
 
-def act(jobs: Queue | JobSet, action: Action, chosen: Iterable[JobRecord], at: float | None = None) -> int:
-    """Act on jobs of a place, each of which can be moved so; returns how many were still there.
-
-    The dashboard, its tasks, the JSON and the commands act by this. Raises BadMessageError,
-    RedisUnavailableError and StoreError.
-    """
-    if isinstance(jobs, Queue):
-        moves = {Action.FIRST: jobs.run_first, Action.KILL: jobs.kill_jobs, Action.DELETE: jobs.delete_jobs}
-    elif action is Action.RESCHEDULE:
-        return jobs.reschedule_jobs(chosen, at or 0.0)
-    else:
-        run = jobs.enqueue_jobs if isinstance(jobs, ScheduledSet) else jobs.retry_jobs
-        moves = {Action.RUN: run, Action.KILL: jobs.kill_jobs, Action.DELETE: jobs.delete_jobs}
-    return moves[action](chosen)
-
-
-def refusal(jobs: Queue | JobSet, action: Action, job: JobRecord) -> str:
-    """Why a job cannot be moved so; empty if it can be."""
-    return jobs.refusal(job) if action is Action.RUN and isinstance(jobs, JobSet) else ""
-
-
-def actions_of(place: Place) -> tuple[Action, ...]:
-    """The actions on jobs of a place."""
-    if place.queue:
-        return Action.FIRST, Action.KILL, Action.DELETE
-    if place.word == "dead":
-        return Action.RUN, Action.DELETE
-    return Action.RUN, Action.RESCHEDULE, Action.KILL, Action.DELETE
+def moves_of(place: Place) -> tuple[JobMove, ...]:
+    """The moves that jobs of a place have."""
+    return tuple(move for move in MOVES if place.kind in move.commands)
 
 
 def act_on(admin: Admin, order: Order, ats: Sequence[str]) -> Acted:
@@ -155,3 +244,69 @@ def act_on(admin: Admin, order: Order, ats: Sequence[str]) -> Acted:
     """
     rows = admin.run(read_rows(admin.keys, order.place, ats))
     return order.run(admin, [row for row in rows if row is not None])
+
+
+def _order(move: JobMove, word: str, at: float | None) -> Order:
+    """Raises BadArgumentError."""
+    place = Place.read(word)
+    if place is None:
+        raise BadArgumentError(f"place must be {PLACES}")
+    try:
+        return Order(place, move.action, at)
+    except ValueError as error:
+        raise BadArgumentError(str(error)) from error
+
+
+def _said(move: JobMove, performed: Performed) -> str:
+    """What became of the jobs."""
+    acted: Acted = performed.result
+    parts = [f"{counted(acted.done, 'job')} {move.done_with(acted.done)}"] if acted.done else []
+    if acted.refused:
+        parts.append(f"{counted(acted.refused, 'job')} cannot be moved: {acted.reason}")
+    named = performed.given.get("jobs")
+    if gone := (1 if named is None else len(named)) - acted.done - acted.refused:
+        where = "is no longer here" if gone == 1 else "are no longer here"
+        parts.append(f"{counted(gone, 'job')} {where}: taken, moved or deleted in the meantime")
+    return ". ".join(parts)
+
+
+def _on_one(move: JobMove) -> actions.Action[Any]:
+    return actions.Action(
+        f"job.{move.action}",
+        move.about_one,
+        [
+            Parameter("jid", "The id of the job.", required=True),
+            Parameter("place", f"Where it was seen: {PLACES}", required=True),
+            Parameter("at", "Its at in that place.", required=True),
+            *move.fields,
+        ],
+        lambda admin, jid, place, at, time=None: act_on(admin, _order(move, place, time), [at]),
+        done=partial(_said, move),
+        missing="job",
+        label=move.label,
+        dangerous=move.dangerous,
+    )
+
+
+def _on_several(move: JobMove) -> actions.Action[Any]:
+    return actions.Action(
+        f"jobs.{move.action}",
+        move.about,
+        [
+            Parameter("place", f"Where they are: {PLACES}", required=True),
+            Parameter("jobs", "The jobs, by their at.", "array", required=True),
+            *move.fields,
+        ],
+        lambda admin, place, jobs, time=None: act_on(admin, _order(move, place, time), jobs),
+        done=partial(_said, move),
+        target="{place} ({jobs})",
+        missing="job",
+        label=move.label,
+        dangerous=move.dangerous,
+    )
+
+
+ON_ONE = {move.action: _on_one(move) for move in MOVES}
+"""The moves as actions on one job."""
+ON_SEVERAL = {move.action: _on_several(move) for move in MOVES}
+"""The moves as actions on named jobs of a place."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from pyworkers.api.browse.actions import Acted, Action, Order, act_on
+from pyworkers.api.actions import Acted
+from pyworkers.api.browse.actions import Action, Order, act_on
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.lookup import JobView, read_job
 from pyworkers.api.browse.pages import PAGE, JobPage, Row, read_page, read_rows

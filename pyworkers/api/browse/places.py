@@ -47,6 +47,11 @@ class Place:
         return self.word.removeprefix(_QUEUE) if self.word.startswith(_QUEUE) else ""
 
     @property
+    def kind(self) -> str:
+        """The word without the name of a queue."""
+        return "queue" if self.queue else self.word
+
+    @property
     def descending(self) -> bool:
         """True for the dead jobs, of which the latest comes first; elsewhere the next one does, unless
         ``newest_first``.

@@ -16,13 +16,20 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from pyworkers.api.actions import AbsentError, Action, Given
+from pyworkers.api.actions import AbsentError, Action
 from pyworkers.api.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
-from pyworkers.web.acting import carry_out, is_sent, undone
+from pyworkers.web.acting import is_sent, undone
 from pyworkers.web.json.openapi import document
-from pyworkers.web.json.resources import Change, CheckedRequest, Creation, Refused, Resource
+from pyworkers.web.json.resources import (
+    Change,
+    CheckedRequest,
+    Creation,
+    Refused,
+    Resource,
+    number_done,
+)
 from pyworkers.web.json.values import plain
 from pyworkers.web.security import Role, csrf_token, is_by_bearer, viewer_of
 from pyworkers.web.site import site_of
@@ -138,19 +145,10 @@ async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -
     action = _action_of(resource.actions, body.pop(_ACTION, None))
     given = values_of_body(resource.fields_of(action), body)
     if isinstance(action, Action):
-        return Json({"action": action.word, "done": await _done(request, action, {**found, **given})})
+        return Json({"action": action.word, "done": await number_done(request, action, {**found, **given})})
     changed = await action.change(CheckedRequest(request, found, given))
     facts = changed if isinstance(changed, Mapping) else {"done": int(changed)}
     return Json({"action": action.word, **facts})
-
-
-async def _done(request: Request, action: Action[Any], given: Given) -> int:
-    """How many things were changed. Raises HTTPException (409) if what should be changed has gone."""
-    fields = [field.name for field in action.fields if given.get(field.name) is not None]
-    outcome = await carry_out(request, action, {name: given[name] for name in fields})
-    if outcome.failed and action.conflict:
-        raise HTTPException(409, f"The {action.missing} has just gone: nothing was changed.")
-    return outcome.number
 
 
 def _object_of(request: Request, body: bytes) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from pyworkers.api.actions import Action
+from pyworkers.api.actions import Action, Given
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import Schema
 from pyworkers.api.target import Admin
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.acting import perform
+from pyworkers.web.acting import carry_out, perform
 from pyworkers.web.security import Role
 from pyworkers.web.site import Site, site_of
 
@@ -144,8 +144,10 @@ def found(thing: T | None, what: str) -> T:
     return thing
 
 
-def still_there(changed: bool, what: str = "job") -> int:
-    """1 for a change that took place; 409 if it did not, because another client was faster."""
-    if not changed:
-        raise HTTPException(409, f"The {what} has just gone: nothing was changed.")
-    return 1
+async def number_done(request: Request, action: Action[Any], given: Given) -> int:
+    """Do an action: how many things it has changed; 409 if what should be changed has gone."""
+    fields = [field.name for field in action.fields if given.get(field.name) is not None]
+    outcome = await carry_out(request, action, {name: given[name] for name in fields})
+    if outcome.failed and action.conflict:
+        raise HTTPException(409, outcome.conflict)
+    return outcome.number

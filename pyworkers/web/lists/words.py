@@ -1,8 +1,7 @@
-"""Words: how pages name the actions on jobs, and what they say after them. Pure."""
+"""Words: how pages name places, delays and the conditions of a filter. Pure."""
 
 from __future__ import annotations
 
-from pyworkers.api.browse.actions import VERBS, Acted, Action
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.web.lists.asking import age_of
@@ -53,19 +52,3 @@ def selected_in(place: Place, wanted: Filter) -> str:
     """What an action on all jobs that match is about, for the audit: ``dead: class is Send, …``."""
     parts = [f"{words} {value}" for words, value in conditions(wanted, place)]
     return f"{place.word}: {', '.join(parts) or 'all jobs'}"
-
-
-def done_with(action: Action, number: int) -> str:
-    """What was done with so many jobs: ``put into its queue``, ``put into their queues``."""
-    return "put into its queue" if action is Action.RUN and number == 1 else VERBS[action].done
-
-
-def said(action: Action, acted: Acted, selected: int) -> tuple[str, bool]:
-    """What became of selected jobs, and True if none of them was moved."""
-    parts = [f"{jobs(acted.done)} {done_with(action, acted.done)}."] if acted.done else []
-    if acted.refused:
-        parts.append(f"{jobs(acted.refused)} cannot be moved: {acted.reason}.")
-    if gone := selected - acted.done - acted.refused:
-        where = "is no longer here" if gone == 1 else "are no longer here"
-        parts.append(f"{jobs(gone)} {where}: taken, moved or deleted in the meantime.")
-    return " ".join(parts), not acted.done

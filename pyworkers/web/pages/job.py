@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import VERBS, Action, Order, act_on, actions_of
+from pyworkers.api.browse.actions import ON_ONE, PLACES, moves_of
 from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
-from pyworkers.api.browse.places import SETS, Place
+from pyworkers.api.browse.places import Place
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.api.results import JOB_RESULT, read_result
@@ -25,13 +25,12 @@ from pyworkers.api.running import CANCEL
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
-from pyworkers.web.acting import carry_out, done, perform
-from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Change, CheckedRequest, Resource, still_there
+from pyworkers.web.acting import carry_out
+from pyworkers.web.buttons import act, said
+from pyworkers.web.json.resources import Change, CheckedRequest, Resource, number_done
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
-from pyworkers.web.lists.words import DELAYS, said, title_of
-from pyworkers.web.pages.jobs import NEW_TIME, act_at
+from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.several import sites_of
@@ -46,7 +45,6 @@ _MOST_RUNS = 100
 _LONGEST_WAIT_S = 30.0
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
 _OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
-_PLACE = f"{', '.join(SETS)}, or queue:NAME."
 
 
 async def find(request: Request) -> Response:
@@ -96,10 +94,9 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         about=_about(request, view, kept, time.time()),
         runs=Listing(request, JOB_RUN.shown(), history.runs[-_MOST_RUNS:] if history else (), time.time()),
         place_word="" if view.place is None else encoded(view.place),
-        actions=() if view.place is None else actions_of(view.place),
+        moves=() if view.place is None else moves_of(view.place),
         further=_further(request, view),
         searched="" if view.further is None else title_of(view.further.place),
-        verbs=VERBS,
         delays=DELAYS,
         cancel=[CANCEL],
         refused=refusal,
@@ -111,7 +108,6 @@ async def change(request: Request) -> Response:
     """Act on the job where it was seen, or cancel it where it runs."""
     form = form_of(request)
     jid, _ = _asked(request)
-    site = site_of(request)
     if form.get("action") == CANCEL.word:
         return await act(request, [CANCEL], address(request, "jobs", _segment(request)))
     place = decoded(form.get("in", ""))
@@ -122,9 +118,9 @@ async def change(request: Request) -> Response:
         order = order_of(place, form.get("action", ""), form, form.get("delay", ""))
     except BadArgumentError as error:
         return await show(request, f"Not done: {error}.", Hint(place, at))
-    acted = await perform(request, f"job.{order.action}", jid, lambda: act_on(site.admin, order, [at]))
-    text, failed = said(order.action, acted, 1)
-    return done(request, address(request, "jobs", _segment(request)), text, failed=failed)
+    given = {"jid": jid, "at": at, **order.given}
+    outcome = await carry_out(request, ON_ONE[order.action], given)
+    return said(request, outcome, address(request, "jobs", _segment(request)))
 
 
 def _asked(request: Request) -> tuple[str, Hint | None]:
@@ -259,39 +255,20 @@ async def _read_result(ask: CheckedRequest, jid: str, seconds: float) -> Mapping
     return found.as_dict()
 
 
-async def _act(action: Action, ask: CheckedRequest) -> int:
-    place = _place_in(ask.given["place"]) or Place("")
-    try:
-        order = Order(place, action, ask.given.get("time"))
-    except ValueError as error:
-        raise BadRequestError(str(error)) from error
-    return await act_at(ask, f"job.{action}", ask.names["jid"], order, [ask.given["at"]])
-
-
 async def _cancel(ask: CheckedRequest) -> int:
     jid = ask.names["jid"]
     held = (await ask.site.read(read_job(ask.keys, jid))).held
     if held is None:
         raise HTTPException(409, "The job does not run: nothing was changed.")
     given = {"jid": jid, "server": held.identity, "queue": held.queue}
-    outcome = await carry_out(ask.request, CANCEL, given)
-    return still_there(not outcome.nothing)
+    return await number_done(ask.request, CANCEL, given)
 
 
 def _place_in(word: str | None) -> Place | None:
     place = Place.read(word) if word else None
     if word and place is None:
-        raise BadRequestError(f"place must be {_PLACE}")
+        raise BadRequestError(f"place must be {PLACES}")
     return place
-
-
-def _one(action: Action) -> Change:
-    seen = [
-        Parameter("place", f"Where it was seen: {_PLACE}", required=True),
-        Parameter("at", "Its at in that place.", required=True),
-    ]
-    fields = [*seen, NEW_TIME] if action is Action.RESCHEDULE else seen
-    return Change(str(action), VERBS[action].about_one, partial(_act, action), fields)
 
 
 ROUTES = [Route("/jobs", find), Route("/jobs/{jid}", show), Route("/jobs/{jid}", change, methods=["POST"])]
@@ -303,12 +280,12 @@ RESOURCES = (
         _read,
         {"anyOf": [JOB_VIEW.schema, JOB_RESULT]},
         [
-            Parameter("place", f"Where to look first: {_PLACE}"),
+            Parameter("place", f"Where to look first: {PLACES}"),
             Parameter("at", "Its at in that place."),
             Parameter("cursor", "Where a search goes on in that place: the cursor of further."),
             Parameter("wait", "Seconds to wait for the end of a tracked job, at most 30.", "number", least=0),
         ],
-        [*map(_one, Action), Change("cancel", "Cancel the job, which runs.", _cancel)],
+        [*ON_ONE.values(), Change("cancel", "Cancel the job, which runs.", _cancel)],
         readers=("read", "enqueue", "operate"),
     ),
 )

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import VERBS, Acted, Action, Order, act_on, actions_of
+from pyworkers.api.browse.actions import ON_SEVERAL, JobMove, Order, moves_of
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page
 from pyworkers.api.browse.places import SETS, Place
@@ -28,18 +28,19 @@ from pyworkers.api.queue import SWITCHES
 from pyworkers.api.queuestats import read_queue
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
-from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, still_there
+from pyworkers.web.acting import carry_out
+from pyworkers.web.buttons import act, said
+from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, number_done
 from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED, Asked, ages_of, order_of
 from pyworkers.web.lists.showing import listing, most_frequent, segments_of
-from pyworkers.web.lists.words import DELAYS, said, title_of
+from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import words
 
 _ALL = "all-"
+_ASK = "ask-"
 _NONE = "No job is selected."
 FILTERS = (
     Parameter("class", "Of this class; * is any text.", longest=MOST_CHARACTERS),
@@ -58,7 +59,6 @@ _PAGING = (
     Parameter("cursor", "Where a search goes on: the cursor of the answer before."),
 )
 _JOBS = Parameter("jobs", "The jobs, by their at; without it, all that the conditions select.", "array")
-NEW_TIME = Parameter("time", "The new time in epoch seconds.", "number", least=0, most=1e11, required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class Listed:
     """Why there are no rows, although the key exists."""
 
 
-async def show(request: Request, refusal: str = "", deleting: Sequence[str] = ()) -> Response:
+async def show(request: Request, refusal: str = "", asking: JobMove | None = None) -> Response:
     """The page of a list; after a ``refusal``, with the fields of the form that was refused.
 
-    ``deleting``: the places of the selected jobs; the page asks before they are deleted.
+    ``asking``: the page asks before it does this with the selected jobs.
     """
     site, place = site_of(request), _place(request)
     asked = Asked.of(request.query_params)
@@ -103,14 +103,13 @@ async def show(request: Request, refusal: str = "", deleting: Sequence[str] = ()
         "own": segments_of(place),
         "ages_of": ages_of,
         "delays": DELAYS,
-        "verbs": VERBS,
-        "actions": actions_of(place),
+        "moves": moves_of(place),
         "classes": most_frequent(row.job.job_class for row in listed.rows),
         "errors": most_frequent(row.job.error_class for row in listed.rows),
         "refused": refusal,
         "typed": form_of(request) if refusal else {},
-        "selected": _selected(request) if refusal else (),
-        "deleting": deleting,
+        "selected": _selected(request) if refusal or asking else (),
+        "asking": asking,
         "here": own_address(request),
     }
     if listed.fault:
@@ -136,7 +135,7 @@ async def _read(request: Request, place: Place, asked: Asked) -> Listed:
 async def change(request: Request) -> Response:
     """Do what a form of the list asks for: with one job, with the selected ones, or with all that match.
 
-    ``ask`` asks before the selected ones are deleted. A queue can be paused and resumed, too.
+    With ``ask-`` before its word, it asks before. A queue can be paused and resumed, too.
     """
     form, place = form_of(request), _place(request)
     verb, ats = form.get("action", ""), _selected(request)
@@ -145,8 +144,9 @@ async def change(request: Request) -> Response:
     if one := form.get("one"):
         verb, _, at = one.partition("|")
         ats = [at]
-    if verb == "ask":
-        return await show(request, "" if ats else _NONE, ats)
+    if verb.startswith(_ASK) and ats:
+        return await show(request, asking=_asking(place, verb.removeprefix(_ASK)))
+    verb = verb.removeprefix(_ASK)
     try:
         order = order_of(place, verb.removeprefix(_ALL), form, form.get("in", ""))
     except BadArgumentError as error:
@@ -156,11 +156,16 @@ async def change(request: Request) -> Response:
         return RedirectResponse(address(request, "tasks", task.id), status_code=303)
     if not ats:
         return await show(request, _NONE)
-    admin = site_of(request).admin
-    target = f"{place.word} ({len(ats)})"
-    acted = await perform(request, f"jobs.{order.action}", target, lambda: act_on(admin, order, ats))
-    text, failed = said(order.action, acted, len(ats))
-    return done(request, own_address(request), text, failed=failed)
+    outcome = await carry_out(request, ON_SEVERAL[order.action], {"jobs": ats, **order.given})
+    return said(request, outcome, own_address(request))
+
+
+def _asking(place: Place, word: str) -> JobMove:
+    """The action before which a form asks. Raises HTTPException (400)."""
+    for move in moves_of(place):
+        if move.action == word and move.asks:
+            return move
+    raise HTTPException(400, "This action is unknown, or done without a question.")
 
 
 def _selected(request: Request) -> list[str]:
@@ -206,10 +211,10 @@ def filter_of(given: Any) -> Filter:
     return Filter(given["class"] or "", **texts, older_s=older, younger_s=younger)
 
 
-async def _change(word: str, action: Action, ask: CheckedRequest) -> Changed:
+async def _change(word: str, move: JobMove, ask: CheckedRequest) -> Changed:
     """Act on the named jobs; or note an order on all that are selected, which is to be confirmed."""
-    place, ats = _place_of(ask, word), ask.given["jobs"]
-    order = Order(place, action, ask.given.get("time"))
+    ats = ask.given["jobs"]
+    order = Order(_place_of(ask, word), move.action, ask.given.get("time"))
     if ats is None:
         task = await _begin(ask.request, order, filter_of(ask.given))
         return {"done": 0, "task": task.id}
@@ -217,28 +222,14 @@ async def _change(word: str, action: Action, ask: CheckedRequest) -> Changed:
         raise BadRequestError(f"jobs has more than {MOST_SELECTED} entries: pass conditions instead.")
     if not filter_of(ask.given).empty:
         raise BadRequestError("Pass either jobs or conditions.")
-    return await act_at(ask, f"jobs.{action}", f"{place.word} ({len(ats)})", order, ats)
-
-
-async def act_at(ask: CheckedRequest, action: str, target: str, order: Order, ats: Sequence[str]) -> int:
-    """Act on jobs by their ``at``: 409 if none of them is there, or can be moved."""
-    acted: Acted = await ask.perform(action, target, partial(act_on, ask.admin, order, ats))
-    if acted.reason and not acted.done:
-        raise HTTPException(409, acted.reason)
-    still_there(acted.done > 0)
-    return acted.done
+    return await number_done(ask.request, ON_SEVERAL[move.action], {"jobs": ats, **order.given})
 
 
 def _actions(word: str) -> Sequence[Change]:
     place = Place.of_queue("any") if word == "queue" else Place(word)
     return [
-        Change(
-            str(action),
-            VERBS[action].about,
-            partial(_change, word, action),
-            [_JOBS, *FILTERS, NEW_TIME] if action is Action.RESCHEDULE else [_JOBS, *FILTERS],
-        )
-        for action in actions_of(place)
+        Change(move.action, move.about, partial(_change, word, move), [_JOBS, *FILTERS, *move.fields])
+        for move in moves_of(place)
     ]
 
 

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import VERBS
 from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
 from pyworkers.api.browse.work import start
 from pyworkers.web import names
@@ -20,7 +19,7 @@ from pyworkers.web.acting import done, perform
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
-from pyworkers.web.lists.words import conditions, done_with, jobs, selected_in, title_of
+from pyworkers.web.lists.words import conditions, jobs, selected_in, title_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import shown
@@ -33,15 +32,15 @@ _FACTS = TASK.shown("filter", "at", "by", "ordered")
 async def show(request: Request) -> Response:
     """How far the task is. The page asks again by itself while it works."""
     task = await _task(request)
-    place = task.order.place
+    place, move = task.order.place, task.order.move
     columns = _FACTS[:-1] if task.state in (TaskState.COUNTING, TaskState.COUNTED) else _FACTS
     return await render(
         request,
         "task.html",
-        title=f"{VERBS[task.order.action].label}: {title_of(place)}",
+        title=f"{move.label}: {title_of(place)}",
         task=task,
-        label=VERBS[task.order.action].label,
-        done=done_with(task.order.action, task.progress.done),
+        move=move,
+        done=move.done_with(task.progress.done),
         about=Listing(request, columns, [task], time.time(), html={"filter": _selected}),
         back=address(request, *segments_of(place), **query_of(task.sought.wanted)),
         states=TaskState,
