@@ -32,6 +32,7 @@ from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.protocol.status import JobStatus
 from pyworkers.store.cancel import Cancelled
@@ -237,6 +238,10 @@ class Worker(Declarations, Producer):
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         return self.client.history(jid)
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """As ``Client.logs``."""
+        return self.client.logs(jid)
 
     def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""

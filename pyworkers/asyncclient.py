@@ -35,6 +35,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob, moment, seconds
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.status import UNKNOWN, JobStatus
@@ -224,6 +225,16 @@ class AsyncClient(BaseClient):
 
     async def _history(self, jid: str, name: str) -> JobHistory | None:
         return await run_async(await self._wires(name), tracking.history(self._keys[name], jid))
+
+    async def logs(self, jid: str) -> list[LogLine]:
+        """As ``Client.logs``."""
+        tracking.check_jid(jid)
+        if (other := interceptor()) is not None:
+            return other.logs(jid)
+        return await _first(partial(self._logs, jid, name) for name in self._keys) or []
+
+    async def _logs(self, jid: str, name: str) -> list[LogLine] | None:
+        return await run_async(await self._wires(name), tracking.logs(self._keys[name], jid)) or None
 
     async def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""

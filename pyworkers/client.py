@@ -28,6 +28,7 @@ from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import Draft, Drafting, PushedJob, Writing, draft
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.status import UNKNOWN, JobStatus
 from pyworkers.store.admin import Admin
@@ -243,6 +244,17 @@ class Client(BaseClient, Producer):
         if (other := interceptor()) is not None:
             return other.history(jid)
         return self._routes.history(jid)
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """The log of a job: what it wrote by ``message.log`` and, if it is tracked, its log lines.
+
+        Empty without one. Raises the errors of ``status``.
+        """
+        tracking.check_jid(jid)
+        warn_in_loop()
+        if (other := interceptor()) is not None:
+            return other.logs(jid)
+        return self._routes.logs(jid)
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
         """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none.

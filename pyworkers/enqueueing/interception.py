@@ -13,6 +13,7 @@ from pyworkers.enqueueing import clock
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.status import JobStatus
 
@@ -60,6 +61,10 @@ class Transport(Protocol):
 
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
+        ...
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """As ``Client.logs``."""
         ...
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:

@@ -18,6 +18,7 @@ from structlog.typing import Processor
 
 from pyworkers.logs.lines import processors_of, safe_repr
 from pyworkers.logs.sink import Sink
+from pyworkers.logs.tracebacks import plain
 
 FORMATS = ("auto", "console", "json")
 
@@ -97,6 +98,24 @@ def configure(
 def bind(values: Mapping[str, object]) -> None:
     """Bind values to structlog's context: the lines of this context have them as fields."""
     structlog.contextvars.bind_contextvars(**values)
+
+
+def listen(hear: Processor) -> None:
+    """Have each event of this process pass ``hear`` first, which returns it. Once is enough."""
+    if structlog.is_configured():
+        processors = structlog.get_config()["processors"]
+        if hear not in processors:
+            # In place: each logger has this list.
+            processors.insert(0, hear)
+
+
+def traceback_of(exc_info: Any) -> str:
+    """The traceback of the error that a log event has; empty without one."""
+    if isinstance(exc_info, BaseException):
+        exc_info = type(exc_info), exc_info, exc_info.__traceback__
+    elif exc_info and not isinstance(exc_info, tuple):
+        exc_info = sys.exc_info()
+    return plain(exc_info) if exc_info and exc_info[0] is not None else ""
 
 
 def reset() -> None:

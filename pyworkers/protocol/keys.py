@@ -199,6 +199,10 @@ class Keys:
         """STREAM with a TTL: one entry, the end of a tracked job, with its result."""
         return self.own(f"result:{jid}")
 
+    def log(self, jid: str) -> str:
+        """STREAM with a TTL: the lines that a job has written, and how its runs have ended."""
+        return self.own(f"log:{jid}")
+
     def unique(self, key: str) -> str:
         """STRING with a TTL: the jid of the job that holds the lock of its ``unique_key`` (unique.py)."""
         return self.own(f"unique:{key}")

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from pyworkers.errors import BadMessageError
+from pyworkers.errors import BadArgumentError, BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.status import Progress
 
@@ -63,6 +63,14 @@ class Run(Protocol):
 
     def progress(self, progress: Progress) -> None:
         """Note how far the job is."""
+        ...
+
+    def log(self, text: str, fields: Mapping[str, Any]) -> None:
+        """Add a line to the log of the job."""
+        ...
+
+    def hear(self, level: str, event: Mapping[str, Any]) -> None:
+        """Add a log event of the process to the log of the job, if it is tracked."""
         ...
 
     @property
@@ -180,6 +188,18 @@ class Message(Generic[A]):
         if run is not None:
             run.progress(Progress(done, total, text))
 
+    def log(self, text: str, /, **fields: Any) -> None:
+        """Add a line to the log of the job that runs in this context (``Client.logs``, ``pyworkers logs``).
+
+        ``fields`` are JSON values; of another object, its text. At most 64 KB of a job are kept, the latest
+        lines; of a line that is too long, both ends. Raises BadArgumentError if ``text`` is no string.
+        """
+        if not isinstance(text, str):
+            raise BadArgumentError(f"text must be a string, not of type {type(text).__name__}")
+        run = _current.get(None)
+        if run is not None:
+            run.log(text, fields)
+
     @property
     def fence(self) -> int | None:
         """The fencing token of the job that runs in this context, if its queue is ordered; else None.
@@ -222,6 +242,13 @@ def job_fields() -> dict[str, object]:
         "queue": message.queue,
         "attempt": message.attempt,
     }
+
+
+def hear(level: str, event: Mapping[str, Any]) -> None:
+    """Add a log event of this context to the log of its job, if that is tracked."""
+    run = _current.get(None)
+    if run is not None:
+        run.hear(level, event)
 
 
 def as_count(value: object) -> int | None:

@@ -14,6 +14,7 @@ from pyworkers.config.stores import Stores
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.status import JobStatus
 from pyworkers.store.routes import Routes
@@ -67,6 +68,10 @@ class Live:
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         return self._routes.history(jid)
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """As ``Client.logs``."""
+        return self._routes.logs(jid)
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""

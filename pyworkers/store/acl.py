@@ -186,6 +186,13 @@ GRANTS: tuple[Grant, ...] = (
     Grant(
         _PLAIN.result("*"), client="xrange xread xadd expire", admin="xadd expire", read_only="xrange xread"
     ),
+    Grant(
+        _PLAIN.log("*"),
+        worker="xadd xdel xrevrange exists expire",
+        client="xrange",
+        admin="xadd xdel xrevrange exists expire",
+        read_only="xrange",
+    ),
     Grant(_PLAIN.own("cleared:*"), admin="expire type llen lrange zrange zcard unlink"),
     Grant(_PLAIN.watched, worker="exists get", admin="set", read_only="exists"),
     Grant(

@@ -22,6 +22,7 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, queues_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import UNKNOWN, JobStatus
@@ -101,6 +102,13 @@ class Routes:
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         return self._ask(lambda name: run(self._wires(name), tracking.history(self._keys[name], jid)))
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """As ``Client.logs``."""
+        return self._ask(partial(self._logs, jid)) or []
+
+    def _logs(self, jid: str, name: str) -> list[LogLine] | None:
+        return run(self._wires(name), tracking.logs(self._keys[name], jid)) or None
 
     def iteration(self, jid: str, queue: str | None) -> Mapping[str, bytes]:
         """As ``Client.iteration``; of a job whose ``queue`` is known, one Redis is asked."""

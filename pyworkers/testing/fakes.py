@@ -17,6 +17,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
 from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
@@ -70,6 +71,10 @@ class Fake:
     def history(self, jid: str) -> JobHistory | None:
         """The runs of a job, as ``Client.history``."""
         return self._kept.history(jid)
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """The log of a job, as ``Client.logs``."""
+        return self._kept.logs(jid)
 
     def iteration(self, jid: str) -> dict[str, bytes]:
         """The state of a long job, as ``Client.iteration``."""

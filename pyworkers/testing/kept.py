@@ -14,6 +14,7 @@ from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.admission import Admission, Admitted
 from pyworkers.protocol.flow.entry import entered
 from pyworkers.protocol.flow.history import JobHistory
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.memory import EffectMemory
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.protocol.status import JobStatus
@@ -71,6 +72,10 @@ class Kept:
     def history(self, jid: str) -> JobHistory | None:
         """The runs of a job, as ``Client.history``."""
         return self._memory.history(jid)
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """The log of a job, as ``Client.logs``."""
+        return self._memory.logs(jid)
 
     def iteration(self, jid: str) -> dict[str, bytes]:
         """The state of a long job, as ``Client.iteration``."""

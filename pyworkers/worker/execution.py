@@ -19,7 +19,7 @@ from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.flow.checkpoint import FIELD as CHECKPOINT
 from pyworkers.protocol.flow.rules import FIELDS
 from pyworkers.protocol.flow.track import FIELD as TRACK
-from pyworkers.protocol.flow.track import is_tracked
+from pyworkers.protocol.flow.track import fits, is_tracked
 from pyworkers.protocol.message import Checkpointing, Message, current_run
 from pyworkers.protocol.status import Progress
 from pyworkers.worker.progress import CheckpointNotes, ProgressNotes
@@ -27,6 +27,7 @@ from pyworkers.worker.progress import CheckpointNotes, ProgressNotes
 if TYPE_CHECKING:
     from pyworkers.plugins.batches import Batch
     from pyworkers.protocol.outcome import Outcome
+    from pyworkers.worker.joblog import LogNotes
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 Deliver = Callable[[BaseException], object]
@@ -110,6 +111,7 @@ class Execution:
         "_channel",
         "_checkpoint",
         "_deliver",
+        "_log",
         "_observed",
         "_progress",
         "_request",
@@ -158,6 +160,7 @@ class Execution:
         self.outcome: Outcome
         # Unset for most runs.
         self._observed: Any
+        self._log: LogNotes
         self._progress: ProgressNotes | None = None
         self._checkpoint: CheckpointNotes | None = None
 
@@ -270,6 +273,41 @@ class Execution:
             self._progress = ProgressNotes(message.jid, self.note, time.monotonic)
         self._progress.report(progress)
 
+    def log(self, text: str, fields: Mapping[str, Any]) -> None:
+        """Add a line to the log of the job."""
+        self._log_line("info", text, fields)
+
+    def hear(self, level: str, event: Mapping[str, Any]) -> None:
+        """Add a log event to the log of the job, if it is tracked and runs."""
+        runs = self._state not in (_WAITING, _ENDED) and self.exc_info is None
+        if runs and is_tracked(self.message.data, self.message.jid):
+            from pyworkers.worker.joblog import parts_of
+
+            self._log_line(level, *parts_of(event))
+
+    def listen(self) -> None:
+        """Have the log lines of the job be added to its log."""
+        from pyworkers.worker.joblog import listen
+
+        listen()
+
+    def _log_line(self, level: str, text: str, fields: Mapping[str, Any]) -> None:
+        if not self.has_log:
+            message = self.message
+            if not fits(message.jid):
+                return
+            # Imported at the first line.
+            from pyworkers.worker.joblog import LogNotes, alive_s
+
+            self.plain = False
+            self._log = LogNotes(message.jid, alive_s(message.data, message.jid), self.note)
+        self._log.add(level, text, fields)
+
+    @property
+    def has_log(self) -> bool:
+        """True if the job has written a line to its log."""
+        return hasattr(self, "_log")
+
     def checkpoint(self) -> Checkpointing:
         """The checkpoint of the run, which its end writes or deletes."""
         if self._checkpoint is None:
@@ -279,8 +317,8 @@ class Execution:
 
     @property
     def has_notes(self) -> bool:
-        """True if the job has shown progress, or has asked for its checkpoint."""
-        return self._progress is not None or self._checkpoint is not None
+        """True if the job has shown progress, has asked for its checkpoint, or has a log."""
+        return self._progress is not None or self._checkpoint is not None or self.has_log
 
     @property
     def has_checkpoint(self) -> bool:
@@ -305,6 +343,8 @@ class Execution:
             found += ((TRACK, effect) for effect in self._progress.rest())
         if self._checkpoint is not None:
             found += ((CHECKPOINT, effect) for effect in self._checkpoint.rest(final))
+        if self.has_log:
+            found += (("log", effect) for effect in self._log.rest())
         return found
 
     def settle(self, outcome: Outcome) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, StoreError
-from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect, FreeSlot, StoreValue, Unlock
+from pyworkers.protocol.effects import (
+    AppendLog,
+    CountOut,
+    DeleteField,
+    DeleteKey,
+    Effect,
+    EndLog,
+    FreeSlot,
+    StoreValue,
+    Unlock,
+)
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
@@ -266,3 +277,29 @@ async def test_a_note_for_a_list_of_another_type_is_left(bench: Bench) -> None:
     found = await bench.settle((b"job", note(StoreValue("v", b"1", 60))))
     assert (list(found.left), list(found.refused)) == ([0], ["q"])
     assert await bench.redis.exists(bench.key("v")) == 0
+
+
+async def test_a_line_of_a_log_is_added_once_and_the_oldest_are_removed(bench: Bench) -> None:
+    def lines(first: int, count: int, run: str = "a") -> AppendLog:
+        texts = (b'{"text":"%d %s"}' % (first + number, b"x" * 1000) for number in range(count))
+        return AppendLog("log:j", run, first, b"\n".join(texts), 60)
+
+    async def kept() -> list[int]:
+        stored: Any = await bench.redis.xrange(bench.keys.log("j"))
+        return [int(json.loads(fields[b"v"])["text"].split()[0]) for _, fields in stored if fields[b"run"]]
+
+    await bench.done(b"job", EndLog("log:j", b"{}", 60))
+    assert await bench.redis.exists(bench.keys.log("j")) == 0
+    await bench.done(b"job", lines(0, 3))
+    # Sent again, with one more.
+    await bench.done(b"job", lines(0, 4))
+    assert await kept() == [0, 1, 2, 3]
+    await bench.done(b"job", EndLog("log:j", b"{}", 60))
+    # The next run.
+    await bench.done(b"job", lines(0, 2, "b"))
+    assert await kept() == [0, 1, 2, 3, 0, 1]
+    await bench.done(b"job", lines(2, 200, "b"))
+    numbers = await kept()
+    assert numbers == list(range(numbers[0], 202))
+    assert 55 < len(numbers) < 64
+    assert 0 < await bench.redis.ttl(bench.keys.log("j")) <= 60

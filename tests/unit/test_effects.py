@@ -48,6 +48,8 @@ NUMBERS = [
     "DeleteIteration",
     "NoteStart",
     "NoteRun",
+    "AppendLog",
+    "EndLog",
 ]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 some = st.lists(

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[2] / "pyworkers"
 PURE = {"protocol", "ipc", "errors", "lazy", "text", "version"}
 # Every folder and every file of the top level, and what it may import from the others.
 ALLOWED = {
-    "protocol": {"errors"},
+    "protocol": {"errors", "text"},
     "ipc": set(),
     "errors": set(),
     "lazy": set(),

@@ -13,6 +13,9 @@ from typing import ClassVar
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.keys import Keys, check_queue_name
 
+MAX_LOG_BYTES = 64 * 1024
+"""The limit for the log of one job, in bytes of its lines."""
+
 
 class OneKey:
     """Base of the effects on one key."""
@@ -293,8 +296,44 @@ class NoteRun(OneKey):
     ttl_s: int
 
 
+@dataclass(frozen=True, slots=True)
+class AppendLog(OneKey):
+    """Add lines to the log of a job (flow/joblog.py), whose TTL is then ``ttl_s`` seconds.
+
+    ``lines`` are separated by newlines. Those of one ``run`` are numbered, the first one is ``first``: a line
+    that the log has is not added again. The oldest lines are removed beyond ``MAX_LOG_BYTES``.
+    """
+
+    NUMBER: ClassVar[int] = 18
+    key: str
+    run: str
+    first: int
+    lines: bytes
+    ttl_s: int
+
+    def after(self, before: AppendLog) -> AppendLog:
+        """Both in one, without the oldest lines beyond the limit."""
+        first = self.first - before.lines.count(b"\n") - 1
+        lines = before.lines + b"\n" + self.lines
+        if len(lines) > MAX_LOG_BYTES:
+            cut = lines.find(b"\n", len(lines) - MAX_LOG_BYTES) + 1
+            first, lines = first + lines.count(b"\n", 0, cut), lines[cut:]
+        return AppendLog(self.key, self.run, first, lines, self.ttl_s)
+
+
+@dataclass(frozen=True, slots=True)
+class EndLog(OneKey):
+    """Add the end of a run to the log of a job, if it has one; its TTL is then ``ttl_s`` seconds."""
+
+    NUMBER: ClassVar[int] = 19
+    key: str
+    line: bytes
+    ttl_s: int
+    repeatable: ClassVar[bool] = False
+
+
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember
     | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
-    | NoteStart | NoteRun
+    | NoteStart | NoteRun | AppendLog | EndLog
 )  # fmt: skip

@@ -6,14 +6,22 @@ Pure; used by the worker, the master and the api.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, get_args
 
 import simplejson
 
-from pyworkers.protocol.effects.kinds import Announce, Effect, OneKey, StoreFields, StoreIteration, StoreValue
+from pyworkers.protocol.effects.kinds import (
+    Announce,
+    AppendLog,
+    Effect,
+    OneKey,
+    StoreFields,
+    StoreIteration,
+    StoreValue,
+)
 
 MAX_BYTES = 16 * 1024 * 1024
 """The limit for all effects of one outcome: they are held in the server's memory, and run in one script."""
@@ -65,18 +73,33 @@ _REPLACING = (StoreValue, Announce, StoreIteration)
 
 
 def merge(before: Sequence[Effect], then: Iterable[Effect]) -> tuple[Effect, ...]:
-    """Both together, without those of ``before`` that one of ``then`` replaces: the last value counts."""
+    """Both together, without those of ``before`` that one of ``then`` replaces: the last value counts.
+
+    Lines of one log become one effect.
+    """
     later = tuple(then)
     if not before:
         return later
+    logs = {_target(effect): effect for effect in before if isinstance(effect, AppendLog)}
+    if logs:
+        later = tuple(_with_earlier(logs, effect) for effect in later)
     replaced = {_target(effect) for effect in later}
     return (*(effect for effect in before if _target(effect) not in replaced), *later)
+
+
+def _with_earlier(logs: Mapping[object, AppendLog], effect: Effect) -> Effect:
+    if not isinstance(effect, AppendLog):
+        return effect
+    earlier = logs.get(_target(effect))
+    return effect if earlier is None else effect.after(earlier)
 
 
 def _target(effect: Effect) -> object:
     """Equal for two effects of which the second makes the first useless."""
     if isinstance(effect, StoreFields):
         return StoreFields, effect.key, _names(effect.fields)
+    if isinstance(effect, AppendLog):
+        return AppendLog, effect.key, effect.run
     return (type(effect), effect.key) if isinstance(effect, _REPLACING) else effect
 
 

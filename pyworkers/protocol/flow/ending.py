@@ -80,3 +80,5 @@ class Ended:
     result: bytes | None = None
     traceback: str = ""
     """As Python prints it, for the rule that keeps it (history.py)."""
+    may_have_log: bool = False
+    """True if the job may have written to its log, and the worker does not report that."""

@@ -13,13 +13,17 @@ import simplejson
 from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.effects import (
     Announce,
+    AppendLog,
     DeleteIteration,
     DeleteKey,
     Effect,
+    EndLog,
     StoreFields,
     StoreIteration,
 )
+from pyworkers.protocol.effects.kinds import MAX_LOG_BYTES
 from pyworkers.protocol.flow.history import JobHistory, read_history
+from pyworkers.protocol.flow.joblog import LogLine, log_key, read_line
 from pyworkers.protocol.flow.track import result_key, status_key
 from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_answer, read_status
 
@@ -51,6 +55,7 @@ class EffectMemory:
         self._hashes = _Keys[dict[str, str]]()
         self._streams = _Keys[bytes]()
         self._iterations = _Keys[dict[str, str]]()
+        self._logs = _Keys[list[bytes]]()
 
     def apply(self, effects: Iterable[Effect]) -> None:
         """Do what the script does."""
@@ -66,9 +71,20 @@ class EffectMemory:
                 self._iterations.put(effect.key, simplejson.loads(effect.fields), now + effect.ttl_s)
             elif isinstance(effect, DeleteIteration):
                 self._iterations.delete(effect.key)
+            elif isinstance(effect, AppendLog):
+                self._add_to_log(effect, effect.lines.split(b"\n"))
+            elif isinstance(effect, EndLog):
+                if self._logs.get(effect.key, now):
+                    self._add_to_log(effect, [effect.line])
             elif isinstance(effect, DeleteKey):
                 self._hashes.delete(effect.key)
                 self._streams.delete(effect.key)
+
+    def _add_to_log(self, effect: AppendLog | EndLog, lines: list[bytes]) -> None:
+        lines = [*(self._logs.get(effect.key, self._now()) or []), *lines]
+        while sum(map(len, lines)) > MAX_LOG_BYTES:
+            del lines[0]
+        self._logs.put(effect.key, lines, self._now() + effect.ttl_s)
 
     def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
@@ -82,6 +98,10 @@ class EffectMemory:
         packed = self._streams.get(result_key(jid), now)
         answer = None if packed is None else read_answer(packed)
         return read_history(jid, {name.encode(): text.encode() for name, text in stored.items()}, answer)
+
+    def logs(self, jid: str) -> list[LogLine]:
+        """As ``Client.logs``."""
+        return list(map(read_line, self._logs.get(log_key(jid), self._now()) or []))
 
     def iteration(self, jid: str) -> dict[str, bytes]:
         """As ``Client.iteration``."""

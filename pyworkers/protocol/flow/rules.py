@@ -20,8 +20,19 @@ from pyworkers.protocol.outcome import Outcome
 LeftOut = Callable[[str, Exception], object]
 """Called with the field of an envelope and the reason why an effect of it is left out."""
 Rule = Callable[[Ended], Iterable[Effect]]
+
+
+def _of_tracked(ended: Ended) -> Iterator[Effect]:
+    yield from track.effects(ended)
+    if ended.may_have_log and track.is_tracked(ended.data, ended.jid):
+        # Imported here: most jobs have no log.
+        from pyworkers.protocol.flow import joblog
+
+        yield joblog.ended(ended)
+
+
 RULES: Mapping[str, Rule] = {
-    track.FIELD: track.effects,
+    track.FIELD: _of_tracked,
     history.FIELD: history.effects,
     unique.FIELD: unique.effects,
     batch.FIELD: batch.effects,
@@ -149,7 +160,9 @@ def ended_of_stored(
     except BadMessageError:
         return None
     jid, job_class, named = (_text(data.get(field)) for field in ("jid", "class", "queue"))
-    return Ended(ending, data, jid, queue or named, job_class, now, error_class, error_message)
+    return Ended(
+        ending, data, jid, queue or named, job_class, now, error_class, error_message, may_have_log=True
+    )
 
 
 def effects_of_buried(raw: bytes, now: float) -> tuple[Effect, ...]:

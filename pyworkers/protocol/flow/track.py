@@ -27,7 +27,7 @@ _MAX_S = 10**9
 # For a value of another producer that is not a number of seconds.
 _DEFAULT_S = 3600
 _LONGEST_JID, _LONGEST_ERROR = 256, 2000
-_STATES = {
+STATES = {
     Ending.DONE: JobState.DONE,
     Ending.RETRY: JobState.RETRYING,
     Ending.MISFIT: JobState.RETRYING,
@@ -41,6 +41,7 @@ _STATES = {
     Ending.PUT_OFF: JobState.SCHEDULED,
     Ending.GIVEN_BACK: JobState.WAITING,
 }
+"""Where a job is after each end."""
 
 
 def status_key(jid: str) -> str:
@@ -55,7 +56,7 @@ def result_key(jid: str) -> str:
 
 def state_of(ending: Ending) -> JobState:
     """Where a job is after this end."""
-    return _STATES[ending]
+    return STATES[ending]
 
 
 def is_tracked(data: Mapping[str, Any], jid: str) -> bool:

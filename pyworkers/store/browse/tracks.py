@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pyworkers.protocol.flow.history import JobHistory, read_history
+from pyworkers.protocol.flow.joblog import LogLine, read_line
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
 from pyworkers.store.calls import Mode, Steps, command, decoded, every
@@ -68,6 +69,22 @@ def read_tracked(keys: Keys, jid: str) -> Steps[Tracked]:
         read_history(jid, fields, answer),
         cancelled is not None,
     )
+
+
+def read_log(keys: Keys, jid: str, after: str = "") -> Steps[tuple[list[tuple[str, LogLine]], JobStatus]]:
+    """The lines of a job's log behind the entry ``after``, each with the id of its entry, and its status.
+
+    All lines without ``after``.
+    """
+    entries, values = yield from every(
+        [
+            command("XRANGE", keys.log(jid), f"({after}" if after else "-", "+"),
+            command("HMGET", keys.job(jid), *FIELDS),
+        ],
+        Mode.LENIENT,
+    )
+    lines = [(decoded(id), read_line(fields[b"v"])) for id, fields in entries or () if b"v" in fields]
+    return lines, read_status(values) if values else UNKNOWN
 
 
 def read_held(keys: Keys, jid: str) -> Steps[Held | None]:

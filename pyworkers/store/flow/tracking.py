@@ -26,6 +26,7 @@ from pyworkers.errors import (
     UntrackedJobError,
 )
 from pyworkers.protocol.flow.history import JobHistory, read_history
+from pyworkers.protocol.flow.joblog import LogLine, read_line
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_answer, read_status
@@ -90,6 +91,12 @@ def _history(jid: str, replies: Sequence[Any]) -> JobHistory | None:
     # In RESP3 a map.
     stored = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
     return read_history(jid, stored, _first(entries))
+
+
+def logs(keys: Keys, jid: str) -> WireSteps[list[LogLine]]:
+    """The lines of a job's log. Raises as ``look``."""
+    [entries] = map(_checked, (yield Sent(_pack(("XRANGE", keys.log(jid), "-", "+")), 1)))
+    return [read_line(parts[1]) for _, parts in entries]
 
 
 def iteration(keys: Keys, jid: str) -> WireSteps[dict[str, bytes]]:

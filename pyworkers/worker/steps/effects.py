@@ -14,7 +14,7 @@ from pyworkers import logs
 from pyworkers.middleware import EffectsOf
 from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.envelope import splice
-from pyworkers.protocol.flow import checkpoint, history
+from pyworkers.protocol.flow import checkpoint, history, track
 from pyworkers.protocol.flow.ending import Ended, ending_of
 from pyworkers.protocol.flow.rules import (
     FIELDS,
@@ -52,6 +52,8 @@ class StartEffects:
         if STARTING.isdisjoint(message.data) or not self._fit.takes(call):
             return
         execution.starts()
+        if track.is_tracked(message.data, message.jid):
+            execution.listen()
         attempt, now = message.attempt, self._clock()
         started = JobStart(message.data, message.jid, message.queue, attempt, now, _name_of_process)
         try:
@@ -113,8 +115,22 @@ def _with_effects_of(execution: Execution, outcome: Outcome, now: float) -> Outc
         outcome.error_message,
         outcome.result,
         _traceback(execution) if history.is_asked(message.data) else "",
+        # An earlier run may have.
+        message.attempt > 0 and not execution.has_log,
     )
+    if execution.has_log:
+        outcome = _with_end_of_log(outcome, ended)
     return with_end(outcome, ended, left_out)
+
+
+def _with_end_of_log(outcome: Outcome, ended: Ended) -> Outcome:
+    from pyworkers.protocol.flow import joblog
+
+    try:
+        return outcome.with_effects(joblog.ended(ended))
+    except ValueError as error:
+        left_out("log", error)
+        return outcome
 
 
 def _traceback(execution: Execution) -> str:

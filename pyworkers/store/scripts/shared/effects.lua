@@ -5,6 +5,31 @@ local function reason_of(why)
   return type(why) == 'table' and why.err or tostring(why)
 end
 
+-- Add lines to the log of a job (protocol/flow/joblog.py), the last of which says what is there: `n` is the number of
+-- bytes since the first line, `run` and `i` name the line. Lines that are there are not added again.
+local LOG_BYTES, LOG_OVERHEAD = 65536, 64
+local function append_log(key, lines, run, first)
+  local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  local fields = last and last[2] or {}
+  local size = tonumber(fields[4]) or 0
+  local seen = run ~= '' and fields[6] == run and tonumber(fields[8]) or -1
+  local number = tonumber(first)
+  for line in string.gmatch(lines, '[^\n]+') do
+    if number > seen then
+      size = size + #line + LOG_OVERHEAD
+      redis.call('XADD', key, '*', 'v', line, 'n', size, 'run', run, 'i', number)
+    end
+    number = number + 1
+  end
+  while true do
+    local head = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+    if not head or size - (tonumber(head[2][4]) or 0) + #head[2][2] + LOG_OVERHEAD <= LOG_BYTES then
+      return
+    end
+    redis.call('XDEL', key, head[1])
+  end
+end
+
 -- Apply the effects whose keys start at KEYS k and whose arguments start at ARGV a: for each the place of its
 -- job, counted from 1, its name and its arguments. `applies(place)` is true if that job was removed.
 -- Returns place and error of each effect that failed, in turn; the others are applied nevertheless.
@@ -80,6 +105,16 @@ local function apply_effects(k, a, applies)
     CountMember = { 2, 5, function(k, a)
       made = made or batches()
       made.count(ARGV[a], { ARGV[a + 1] }, ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+    end },
+    AppendLog = { 1, 4, function(k, a)
+      append_log(KEYS[k], ARGV[a + 2], ARGV[a], ARGV[a + 1])
+      redis.call('EXPIRE', KEYS[k], ARGV[a + 3])
+    end },
+    EndLog = { 1, 2, function(k, a)
+      if redis.call('EXISTS', KEYS[k]) == 1 then
+        append_log(KEYS[k], ARGV[a], '', 0)
+        redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
+      end
     end },
     HoldHead = { 1, 2, function(k, a)
       local now = redis.call('TIME')
