@@ -53,6 +53,7 @@ _COMMANDS = {
     "cancel": ("cancel", "Cancel a job, waiting or running."),
     "status": ("flow.tracking", "Show where a job is, and how far."),
     "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
+    "logs": ("flow.joblog", "Show what a job has written while it ran; follow it."),
     "adopt": ("adopt", "Return the jobs of a dead foreign process to their queues."),
     "audit": ("flow.audit", "Show what people did, by the dashboard or a command."),
     "check": ("check", "Check Redis and the application for unsafe settings."),

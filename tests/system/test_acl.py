@@ -55,6 +55,7 @@ LOOKING = [
     ["cron", "list"],
     ["status", "tracked"],
     ["result", "tracked", "--timeout", "10ms"],
+    ["logs", "tracked"],
     ["limits"],
     ["check"],
 ]
@@ -120,6 +121,8 @@ def choose(what):
     if what == "kill":
         raise Kill("no")
     if what == "batch":
+        for _ in range(40):
+            message.log("x" * 2000)
         with worker.batch():
             choose.enqueue("member")
     if what == "retry" and message.attempt == 0:
@@ -375,6 +378,8 @@ def test_an_administrator_needs_all_its_rights_and_no_more(
         admin.hset(keys.iteration("iterable"), "ex", 1)
         admin.lpush(keys.queue("other"), raw_job("other11", track=60))
         admin.hset(keys.job("other11"), "state", "waiting")
+        for size in (66, 70_000):
+            admin.xadd(keys.log("schedule3"), {"v": "{}", "n": size, "run": "", "i": 0})
         admin.expire(keys.job("other11"), 60)
         admin.set(keys.unique("C|q|12"), "j1")
         with Client(redis_url, namespace=namespace) as client:

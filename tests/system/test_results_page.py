@@ -28,9 +28,9 @@ show("another")
 
 
 def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    jobs, asking, showing = PROGRAMS
+    jobs, asking, logging, showing = PROGRAMS
     asking = asking.replace("timeout=10", f"timeout={PATIENCE_S}")
-    with serving(tmp_path, redis_url, namespace, f"{jobs}\n{showing}") as server:
+    with serving(tmp_path, redis_url, namespace, f"{jobs}\n{showing}\n{logging}") as server:
         found = subprocess.run(
             [sys.executable, "-c", f"{ASKING}{asking}\nask()\nasyncio.run(ask_in_a_loop())\n{SHOWING}"],
             cwd=tmp_path,

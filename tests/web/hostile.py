@@ -261,6 +261,11 @@ def _tracked(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
         }
         db.hset(_named(keys, "pyworkers:job:", jid), mapping=status)
         db.xadd(_named(keys, "pyworkers:result:", jid), {"v": (text, b"[]", b"", _DEEP)[number % 4]})
+        log = _named(keys, "pyworkers:log:", jid)
+        deep = b'{"text":%s,"fields":[]}' % _DEEP
+        for line in (text, b"{}", b'{"at":1e999,"text":7}', deep, b'{"state":"x"}'):
+            db.xadd(log, {"v": line})
+        db.xadd(log, {"other": text})
         db.hset(_named(keys, "it-", jid), mapping={"c": text, "ex": b"x", "rt": b"-1"})
     db.zadd(keys.cancelled, dict.fromkeys(NAMES, 1e300))
 

@@ -30,6 +30,10 @@ class Times:
             return ""
         return (_utc(moment) if self.utc else distance(moment - now)) or f"{moment:g}"
 
+    def exact(self, moment: float) -> str:
+        """The local time, or in UTC."""
+        return (_utc(moment) if self.utc else _local(moment)) or f"{moment:g}"
+
     def full(self, moment: float, now: float) -> str:
         """A moment by itself: the local time and how far away it is, or in UTC."""
         if self.utc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -18,16 +19,18 @@ from pyworkers.api.browse.actions import ON_ONE, PLACES, moves_of
 from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.browse.places import Place
+from pyworkers.api.joblog import JOB_LOG, LOG_LINE, JobLog, fields_text, read_joblog
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.api.results import JOB_RESULT, read_result
 from pyworkers.api.running import CANCEL
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import act, said
-from pyworkers.web.json.resources import Change, CheckedRequest, Resource, number_done
+from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found, number_done
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import DELAYS, title_of
@@ -42,6 +45,7 @@ from pyworkers.web.waiting import waits_of
 
 _MOST_CHARACTERS = 20_000
 _MOST_RUNS = 100
+_MOST_OF_LINE = 2000
 _LONGEST_WAIT_S = 30.0
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
 _OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
@@ -72,6 +76,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     view = await site.read(read_job(site.keys, jid, seen or hint, begin))
     most = 0 if query.get("whole") else _MOST_CHARACTERS
     seen_at = _seen_at(request, view)
+    log = await site.read(read_joblog(site.keys, view.jid))
     kept, history = _kept(view), view.tracked.history
     known = view.job or kept
     texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
@@ -93,6 +98,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         result=_result(view, site.settings.mask),
         about=_about(request, view, kept, time.time()),
         runs=Listing(request, JOB_RUN.shown(), history.runs[-_MOST_RUNS:] if history else (), time.time()),
+        log=_log(request, log),
         place_word="" if view.place is None else encoded(view.place),
         moves=() if view.place is None else moves_of(view.place),
         further=_further(request, view),
@@ -219,6 +225,26 @@ def _result(view: JobView, mask: tuple[str, ...]) -> str | None:
     return _pretty(masked(answer.result, mask))
 
 
+def _log(request: Request, log: JobLog | None) -> Listing[LogLine]:
+    """The lines of the log, the last of them last."""
+    html = {"text": _log_text, "level": _log_level}
+    return Listing(request, LOG_LINE.shown(), log.lines if log else (), time.time(), html=html)
+
+
+def _log_text(line: LogLine) -> Markup:
+    text = shown(line.text, _MOST_OF_LINE)
+    if not line.fields:
+        return text
+    return Markup('{} <code class="note">{}</code>').format(text, shown(fields_text(line), _MOST_OF_LINE))
+
+
+def _log_level(line: LogLine) -> Markup:
+    if line.state:
+        return Markup("<strong>{}</strong>").format(shown(line.state))
+    tone = {"warning": "warn", "error": "bad", "critical": "bad"}.get(line.level, "note")
+    return Markup('<span class="{}">{}</span>').format(tone, shown(line.level))
+
+
 def _further(request: Request, view: JobView) -> str:
     """The address of the next part of the search; empty if it is complete."""
     if view.further is None:
@@ -255,6 +281,14 @@ async def _read_result(ask: CheckedRequest, jid: str, seconds: float) -> Mapping
     return found.as_dict()
 
 
+async def _read_joblog(ask: CheckedRequest) -> Mapping[str, Any]:
+    after = ask.given["after"] or ""
+    if after and not re.fullmatch(r"\d{1,20}-\d{1,20}", after, re.ASCII):
+        raise BadRequestError("after must be last of an earlier answer, e.g. 1795225197500-0")
+    log = await ask.site.read(read_joblog(ask.keys, ask.names["jid"], after))
+    return found(log, "log").as_dict()
+
+
 async def _cancel(ask: CheckedRequest) -> int:
     jid = ask.names["jid"]
     held = (await ask.site.read(read_job(ask.keys, jid))).held
@@ -287,5 +321,12 @@ RESOURCES = (
         ],
         [*ON_ONE.values(), Change("cancel", "Cancel the job, which runs.", _cancel)],
         readers=("read", "enqueue", "operate"),
+    ),
+    Resource(
+        "/jobs/{jid}/logs",
+        "What a job has written while it ran, and how its runs have ended.",
+        _read_joblog,
+        JOB_LOG,
+        [Parameter("after", "Only the lines behind the one with this id: last of an earlier answer.")],
     ),
 )
