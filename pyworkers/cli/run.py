@@ -61,6 +61,17 @@ def _numbered(value: str) -> tuple[str, int | None]:
     return text, int(number)
 
 
+def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: bool) -> None:
+    if drain_s is not None and once:
+        raise click.UsageError("--once runs one job, --drain all: use one of them")
+    if reload and (once or drain_s is not None):
+        raise click.UsageError("--reload is for a server that runs until it is stopped")
+    if isinstance(source.path, Path) and source.path.name.isdecimal() and not source.path.exists():
+        raise click.UsageError(
+            f"-c is --config: no such file {source.name!r}; a concurrency is -q NAME={source.name}"
+        )
+
+
 @click.command(cls=RunCommand)
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker to serve, e.g. tasks:worker.")
 @click.option(
@@ -136,14 +147,7 @@ def run(
     Examples: pyworkers run --config conf/workers.toml
               pyworkers run --app tasks:worker --drain && echo migrated
     """
-    if drain_s is not None and once:
-        raise click.UsageError("--once runs one job, --drain all: use one of them")
-    if reload and (once or drain_s is not None):
-        raise click.UsageError("--reload is for a server that runs until it is stopped")
-    if isinstance(source.path, Path) and source.path.name.isdecimal() and not source.path.exists():
-        raise click.UsageError(
-            f"-c is --config: no such file {source.name!r}; a concurrency is -q NAME={source.name}"
-        )
+    _check(source, drain_s, once=once, reload=reload)
     given = {"app": app, "log.level": log_level, "log.format": "json" if as_json else log_format}
     serve(
         source.load(given),

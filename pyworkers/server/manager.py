@@ -107,31 +107,28 @@ class Manager:
             self._failing,
             shared.config.server.idle_timeout,
         )
-        config, changed = shared.config, self._outbox.changed.set
-        sources = [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in group.queues]
         make = OrderedFetcher if group.ordered else Fetcher
-        self._fetcher = make(
-            group,
-            inprogress,
-            Route(
-                sources,
-                shared.idle,
-                Link(config.redis),
-                self.jobs,
-                self._outbox,
-                self.pool.grow,
-                self.pool.may_grow,
-            ),
-            shared.callbacks,
-            shared.rng,
-        )
+        self._fetcher = make(group, inprogress, self._route(shared), shared.callbacks, shared.rng)
         # If the timeout is short, jobs get a third of it before the request to end.
-        self._interrupt_s = min(KILL_GRACE_S, config.server.shutdown_timeout * 2 / 3)
+        self._interrupt_s = min(KILL_GRACE_S, shared.config.server.shutdown_timeout * 2 / 3)
         self._fetching: asyncio.Task[None] | None = None
         self._pooling: asyncio.Task[None] | None = None
         self._stops_at_once = False
         self.given_back = 0
         """The number of jobs that a stop has given back."""
+
+    def _route(self, shared: Shared) -> Route:
+        """What jobs of the group go through, from Redis to its workers and back."""
+        config, changed = shared.config, self._outbox.changed.set
+        return Route(
+            [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in self._group.queues],
+            shared.idle,
+            Link(config.redis),
+            self.jobs,
+            self._outbox,
+            self.pool.grow,
+            self.pool.may_grow,
+        )
 
     def start(self, paused: Container[str] = ()) -> list[asyncio.Task[None]]:
         """Start workers and fetch for them. The tasks end only by an error or when they are cancelled."""

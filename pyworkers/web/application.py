@@ -99,22 +99,12 @@ def app(
     a dashboard with ``authorize`` answers to every name that the application around it does. Raises
     ConfigError.
     """
-    if auth is not None and authorize is not None:
-        raise ConfigError("auth and authorize exclude each other: pass one of them")
-    if token and len(token) < _SHORTEST_TOKEN:
-        raise ConfigError(
-            f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
-            hint="python -c 'import secrets; print(secrets.token_urlsafe())' prints one",
-        )
+    _check(auth, authorize, token)
     settings = SiteSettings(tuple(mask))
     site = Site(admin_of(url, namespace), settings)
     named = others_of(url, namespace) if others is None else others
     more = {name: Site(admin_of(where), replace(settings, name=name)) for name, where in named.items()}
-    for name in more:
-        try:
-            check_redis_name(name)
-        except ValueError as error:
-            raise ConfigError(f"others: {error}") from error
+    _check_names(more)
     access: Access = Local(new_token() if token is None else token, is_announced=bool(token))
     if authorize is not None:
         access = Function(authorize)
@@ -122,6 +112,24 @@ def app(
         access = Users(Logins(UserFile(Path(auth))), EndedSessions(site))
     names = None if authorize is not None and hosts is None else (hosts or ())
     return assemble({DEFAULT: site, **more}, access, Hosts(names))
+
+
+def _check(auth: str | Path | None, authorize: Authorize | None, token: str | None) -> None:
+    if auth is not None and authorize is not None:
+        raise ConfigError("auth and authorize exclude each other: pass one of them")
+    if token and len(token) < _SHORTEST_TOKEN:
+        raise ConfigError(
+            f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
+            hint="python -c 'import secrets; print(secrets.token_urlsafe())' prints one",
+        )
+
+
+def _check_names(others: Iterable[str]) -> None:
+    for name in others:
+        try:
+            check_redis_name(name)
+        except ValueError as error:
+            raise ConfigError(f"others: {error}") from error
 
 
 def assemble(sites: Mapping[str, Site], access: Access, hosts: Hosts) -> Starlette:

@@ -232,11 +232,10 @@ class Fetcher:
         # take them again, and no other server would get one.
         asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
         limited: list[Source] = []
-        if self._limited.limits:
+        if self._limited.limits and (limited := self._limited.among(asked)):
             # They have their turn after the exchange, which frees slots. It takes nothing from other queues,
             # which have theirs in the next round: they would take the room of limited ones before them.
-            limited = self._limited.among(asked)
-            asked = [] if limited else asked
+            asked = []
         if self._grows and self._jobs.free <= 0:
             self._look_for_more()
         if not portion and not asked:
@@ -270,10 +269,14 @@ class Fetcher:
             if self._watching is not None and self._certain:
                 await self._watching.begin(mine)
         if self._limited.limits:
-            for queue in {job.queue for job in portion}:
-                self._by_queue[queue].job_ended()
-            if limited:
-                await self._take_limited(limited)
+            await self._turn_to_limited(portion, limited)
+
+    async def _turn_to_limited(self, ended: Portion, limited: list[Source]) -> None:
+        """Take jobs from queues with limits, after an exchange that has settled ``ended``."""
+        for queue in {job.queue for job in ended}:
+            self._by_queue[queue].job_ended()
+        if limited:
+            await self._take_limited(limited)
 
     def _look_for_more(self) -> None:
         """Start a worker if a job waits for one; else notice when one does."""
