@@ -24,7 +24,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Channel, Execution
 
 
@@ -123,9 +123,11 @@ def wants(job: EnqueuedJob, worker: Worker | None) -> list[Want]:
     return [limit.want(job.args) for limit in handler.limits] if handler else []
 
 
-def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge, clock: Callable[[], float]) -> Chain:
+def _chain(worker: Worker, job: EnqueuedJob, bridge: Bridge, clock: Callable[[], float]) -> StepChain:
     rng = random.Random(os.urandom(8))
-    return Chain(worker, _handler(worker, job), Runtime(bridge, MAX_RETRIES, clock, rng, redis_clock=clock))
+    return StepChain(
+        worker, _handler(worker, job), Runtime(bridge, MAX_RETRIES, clock, rng, redis_clock=clock)
+    )
 
 
 def _handler(worker: Worker, job: EnqueuedJob) -> Handler | None:

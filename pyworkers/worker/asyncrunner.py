@@ -23,7 +23,7 @@ from pyworkers.ipc.page import NO_JOB, UNSURE
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.chains import Chains, report_of
 from pyworkers.worker.connection import Connection
 from pyworkers.worker.execution import Channel, Execution, current_execution
@@ -164,7 +164,7 @@ class AsyncProcess:
             execution.deliver_by(task.cancel)
         self._running[number] = execution, task
 
-    async def _run(self, slot: int, chain: Chain, execution: Execution) -> None:
+    async def _run(self, slot: int, chain: StepChain, execution: Execution) -> None:
         try:
             await chain.run_async(execution)
             # The task has a context that has the execution: a cycle that would keep both in memory.

@@ -5,7 +5,7 @@ through the same steps. A step is a function of the Execution, the record of one
 returns None, or the outcome of a job that it ends; the job has an outcome, or raises; a step after it gets
 the outcome and returns one. A job passes the steps that it needs: most jobs pass few.
 
-One generator runs the steps in threads and in tasks (``Chain._steps``), so that there is one list of them.
+One generator runs the steps in threads and in tasks (``StepChain._steps``): there is one list of them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Step(NamedTuple):
     passed: Passed = Passed.BY_ALL
 
 
-class Chain:
+class StepChain:
     """The steps for one handler or, for None, those through which a job without a handler fails."""
 
     def __init__(

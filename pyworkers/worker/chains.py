@@ -19,7 +19,7 @@ from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import envelope, retry
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.cron import LIMIT_S, make_jobs
 from pyworkers.worker.execution import Channel, Execution, FencedExecution
 from pyworkers.worker.steps.hooks import FailureHooks
@@ -37,7 +37,7 @@ class _Queue:
     one_handler: bool
     fence: int | None
     """The fencing token, for an ordered queue."""
-    chains: dict[str, Chain] = field(default_factory=dict)
+    chains: dict[str, StepChain] = field(default_factory=dict)
 
 
 class Chains:
@@ -54,7 +54,7 @@ class Chains:
         self.have_limits = False
         """True once a chain asks for limits."""
 
-    def prepare(self, packet: Packet) -> tuple[Chain, Execution] | None:
+    def prepare(self, packet: Packet) -> tuple[StepChain, Execution] | None:
         """The chain of a job and the record of its run; None for an invalid job: see ``refuse``."""
         number, _, name, raw = packet
         queue = self._queues.get(name) or self._first_of(name)
@@ -68,7 +68,7 @@ class Chains:
             return chain, FencedExecution(queue.fence, message, number, self._channel)
         return chain, Execution(message, number, self._channel)
 
-    def prepare_granted(self, packet: Packet) -> tuple[Chain, Execution] | None:
+    def prepare_granted(self, packet: Packet) -> tuple[StepChain, Execution] | None:
         """``prepare`` for a job that limits allow to start; the start of a rate's is reported."""
         if (found := self.prepare(packet)) is None:
             return None
@@ -116,12 +116,12 @@ class Chains:
         if outcome.failed:
             hooks.call(message, kind(outcome.error_message), outcome)
 
-    def build(self, queue: str, handler: Handler | None, *, ordered: bool = False) -> Chain:
+    def build(self, queue: str, handler: Handler | None, *, ordered: bool = False) -> StepChain:
         """The chain of a handler for jobs of a queue, or of jobs without one."""
         default_s = self._settings.timeouts.get(queue)
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
-        return Chain(self._app, handler, self._runtime, default_s, ordered=ordered)
+        return StepChain(self._app, handler, self._runtime, default_s, ordered=ordered)
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""
@@ -129,7 +129,7 @@ class Chains:
         found = self._queues[name] = _Queue(queue, self._app.owns(queue), fence)
         return found
 
-    def _first(self, queue: _Queue, job_class: str) -> Chain:
+    def _first(self, queue: _Queue, job_class: str) -> StepChain:
         """Build the chain of a class at its first job; not kept for a class without a handler."""
         ordered = queue.fence is not None
         try:
@@ -144,7 +144,7 @@ class Chains:
         return envelope.new_jid(self._runtime.rng)
 
 
-def report_of(chain: Chain, execution: Execution) -> Report:
+def report_of(chain: StepChain, execution: Execution) -> Report:
     """The report about a job that has ended, whose error is dropped."""
     if execution.exc_info is not None:
         execution.forget()

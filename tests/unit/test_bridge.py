@@ -24,7 +24,7 @@ from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.asyncrunner import LoopTimer
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.signals import interrupted
 from pyworkers.worker.steps.timelimit import Alarm
@@ -32,7 +32,7 @@ from pyworkers.worker.steps.timelimit import Alarm
 MESSAGE = Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)
 
 
-def as_task(chain: Chain, execution: Execution) -> asyncio.Task[Outcome]:
+def as_task(chain: StepChain, execution: Execution) -> asyncio.Task[Outcome]:
     """The task of a job, as a worker process of mode async makes it."""
 
     async def run() -> Outcome:
@@ -52,9 +52,9 @@ class Runner:
         self.shared = shared
         self.bridge = Bridge("async" if shared else "process")
 
-    def chain(self, worker: Worker, limit_s: float = 0.0, **more: Any) -> Chain:
+    def chain(self, worker: Worker, limit_s: float = 0.0, **more: Any) -> StepChain:
         runtime = Runtime(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1), **more)
-        return Chain(worker, worker.lookup("default", "job"), runtime, limit_s)
+        return StepChain(worker, worker.lookup("default", "job"), runtime, limit_s)
 
     def run(self, worker: Worker, execution: Execution | None = None, **more: Any) -> Outcome:
         execution = execution or Execution(MESSAGE)

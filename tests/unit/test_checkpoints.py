@@ -21,7 +21,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.testing import fake
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Channel, Execution, current_execution
 from pyworkers.worker.progress import MAX_BYTES, CheckpointNotes, encoded
 
@@ -188,7 +188,7 @@ def test_a_value_for_which_the_effects_of_a_link_leave_no_room_is_left_out() -> 
         current_execution().checkpoint().save(1)
         current_execution().checkpoint().save(2)
 
-    chain = Chain(app, app.lookup("default", "job"), Runtime(bridge, 25, time.time, random.Random(1)))
+    chain = StepChain(app, app.lookup("default", "job"), Runtime(bridge, 25, time.time, random.Random(1)))
     try:
         outcome = chain.run(Execution(Message.parse(b'{"class":"job","args":[],"jid":"j1"}', "default", str)))
     finally:

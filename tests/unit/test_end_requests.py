@@ -21,7 +21,7 @@ from pyworkers.middleware import CallNext
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.signals import cancelled, interrupted
 from pyworkers.worker.steps.timelimit import Alarm
@@ -67,11 +67,11 @@ class Job:
         return self._end or call_next(message)
 
 
-def chain(job: Job, after: Callable[[Execution], None] = lambda _: None, limit_s: float = 0.0) -> Chain:
+def chain(job: Job, after: Callable[[Execution], None] = lambda _: None, limit_s: float = 0.0) -> StepChain:
     worker = Worker()
     worker.job(name="job", middleware=[job])(lambda: None)
     runtime = Runtime(Bridge(), 25, lambda: 1_795_225_197.5, random.Random(1), after, timer=Alarm)
-    return Chain(worker, worker.lookup("default", "job"), runtime, limit_s)
+    return StepChain(worker, worker.lookup("default", "job"), runtime, limit_s)
 
 
 def run(job: Job, after: Callable[[Execution], None] = lambda _: None, limit_s: float = 0.0) -> Outcome:
@@ -155,7 +155,7 @@ def test_a_time_limit_is_a_request_like_the_others() -> None:
     assert len(ended) == 1
 
 
-def ask_at(instruction: int, call: Chain, message: Message) -> Outcome | None:
+def ask_at(instruction: int, call: StepChain, message: Message) -> Outcome | None:
     """The outcome of a job that is asked to end at this instruction of the chain; None if there are fewer."""
     execution, left, before = Execution(message), instruction, sys.gettrace()
 

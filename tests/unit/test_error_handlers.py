@@ -22,7 +22,7 @@ from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome
 from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Execution
 
@@ -41,9 +41,9 @@ class Runner:
         execution = Execution(Message.parse(json.dumps(data).encode(), "default", str))
         handler = worker.lookup("default", "job")
         runtime = Runtime(self.bridge, 25, lambda: 1_795_225_197.5, random.Random(1))
-        return self._run(Chain(worker, handler, runtime), execution)
+        return self._run(StepChain(worker, handler, runtime), execution)
 
-    def _run(self, chain: Chain, execution: Execution) -> Outcome:
+    def _run(self, chain: StepChain, execution: Execution) -> Outcome:
         if self.mode == "async":
             # On the loop of the process, as the jobs of such a process.
             found: list[Outcome] = []

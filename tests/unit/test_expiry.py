@@ -18,7 +18,7 @@ from pyworkers.protocol.outcome import DONE, EXPIRED, REQUEUE, Fate, Outcome
 from pyworkers.server.pool.settling import Rules
 from pyworkers.testing import fake, inline
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.start import has_expired
 
@@ -79,7 +79,7 @@ def run(job: Any, found: Message, redis_now: float = NOW) -> tuple[Outcome, list
     worker.job(name="job")(lambda: job(ran))
     # The clock of this machine is wrong.
     runtime = Runtime(Bridge(), 25, lambda: 0.0, random.Random(1), redis_clock=lambda: redis_now)
-    chain = Chain(worker, worker.lookup("default", "job"), runtime)
+    chain = StepChain(worker, worker.lookup("default", "job"), runtime)
     return chain.run(Execution(found)), ran
 
 

@@ -23,7 +23,7 @@ from pyworkers.protocol.effects import DeleteKey
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Outcome
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.hooks import exhausted_hooks, run_exhausted
 from pyworkers.worker.steps.timelimit import Alarm
@@ -48,12 +48,12 @@ def chain_of(
     job_class: str = "job",
     max_retries: int = 25,
     **more: Any,
-) -> Chain:
+) -> StepChain:
     try:
         handler = worker.lookup("default", job_class)
     except UnknownJobError:
         handler = None
-    return Chain(worker, handler, Runtime(Bridge(), max_retries, lambda: NOW, Lowest(), **more))
+    return StepChain(worker, handler, Runtime(Bridge(), max_retries, lambda: NOW, Lowest(), **more))
 
 
 def chain(worker: Worker, job_class: str = "job") -> CallNext:

@@ -21,7 +21,7 @@ from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome, Report
 from pyworkers.protocol.retry import MISFIT_S, Failure, Policy
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Channel, Execution
 from pyworkers.worker.steps.start import has_expired
@@ -250,7 +250,7 @@ def run(worker: Worker, job: Message, line: Notes | None = None) -> Outcome:
     except UnknownJobError:
         handler = None
     try:
-        return Chain(worker, handler, Runtime(bridge, 25, lambda: NOW, random.Random(1))).run(
+        return StepChain(worker, handler, Runtime(bridge, 25, lambda: NOW, random.Random(1))).run(
             Execution(job, channel=Channel(line.note) if line else None)
         )
     finally:

@@ -24,7 +24,7 @@ from pyworkers.observing.requests import ignore
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Chain, Runtime
+from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Execution
 
 
@@ -65,7 +65,7 @@ def run(worker: Worker, **fields: Any) -> Outcome:
     bridge = Bridge()
     try:
         runtime = Runtime(bridge, 25, lambda: 1e9, random.Random(1))
-        return Chain(worker, worker.lookup("default", "job"), runtime).run(Execution(message))
+        return StepChain(worker, worker.lookup("default", "job"), runtime).run(Execution(message))
     finally:
         bridge.close()
 
