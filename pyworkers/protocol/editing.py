@@ -63,7 +63,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Locks:
+class LockChange:
     """What becomes of the lock of a unique job; names as effects have them, empty for a job without a lock.
 
     ``needed``: the job stays as it is if another one holds ``new``.
@@ -82,7 +82,7 @@ class Edited:
     raw: bytes
     jid: str
     score: float | None
-    locks: Locks = field(default_factory=Locks)
+    locks: LockChange = field(default_factory=LockChange)
     effects: tuple[Effect, ...] = ()
 
 
@@ -233,21 +233,23 @@ def _uncounted(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"retry_count": count - 1} if isinstance(count, int) and not isinstance(count, bool) else {}
 
 
-def _locks(job: Stored, data: Mapping[str, Any], edit: Edit, changes: Mapping[str, Any], now: float) -> Locks:
+def _locks(
+    job: Stored, data: Mapping[str, Any], edit: Edit, changes: Mapping[str, Any], now: float
+) -> LockChange:
     """The lock of a unique job. One that is dead and stays dead has none: it is not going to run."""
     key = data.get(unique.FIELD)
     if not isinstance(key, str) or not key:
-        return Locks()
+        return LockChange()
     new = _rekeyed(key, data, edit) if changes else key
     runs_again = job.spot is Spot.DEAD and edit.at is not None
     if job.spot is Spot.DEAD and not runs_again:
-        return Locks(new=unique.lock_of(new))
+        return LockChange(new=unique.lock_of(new))
     if job.spot is Spot.RETRIES and data.get("unique_until") == "start":
         # It was released at the first start.
-        return Locks(new=unique.lock_of(new))
+        return LockChange(new=unique.lock_of(new))
     due = job.due if edit.at is None else edit.at
     life_ms = max(1, int(_life_s(data, due, now) * 1000))
-    return Locks(unique.lock_of(key), unique.lock_of(new), life_ms, new != key or runs_again)
+    return LockChange(unique.lock_of(key), unique.lock_of(new), life_ms, new != key or runs_again)
 
 
 def _rekeyed(key: str, data: Mapping[str, Any], edit: Edit) -> str:
