@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pyworkers.cli.stubs.names import Names
+
 _PLAIN = {
     "string": "String",
     "integer": "Integer",
@@ -50,19 +52,19 @@ end
 
 def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a method for each job, which takes its arguments."""
-    taken: set[str] = set()
+    names = Names()
     methods = [
-        _method(job, _free(_snake(job["name"]), taken), found["$defs"])
+        _method(job, names.new(_snake(job["name"])), found["$defs"])
         for job in sorted(found["jobs"], key=lambda job: str(job["name"]))
     ]
     return _HEAD.format(app=app) + "\n".join(methods) + _FOOT
 
 
 def _method(job: Mapping[str, Any], name: str, types: Mapping[str, Any]) -> str:
-    taken: set[str] = set()
+    names = Names()
     about, declared, given = [], [], []
     for one in job["parameters"]:
-        parameter, kind = _free(_parameter(one["name"]), taken), _type_of(one["schema"], types)
+        parameter, kind = names.new(_parameter(one["name"])), _type_of(one["schema"], types)
         if one["kind"] == "rest":
             parameter, kind = f"*{parameter}", f"Array<{kind}>"
         about.append(f"    # @param {parameter.lstrip('*')} [{kind}]\n")
@@ -116,15 +118,6 @@ def _snake(name: str) -> str:
 def _parameter(name: str) -> str:
     found = _snake(name)
     return f"{found}_" if _WORDS.fullmatch(found) else found
-
-
-def _free(wanted: str, taken: set[str]) -> str:
-    """This name, or the first one with a number that is free."""
-    name, number = wanted, 2
-    while name in taken:
-        name, number = f"{wanted}{number}", number + 1
-    taken.add(name)
-    return name
 
 
 def _quoted(text: str) -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyworkers.cli.stubs.names import Names
+
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PLAIN = {
     "string": "string",
@@ -22,7 +24,7 @@ _NAME_OF_ANY = "value"
 
 def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a type for each class, for the arguments and the result of each job."""
-    names = _Names()
+    names = Names(["Call", "Client", "Json", "Jobs"])
     types = {name: names.new(_pascal(name)) for name in sorted(found["$defs"])}
     writer = _Writer(types)
     parts = [
@@ -55,21 +57,6 @@ def _function(members: Sequence[tuple[Mapping[str, Any], str, str]]) -> str:
         + "}\n\n/** The jobs, enqueued by this client. */\nexport function jobs(client: Client): Jobs {\n"
         "  return {\n" + "".join(values) + "  };\n}\n"
     )
-
-
-class _Names:
-    """Names of types, each of them once."""
-
-    def __init__(self) -> None:
-        self._taken = {"Call", "Client", "Json", "Jobs"}
-
-    def new(self, wanted: str) -> str:
-        """This name, or the first one with a number that is free."""
-        name, number = wanted, 2
-        while name in self._taken:
-            name, number = f"{wanted}{number}", number + 1
-        self._taken.add(name)
-        return name
 
 
 class _Writer:
