@@ -57,7 +57,7 @@ def written(app: str, found: Mapping[str, Any]) -> str:
         return f"{_MARK.format(app=app)}\n\n// Package jobs is empty: {app} has no jobs.\npackage jobs\n"
     names = Names()
     types = {name: names.new(_pascal(name)) for name in sorted(found["$defs"])}
-    writer = _Writer(types)
+    writer = _GoWriter(types)
     parts = [(_MARK + _CODE).format(app=app)]
     parts += [writer.definition(types[name], found["$defs"][name]) for name in sorted(found["$defs"])]
     for job in sorted(found["jobs"], key=lambda job: str(job["name"])):
@@ -66,7 +66,7 @@ def written(app: str, found: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-class _Writer:
+class _GoWriter:
     """Go from JSON schemas. ``types``: the names of the definitions."""
 
     def __init__(self, types: Mapping[str, str]) -> None:

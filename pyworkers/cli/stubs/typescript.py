@@ -26,7 +26,7 @@ def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a type for each class, for the arguments and the result of each job."""
     names = Names(["Call", "Client", "Json", "Jobs"])
     types = {name: names.new(_pascal(name)) for name in sorted(found["$defs"])}
-    writer = _Writer(types)
+    writer = _TypeScriptWriter(types)
     parts = [
         f"// Made by `pyworkers generate ts --app {app}`: a change here is lost.\n"
         'import type { Call, Client, Json } from "pyworkers";\n'
@@ -59,7 +59,7 @@ def _function(members: Sequence[tuple[Mapping[str, Any], str, str]]) -> str:
     )
 
 
-class _Writer:
+class _TypeScriptWriter:
     """Types of TypeScript from JSON schemas. ``types``: the names of the definitions."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
