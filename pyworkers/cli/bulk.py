@@ -16,7 +16,7 @@ import click
 
 from pyworkers.api import JobRecord
 from pyworkers.api.actions import result_of
-from pyworkers.api.browse.actions import Action, JobMove, MoveCommand
+from pyworkers.api.browse.actions import JobAction, JobMove, MoveCommand
 from pyworkers.cli.listing import Jobs, ListedPlace
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import print_json
@@ -132,7 +132,7 @@ class Deed:
 
     def _again(self, job: JobRecord, began: float) -> bool:
         """True for a job that this action put into its queue and that has failed since."""
-        again = self.move.action is Action.RUN and not self.selection.jids
+        again = self.move.action is JobAction.RUN and not self.selection.jids
         return again and (job.failed_at or 0.0) > began
 
 

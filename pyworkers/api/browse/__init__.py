@@ -11,7 +11,7 @@ from pyworkers.lazy import getter
 
 if TYPE_CHECKING:
     from pyworkers.api.actions import Acted
-    from pyworkers.api.browse.actions import Action
+    from pyworkers.api.browse.actions import Action, JobAction
     from pyworkers.api.browse.filter import Filter
     from pyworkers.api.browse.jobs import Jobs
     from pyworkers.api.browse.lookup import JobView
@@ -25,6 +25,7 @@ __all__ = [
     "Acted",
     "Action",
     "Filter",
+    "JobAction",
     "JobPage",
     "JobView",
     "Jobs",
@@ -37,7 +38,7 @@ if not TYPE_CHECKING:  # A command that moves jobs needs no search.
         __name__,
         {
             "pyworkers.api.actions": ("Acted",),
-            "pyworkers.api.browse.actions": ("Action",),
+            "pyworkers.api.browse.actions": ("Action", "JobAction"),
             "pyworkers.api.browse.filter": ("Filter",),
             "pyworkers.api.browse.jobs": ("Jobs",),
             "pyworkers.api.browse.lookup": ("JobView",),

@@ -25,7 +25,7 @@ from pyworkers.errors import BadArgumentError
 from pyworkers.text import counted
 
 
-class Action(StrEnum):
+class JobAction(StrEnum):
     """What is done with a job."""
 
     RUN = "run"
@@ -37,6 +37,10 @@ class Action(StrEnum):
     KILL = "kill"
     """It moves to the dead jobs."""
     DELETE = "delete"
+
+
+Action = JobAction
+"""Its former name."""
 
 
 class MoveCommand(NamedTuple):
@@ -51,7 +55,7 @@ class MoveCommand(NamedTuple):
 class JobMove:
     """One action on jobs in all its forms: one job, several jobs, all that a filter selects."""
 
-    action: Action
+    action: JobAction
     label: str
     """The text of its button."""
     done: str
@@ -120,7 +124,7 @@ _DELETED = MoveCommand("delete", "deleted", "Delete jobs.")
 _RESCHEDULED = MoveCommand("reschedule", "rescheduled", "Give jobs another time.")
 MOVES = (
     JobMove(
-        Action.RUN,
+        JobAction.RUN,
         "Run now",
         "put into their queues",
         "Put jobs into their queues now.",
@@ -135,7 +139,7 @@ MOVES = (
         refusal=JobSet.refusal,
     ),
     JobMove(
-        Action.FIRST,
+        JobAction.FIRST,
         "Run first",
         "moved to the front",
         "Have jobs run first.",
@@ -147,7 +151,7 @@ MOVES = (
         on_all=False,
     ),
     JobMove(
-        Action.RESCHEDULE,
+        JobAction.RESCHEDULE,
         "Reschedule",
         "rescheduled",
         "Give jobs another time.",
@@ -159,7 +163,7 @@ MOVES = (
         in_rows=False,
     ),
     JobMove(
-        Action.KILL,
+        JobAction.KILL,
         "Kill",
         "moved to the dead jobs",
         "Move jobs to the dead ones.",
@@ -169,7 +173,7 @@ MOVES = (
         in_rows=False,
     ),
     JobMove(
-        Action.DELETE,
+        JobAction.DELETE,
         "Delete",
         "deleted",
         "Delete jobs.",
@@ -188,7 +192,7 @@ class Order:
     """One action on jobs of a place. ``at``: the new time of jobs that are rescheduled, in epoch seconds."""
 
     place: Place
-    action: Action
+    action: JobAction
     at: float | None = None
 
     def __post_init__(self) -> None:

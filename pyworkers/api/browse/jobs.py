@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from pyworkers.api.actions import Acted
-from pyworkers.api.browse.actions import Action, Order, act_on
+from pyworkers.api.browse.actions import JobAction, Order, act_on
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.lookup import JobView, read_job
 from pyworkers.api.browse.pages import PAGE, JobPage, Row, read_page, read_rows
@@ -63,7 +63,7 @@ class Jobs:
         """The job with this id, in any place; its ``job`` is None if no place has it."""
         return self._admin.run(read_job(self._admin.keys, jid, budget_s=float("inf")))
 
-    def act(self, place: Place, action: Action, rows: Iterable[Row], *, at: float | None = None) -> Acted:
+    def act(self, place: Place, action: JobAction, rows: Iterable[Row], *, at: float | None = None) -> Acted:
         """Act on jobs of a page or of a search; those that are gone are left out.
 
         ``at``: the new time of jobs that are rescheduled, in epoch seconds. Raises BadArgumentError for an

@@ -14,7 +14,7 @@ from typing import Any
 
 import simplejson
 
-from pyworkers.api.browse.actions import Action, Order
+from pyworkers.api.browse.actions import JobAction, Order
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, read_stretch
@@ -90,7 +90,7 @@ class Task:
     @property
     def clears(self) -> bool:
         """True for the deletion of all jobs of the place, which is one step."""
-        return self.order.action is Action.DELETE and self.sought.wanted.empty
+        return self.order.action is JobAction.DELETE and self.sought.wanted.empty
 
     def as_dict(self) -> dict[str, Any]:
         """The task for JSON."""
@@ -128,7 +128,7 @@ def read_task(keys: Keys, task: str) -> Steps[Task | None]:
             return None
         return Task(
             task,
-            Order(place, Action(action), None if at is None else _time(at)),
+            Order(place, JobAction(action), None if at is None else _time(at)),
             Sought(place, Filter.of(dict(wanted)), _time(now), tuple(map(str, mask))),
             str(by),
             TaskState(fields["state"]),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import TypeVar
 
-from pyworkers.api.browse.actions import Action
+from pyworkers.api.browse.actions import JobAction
 from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.search import Stretch, read_stretch
 from pyworkers.api.browse.tasks import Task, TaskState, fields_of
@@ -112,7 +112,7 @@ class _Worker:
         if after is None:
             return None
         place = max(0, after.place - gone)
-        if gone and self._task.order.action is Action.RESCHEDULE:
+        if gone and self._task.order.action is JobAction.RESCHEDULE:
             # The last job is in another place.
             return Position(place)
         return after._replace(place=place)
@@ -139,11 +139,11 @@ class _Worker:
     def _again(self, row: Row) -> bool:
         """True for a job that this task has moved, and that has failed or come back since."""
         order, began = self._task.order, self._task.sought.now
-        if order.action is Action.RESCHEDULE:
+        if order.action is JobAction.RESCHEDULE:
             return row.score == order.at
         if order.place.word == "dead" and (row.score or 0.0) > began:
             return True
-        return order.action is Action.RUN and (row.job.failed_at or 0.0) > began
+        return order.action is JobAction.RUN and (row.job.failed_at or 0.0) > began
 
     def _whole(self, rows: list[Row]) -> list[Row]:
         if not any(row.job.cut for row in rows):

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from starlette.exceptions import HTTPException
 
-from pyworkers.api.browse.actions import Action, Order
+from pyworkers.api.browse.actions import JobAction, Order
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.errors import BadArgumentError
@@ -130,8 +130,8 @@ def order_of(place: Place, verb: str, form: Form, delay: str) -> Order:
     Raises HTTPException (400), and BadArgumentError for a time that a person has typed.
     """
     try:
-        action = Action(verb)
-        return Order(place, action, _time_of(form, delay) if action is Action.RESCHEDULE else None)
+        action = JobAction(verb)
+        return Order(place, action, _time_of(form, delay) if action is JobAction.RESCHEDULE else None)
     except BadArgumentError:
         raise
     except ValueError as error:
