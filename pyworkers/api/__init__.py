@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         read_batch_page,
         read_members,
     )
+    from pyworkers.api.browse.undo import Deletion, Restored
     from pyworkers.api.cron import CronSet
     from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
     from pyworkers.api.groups import GroupStats
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyworkers.store.processes.signals import Signal
     from pyworkers.store.processes.views import ProcessView
     from pyworkers.store.search import Search
+    from pyworkers.store.undo import DeletionNumbers
     from pyworkers.store.views.servers import ServerView, WorkerView
 
 __all__ = [
@@ -66,6 +68,8 @@ __all__ = [
     "CronSet",
     "Day",
     "DeadSet",
+    "Deletion",
+    "DeletionNumbers",
     "GroupStats",
     "JobRecord",
     "JobSet",
@@ -93,6 +97,7 @@ __all__ = [
     "QueueMove",
     "QueueStats",
     "QueuedJob",
+    "Restored",
     "RetrySet",
     "ScheduledSet",
     "Search",
@@ -137,6 +142,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
                 "read_batch_page",
                 "read_members",
             ),
+            "pyworkers.api.browse.undo": ("Deletion", "Restored"),
             "pyworkers.api.cron": ("CronSet",),
             "pyworkers.api.cronjob": ("CronJob", "CronPage", "read_cron_job", "read_cron_page"),
             "pyworkers.api.groups": ("GroupStats",),
@@ -171,6 +177,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.store.processes.signals": ("Signal",),
             "pyworkers.store.processes.views": ("ProcessView",),
             "pyworkers.store.search": ("Search",),
+            "pyworkers.store.undo": ("DeletionNumbers",),
             "pyworkers.store.views.servers": ("ServerView", "WorkerView"),
         },
     )

@@ -18,6 +18,7 @@ from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.editing import Written
+from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
 from pyworkers.text import counted
@@ -135,13 +136,20 @@ class Queue:
         """Where a waiting job is, for an edit."""
         return Seat(self._admin, Stored(job.raw, Spot.QUEUE, self.name), job.place)
 
-    def clear(self) -> int:
-        """Remove all waiting jobs; returns their number."""
-        return self._admin.run(queues.clear(self._admin.keys, self.name, time.time()))
+    def clear(self, *, deletion: str = "") -> int:
+        """Remove all waiting jobs; returns their number. ``deletion`` as in ``delete_jobs``."""
+        kept = self._kept(deletion)
+        return self._admin.run(queues.clear(self._admin.keys, self.name, time.time(), kept))
 
-    def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Remove these jobs; returns how many were still waiting."""
-        return self._withdraw(jobs, Withdrawal.DELETED)
+    def delete_jobs(self, jobs: Iterable[JobRecord], *, deletion: str = "") -> int:
+        """Remove these jobs; returns how many were still waiting.
+
+        ``deletion``: the id of a ``Deletion``, with which they can be put back for ten minutes.
+        """
+        return self._withdraw(jobs, Withdrawal.DELETED, self._kept(deletion))
+
+    def _kept(self, deletion: str) -> KeptFor:
+        return KeptFor(deletion, f"queue:{self.name}")
 
     def kill_jobs(self, jobs: Iterable[JobRecord]) -> int:
         """Move these jobs to ``dead``; returns how many were still waiting."""
@@ -155,10 +163,10 @@ class Queue:
         # Each portion is put in front of the one before.
         return self._withdraw(reversed(jobs), Withdrawal.FIRST)
 
-    def _withdraw(self, jobs: Iterable[JobRecord], how: Withdrawal) -> int:
+    def _withdraw(self, jobs: Iterable[JobRecord], how: Withdrawal, kept: KeptFor = NOT_KEPT) -> int:
         waiting = (WaitingJob(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
-            self._admin.run(queues.withdraw(self._admin.keys, self.name, portion, time.time(), how))
+            self._admin.run(queues.withdraw(self._admin.keys, self.name, portion, time.time(), how, kept))
             for portion in portions(waiting, PAGE)
         )
 

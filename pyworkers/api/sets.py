@@ -24,6 +24,7 @@ from pyworkers.protocol.portions import portions
 from pyworkers.store import sets
 from pyworkers.store.editing import Written
 from pyworkers.store.flow import removal
+from pyworkers.store.flow.removal import KeptFor
 from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move
 
 
@@ -177,9 +178,10 @@ class JobSet(ABC):
         for walk in self._walks:
             walk.moved(raw)
 
-    def clear(self) -> int:
-        """Remove all jobs; returns their number."""
-        return self._admin.run(removal.clear(self._admin.keys, self._key, time.time()))
+    def clear(self, *, deletion: str = "") -> int:
+        """Remove all jobs; returns their number. ``deletion`` as in ``delete_jobs``."""
+        kept = KeptFor(deletion, self._spot)
+        return self._admin.run(removal.clear(self._admin.keys, self._key, time.time(), kept=kept))
 
     def retry_all(self) -> int:
         """Put all valid jobs into their queues now; returns their number."""
@@ -189,12 +191,15 @@ class JobSet(ABC):
         """Move all jobs to ``dead``, which keeps the last 9,999; returns their number."""
         return self.kill_jobs(iter(self))
 
-    def delete_jobs(self, jobs: Iterable[JobRecord]) -> int:
-        """Remove these jobs; returns how many were still there."""
-        raws = (job.raw for job in jobs)
-        keys, now = self._admin.keys, time.time()
+    def delete_jobs(self, jobs: Iterable[JobRecord], *, deletion: str = "") -> int:
+        """Remove these jobs; returns how many were still there.
+
+        ``deletion``: the id of a ``Deletion``, with which they can be put back for ten minutes.
+        """
+        keys, now, kept = self._admin.keys, time.time(), KeptFor(deletion, self._spot)
         return sum(
-            self._admin.run(removal.remove(keys, self._key, portion, now)) for portion in portions(raws, PAGE)
+            self._admin.run(removal.remove(keys, self._key, portion, now, kept))
+            for portion in portions((job.raw for job in jobs), PAGE)
         )
 
     def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:

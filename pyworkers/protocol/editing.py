@@ -18,6 +18,7 @@ from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob, unlisted
 from pyworkers.protocol.effects import DeleteIteration, DeleteKey, Effect, StoreFields
 from pyworkers.protocol.flow import checkpoint, history, track, unique
+from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS
 from pyworkers.protocol.options import RESERVED
 from pyworkers.protocol.sealing import Keyring
@@ -94,6 +95,38 @@ class Stored:
     spot: Spot
     queue: str
     due: float | None = None
+
+
+def restored(job: Stored, now: float) -> Edited:
+    """What a deleted job needs where it was: its lock, and its status. Invalid bytes need nothing."""
+    try:
+        data = envelope.decode(job.raw)
+        jid = _jid_of(data)
+    except BadMessageError:
+        return Edited(job.raw, "", None)
+    locks = LockChange()
+    key = data.get(unique.FIELD)
+    released = job.spot is Spot.RETRIES and data.get("unique_until") == "start"
+    if isinstance(key, str) and 0 < len(key) <= unique.LONGEST and job.spot is not Spot.DEAD and not released:
+        life_ms = max(1, int(_life_s(data, job.due, now) * 1000))
+        locks = LockChange("", unique.lock_of(key), life_ms, True)
+    return Edited(job.raw, jid, None, locks, tuple(_effects_of_return(job, data, jid, now)))
+
+
+def _effects_of_return(job: Stored, data: Mapping[str, Any], jid: str, now: float) -> Iterator[Effect]:
+    if not track.is_tracked(data, jid):
+        return
+    if job.spot is Spot.DEAD:
+        names = ("class", "error_class", "error_message")
+        found = [text if isinstance(text := data.get(name), str) else "" for name in names]
+        job_class, error_class, message = found
+        yield from track.effects(
+            Ended(Ending.DEAD, data, jid, job.queue, job_class, now, error_class, message)
+        )
+        return
+    fields = {"state": _STATES[job.spot].value, "queue": job.queue, "finished_at": "", "error": ""}
+    yield StoreFields.of(track.status_key(jid), fields, track.entered_s(jid, now, job.due))
+    yield DeleteKey(track.result_key(jid))
 
 
 def has_times(raw: bytes) -> bool:

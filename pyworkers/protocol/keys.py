@@ -179,6 +179,15 @@ class Keys:
         """HASH: the active server of an ordered queue, its fencing token, and how long the head waits."""
         return self.own(f"ordered:{queue}")
 
+    @property
+    def deletions(self) -> str:
+        """HASH with a TTL: by the id of a deletion that can be undone, its time and its numbers."""
+        return self.own("deletions")
+
+    def deletion(self, deletion: str) -> str:
+        """HASH with a TTL: the jobs of a deletion, each with its place and its score, by their numbers."""
+        return self.own(f"deletion:{deletion}")
+
     def own(self, name: str) -> str:
         """A key of a plug-in, as effects name it (protocol/effects)."""
         return self._key(f"pyworkers:{name}")

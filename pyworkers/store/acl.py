@@ -166,7 +166,7 @@ GRANTS: tuple[Grant, ...] = (
         worker="sadd hset hget hmget hincrby hexists expire srem scard smembers lrange del unlink",
         client="type sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush "
         "lrange del unlink",
-        admin="hexists hget hmget hset hincrby expire sadd srem scard smembers lrange del unlink",
+        admin="hexists hget hmget hset hincrby expire sadd srem scard sismember smembers lrange del unlink",
         read_only="hgetall scard sscan lrange",
     ),
     Grant(_PLAIN.moving("*"), admin="exists lrange rpush type unlink", read_only="llen"),
@@ -193,6 +193,8 @@ GRANTS: tuple[Grant, ...] = (
         admin="xadd xdel xrevrange exists expire",
         read_only="xrange",
     ),
+    Grant(_PLAIN.deletions, admin="hgetall hset hdel expire"),
+    Grant(_PLAIN.deletion("*"), admin="hgetall hset hdel expire unlink"),
     Grant(_PLAIN.own("cleared:*"), admin="expire type llen lrange zrange zcard unlink"),
     Grant(_PLAIN.watched, worker="exists get", admin="set", read_only="exists"),
     Grant(

@@ -18,6 +18,7 @@ from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import removal
+from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
 
@@ -104,10 +105,10 @@ def resume(keys: Keys, queue: str) -> Steps[bool]:
     return (yield from one("SREM", keys.paused, queue, read=bool))
 
 
-def clear(keys: Keys, queue: str, now: float) -> Steps[int]:
+def clear(keys: Keys, queue: str, now: float, kept: KeptFor = NOT_KEPT) -> Steps[int]:
     """Remove all waiting jobs of a queue, and its name from ``queues``. Returns the number of jobs."""
     yield from one("SREM", keys.queues, queue, read=integer)
-    return (yield from removal.clear(keys, keys.queue(queue), now, queue))
+    return (yield from removal.clear(keys, keys.queue(queue), now, queue, kept))
 
 
 class Withdrawal(IntEnum):
@@ -122,15 +123,23 @@ class Withdrawal(IntEnum):
 _ENDINGS = {Withdrawal.DELETED: Ending.DELETED, Withdrawal.DEAD: Ending.DEAD}
 
 
-def withdraw(keys: Keys, queue: str, jobs: Sequence[WaitingJob], now: float, how: Withdrawal) -> Steps[int]:
+def withdraw(
+    keys: Keys,
+    queue: str,
+    jobs: Sequence[WaitingJob],
+    now: float,
+    how: Withdrawal,
+    kept: KeptFor = NOT_KEPT,
+) -> Steps[int]:
     """Take waiting jobs out of their place in a queue. Returns how many this call took.
 
     Raises StoreError if the dead set is needed and a key of another type; then the jobs stay.
     """
-    names = [keys.queue(queue), keys.dead]
+    names = [keys.queue(queue), keys.dead, *kept.names(keys)]
     taken = 0
     while jobs:
-        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(how), 5 + 2 * len(jobs)]
+        last = 7 + 2 * len(jobs)
+        args: list[Any] = [repr(now), now - DEAD_MAX_AGE_S, DEAD_MAX_JOBS, int(how), last, *kept]
         for raw, place in jobs:
             args += (raw, place)
         ended = (raw for raw, _ in jobs) if how in _ENDINGS else ()

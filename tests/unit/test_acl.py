@@ -27,6 +27,7 @@ EXAMPLES = {
     "job_class": "Add",
     "queue": "ledger",
     "task": "0f3a",
+    "deletion": "0f3a7c1e5b2d",
     "move": "7c1e",
     "request": "0f3a7c1e",
     "code": "silent",

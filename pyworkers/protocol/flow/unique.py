@@ -23,7 +23,7 @@ BY_TIME = "|expiry"
 """The end of a key whose lock ends by time alone."""
 # A longer name of a class or queue, or one with the separator, is cut, and ends with a hash of it.
 _SHOWN, _CUT, _NAME_DIGITS, _DIGITS = 64, 47, 16, 32
-_LONGEST = 256
+LONGEST = 256
 
 
 def digest(text: bytes) -> bytes:
@@ -111,7 +111,7 @@ def effects_at_start(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
 def _release(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
     key = data.get(FIELD)
     # Other languages may write anything; their lock then ends with its TTL.
-    if isinstance(key, str) and 0 < len(key) <= _LONGEST and _is_unicode(key) and _is_unicode(jid):
+    if isinstance(key, str) and 0 < len(key) <= LONGEST and _is_unicode(key) and _is_unicode(jid):
         return (Unlock(lock_of(key), jid),)
     return ()
 

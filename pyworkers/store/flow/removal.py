@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.flow.ending import Ending
@@ -41,19 +41,37 @@ def ends(jobs: Iterable[bytes], ending: Ending, now: float, queue: str = "") -> 
     ]
 
 
-def remove(keys: Keys, zset: str, members: Sequence[bytes], now: float) -> Request[int]:
+class KeptFor(NamedTuple):
+    """Jobs that are deleted are kept for an undo: by the id of the deletion, and the word of their place."""
+
+    deletion: str = ""
+    place: str = ""
+
+    def names(self, keys: Keys) -> list[str]:
+        """The keys in which they are kept."""
+        return [keys.deletions, keys.deletion(self.deletion)]
+
+
+NOT_KEPT = KeptFor()
+
+
+def remove(
+    keys: Keys, zset: str, members: Sequence[bytes], now: float, kept: KeptFor = NOT_KEPT
+) -> Request[int]:
     """Delete members of a sorted set. Returns how many this call removed."""
     names, args = written(keys, ends(members, Ending.DELETED, now))
-    if not args:
+    if not (args or kept.deletion):
         return one("ZREM", zset, *members, read=integer)
-    args = [1 + len(members), *members, *args]
-    return script("removal/remove", [zset, *names], args, integer, keys.namespace)
+    args = [3 + len(members), *kept, *members, *args]
+    return script("removal/remove", [zset, *kept.names(keys), *names], args, integer, keys.namespace)
 
 
-def clear(keys: Keys, key: str, now: float, queue: str = "") -> Steps[int]:
+def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT_KEPT) -> Steps[int]:
     """Delete all jobs of a queue or a sorted set. Returns their number."""
     cleared = keys.own(f"cleared:{os.urandom(8).hex()}")
     jobs = yield from script("removal/clear", [key, cleared], [_CLEARED_TTL_S], integer)
+    if kept.deletion:
+        yield from _keep(keys, cleared, jobs, kept)
     if MARKS:
         for first in range(0, jobs, _PER_SEARCH):
             found = yield from search(cleared, first, _PER_SEARCH)
@@ -69,6 +87,13 @@ def clear(keys: Keys, key: str, now: float, queue: str = "") -> Steps[int]:
 def search(key: str, first: int, number: int) -> Request[list[bytes]]:
     """The jobs with effects among a number of members of a list or sorted set, from an index."""
     return script("removal/search", [key], [first, first + number - 1, *MARKS], lambda reply: blobs(reply[1]))
+
+
+def _keep(keys: Keys, cleared: str, jobs: int, kept: KeptFor) -> Steps[None]:
+    names = [cleared, *kept.names(keys)]
+    for first in range(0, jobs, _PER_SEARCH):
+        args = [*kept, first, first + _PER_SEARCH - 1]
+        yield from script("removal/keep", names, args, integer, keys.namespace)
 
 
 def _nothing(_reply: object) -> None:

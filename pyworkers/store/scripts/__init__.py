@@ -51,7 +51,9 @@ def _shared(code: str) -> str:
     numbers = ("numbers",) if push or "is_score(" in code else ()
     tokens = ("tokens",) if "token_of(" in code else ()
     places = ("places",) if "index_near(" in code else ()
-    names = ("prelude", *batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens, *places)
+    undo = ("undo",) if "keeping(" in code else ()
+    used = (*batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens, *places, *undo)
+    names = ("prelude", *used)
     text = "".join(_text(f"shared/{part}") for part in names)
     return _text("shared/prefix") + text if "PREFIX" in text + code else text
 

@@ -3,10 +3,10 @@
 -- with the index at which it was seen, because a search through a million jobs for each of them would block Redis
 -- for minutes.
 --
--- KEYS 1 queue  2 dead  then the keys of each effect
+-- KEYS 1 queue  2 dead  3 deletions (hash)  4 kept jobs of this deletion (hash)  then the keys of each effect
 -- ARGV 1 now  2 oldest score kept in dead  3 members kept in dead  4 '1' to bury the jobs,
 --        '2' to have them popped next, the last of them first
---      5 place of the last argument of the jobs
+--      5 place of the last argument of the jobs  6 id of the deletion, '' to keep nothing  7 word of the place
 --      then for each job: job, index
 --      then for each effect: place of its job, counted from 1, name and arguments (protocol/effects)
 -- Returns {number taken, places of jobs to send again in a new call, from 1}, or {-1} if dead is not a sorted
@@ -37,7 +37,7 @@ local length = redis.call('LLEN', KEYS[1])
 local taken, again, gone = {}, {}, {}
 local shift, lowest, highest = 0, length, 0
 local last = tonumber(ARGV[5])
-for i = 6, last, 2 do
+for i = 8, last, 2 do
   local seen_at = tonumber(ARGV[i + 1])
   local index = find(ARGV[i], math.max(0, seen_at + shift))
   if index then
@@ -45,9 +45,9 @@ for i = 6, last, 2 do
     lowest, highest = math.min(lowest, index), math.max(highest, index)
     redis.call('LSET', KEYS[1], index, GONE)
     taken[#taken + 1] = ARGV[i]
-    gone[(i - 4) / 2] = true
+    gone[(i - 6) / 2] = true
   elseif index == false then
-    again[#again + 1] = (i - 4) / 2
+    again[#again + 1] = (i - 6) / 2
   end
 end
 if #taken > 0 then
@@ -58,12 +58,18 @@ if ARGV[4] == '1' then
   for _, raw in ipairs(taken) do
     bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], raw)
   end
+elseif ARGV[6] ~= '' then
+  local kept = keeping(KEYS[3], KEYS[4], ARGV[6])
+  for _, raw in ipairs(taken) do
+    kept.add(ARGV[7], '', raw)
+  end
+  kept.note()
 elseif ARGV[4] == '2' then
   for _, raw in ipairs(taken) do
     redis.call('RPUSH', KEYS[1], raw)
   end
 end
-apply_effects(3, last + 1, function(place)
+apply_effects(5, last + 1, function(place)
   return gone[place]
 end)
 return { #taken, again }

@@ -1,0 +1,119 @@
+"""Undo: jobs that were deleted return to where they were, within ten minutes.
+
+Used by the dashboard, the command line and users' programs; blocking. The delete calls of ``Queue`` and
+``JobSet`` keep the jobs if they get the id of a deletion.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Self
+
+from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from pyworkers.api.record import JobRecord
+from pyworkers.api.target import Where, admin_of
+from pyworkers.protocol.editing import Spot, Stored, restored
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
+from pyworkers.store import undo
+from pyworkers.store.sets import PAGE
+from pyworkers.store.undo import DeletionNumbers, KeptJob, Return
+from pyworkers.text import counted
+
+_SPOTS = {SCHEDULED: Spot.SCHEDULED, RETRIES: Spot.RETRIES, DEAD: Spot.DEAD}
+_REASONS = {
+    "gone": "was put back before",
+    "batch": "is a member of a batch that has counted it as not done",
+    "type": "was in a key that has another type now",
+    "place": "was in a place that this version does not know",
+}
+
+
+class Restored(int):
+    """How many jobs an undo has put back; ``refused`` counts the others by their reason."""
+
+    def __new__(cls, number: int, refused: Mapping[str, int]) -> Self:
+        """The number of jobs that are back."""
+        return super().__new__(cls, number)
+
+    def __init__(self, number: int, refused: Mapping[str, int]) -> None:
+        self.refused = dict(refused)
+
+    def __str__(self) -> str:
+        """In words: ``2 jobs are put back; 1 is not: its lock is held by 8f2b…``."""
+        parts = [f"{counted(int(self), 'job')} put back"]
+        parts += (f"{number} not, because it {reason}" for reason, number in self.refused.items())
+        return "; ".join(parts)
+
+
+class Deletion:
+    """Jobs that were deleted together, and can be put back for ten minutes.
+
+    All methods raise RedisUnavailableError and StoreError.
+    """
+
+    def __init__(self, id: str = "", where: Where = None, *, namespace: str | None = None) -> None:
+        """``id``: that of an earlier one; empty for a new one. ``where``: as in ``Queue``. Raises
+        ConfigError.
+        """
+        self.id = id or os.urandom(6).hex()
+        self._admin = admin_of(where, namespace)
+
+    @classmethod
+    def all(cls, where: Where = None, *, namespace: str | None = None) -> dict[str, DeletionNumbers]:
+        """Those that can be undone, by id: when each began, and how many of its jobs are kept or lost."""
+        admin = admin_of(where, namespace)
+        found = admin.run(undo.deletions(admin.keys))
+        return {id: one for id, one in found.items() if one.at > time.time() - undo.LIFE_S}
+
+    @property
+    def numbers(self) -> DeletionNumbers | None:
+        """When it began, and how many of its jobs are kept or lost; None if it cannot be undone."""
+        return self.all(self._admin).get(self.id)
+
+    def undo(self) -> Restored:
+        """Put the jobs back. Waiting ones run next, in the order in which they were enqueued.
+
+        A unique job takes its lock back, or stays deleted if another one has it; so does a member of a batch
+        that has counted it as not done. These can be tried again until ten minutes are over.
+        """
+        keys, back = self._admin.keys, 0
+        refused: Counter[str] = Counter()
+        jobs = sorted(self._admin.run(undo.kept(keys, self.id)), key=_turn)
+        for portion in portions(jobs, PAGE):
+            ready = [_ready(keys, job, time.time()) for job in portion]
+            known = [one for one in ready if one is not None]
+            refused["place"] += len(ready) - len(known)
+            words = self._admin.run(undo.restore(keys, self.id, known)) if known else []
+            back += words.count("back")
+            refused.update(word for word in words if word != "back")
+        if jobs and back == len(jobs):
+            self._admin.run(undo.forget(keys, self.id))
+        return Restored(back, {_reason(word): number for word, number in refused.items() if number})
+
+
+def _turn(job: KeptJob) -> tuple[float, int]:
+    """Those that were enqueued first come last: each is put in front of those before."""
+    return -(JobRecord(job.raw).enqueued_at or 0.0), -int(job.field)
+
+
+def _ready(keys: Keys, job: KeptJob, now: float) -> Return | None:
+    """What puts a job back; None for a place of a later version."""
+    place = Place.read(job.place)
+    if place is None:
+        return None
+    due = float(job.score) if job.score else None
+    record = JobRecord(job.raw)
+    spot = _SPOTS.get(place, Spot.QUEUE)
+    new = restored(Stored(job.raw, spot, place.queue or record.queue, due), now)
+    batch = record.data.get("batch")
+    is_member = isinstance(batch, str) and bool(new.jid)
+    return Return(job, place.key(keys), place.queue, new, batch if is_member and batch else "")
+
+
+def _reason(word: str) -> str:
+    kind, _, holder = word.partition(" ")
+    return f"needs a lock that the job {holder} holds" if kind == "lock" else _REASONS[kind]

@@ -1,0 +1,62 @@
+
+-- Shared by the scripts that delete jobs on request: the loader puts it in front of them.
+
+-- What is kept for an undo, as in store/undo.py: of one deletion, and of all together.
+local UNDO_LIFE_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_DELETIONS = 600, 100000, 67108864, 1000
+
+-- Keeps the bytes of jobs that this deletion removes: `add` one, and `note` the numbers at the end. The oldest other
+-- deletions make room for it.
+local function keeping(deletions, hash, id)
+  local now = tonumber(clock())
+  local at, jobs, bytes, lost = now, 0, 0, 0
+  local others, total = {}, 0
+  local all = redis.call('HGETALL', deletions)
+  for i = 1, #all, 2 do
+    local began, its_jobs, its_bytes, its_lost = string.match(all[i + 1], '^([%d.]+) (%d+) (%d+) (%d+)$')
+    began = tonumber(began)
+    if all[i] == id and began then
+      at, jobs, bytes, lost = began, tonumber(its_jobs), tonumber(its_bytes), tonumber(its_lost)
+    elseif not began or began < now - UNDO_LIFE_S then
+      redis.call('HDEL', deletions, all[i])
+    else
+      others[#others + 1] = { id = all[i], at = began, bytes = tonumber(its_bytes) }
+      total = total + its_bytes
+    end
+  end
+  table.sort(others, function(one, other)
+    return one.at > other.at
+  end)
+
+  local function drop_oldest()
+    local oldest = table.remove(others)
+    total = total - oldest.bytes
+    redis.call('HDEL', deletions, oldest.id)
+    redis.call('UNLINK', PREFIX .. 'pyworkers:deletion:' .. oldest.id)
+  end
+
+  local kept = {}
+  -- `place` is the word of a place, `score` '' in a queue.
+  function kept.add(place, score, raw)
+    if jobs >= MOST_KEPT or bytes + #raw > MOST_KEPT_BYTES then
+      lost = lost + 1
+      return
+    end
+    while total + bytes + #raw > MOST_KEPT_BYTES do
+      drop_oldest()
+    end
+    jobs, bytes = jobs + 1, bytes + #raw
+    redis.call('HSET', hash, jobs, #place .. ' ' .. score .. ' ' .. place .. raw)
+  end
+
+  function kept.note()
+    while #others >= MOST_DELETIONS do
+      drop_oldest()
+    end
+    if jobs + lost > 0 then
+      redis.call('HSET', deletions, id, string.format('%.3f %d %d %d', at, jobs, bytes, lost))
+      redis.call('EXPIRE', deletions, UNDO_LIFE_S)
+      redis.call('EXPIRE', hash, UNDO_LIFE_S)
+    end
+  end
+  return kept
+end

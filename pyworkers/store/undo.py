@@ -1,0 +1,101 @@
+"""Undo: the jobs of a deletion, kept for ten minutes, and their return to where they were.
+
+Used by ``api``; never by the server. The scripts of ``removal`` keep the jobs in the step that deletes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyworkers.protocol.editing import Edited
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
+from pyworkers.store.flow.removal import written
+from pyworkers.store.transport.replies import blobs, integer
+
+LIFE_S = 600
+MOST_JOBS = 100_000
+"""Of one deletion; and ``MOST_BYTES`` of all that can be undone. The oldest ones make room."""
+MOST_BYTES = 64 << 20
+_ENTRY = re.compile(rb"(\d+) (\S*) ")
+_NUMBERS = re.compile(rb"([\d.]+) (\d+) \d+ (\d+)")
+
+
+class DeletionNumbers(NamedTuple):
+    """A deletion that can be undone: when it began, in epoch seconds, and its jobs that are kept or lost."""
+
+    at: float
+    kept: int
+    lost: int
+
+
+class KeptJob(NamedTuple):
+    """A deleted job. ``field`` is its number; ``score`` is empty for one that waited in a queue."""
+
+    field: bytes
+    place: str
+    score: str
+    raw: bytes
+
+
+class Return(NamedTuple):
+    """A deleted job with what it needs in its place, the key ``home``. ``queue``: that of a waiting one."""
+
+    job: KeptJob
+    home: str
+    queue: str
+    new: Edited
+    batch: str = ""
+
+
+def deletions(keys: Keys) -> Request[dict[str, DeletionNumbers]]:
+    """The deletions that can be undone, by their ids."""
+    return one("HGETALL", keys.deletions, read=_numbers)
+
+
+def kept(keys: Keys, deletion: str) -> Request[list[KeptJob]]:
+    """The jobs of a deletion; none once its time is over, or all of them are back."""
+    return one("HGETALL", keys.deletion(deletion), read=_kept)
+
+
+def restore(keys: Keys, deletion: str, jobs: Sequence[Return]) -> Steps[list[str]]:
+    """Put jobs back, the last ones of a queue first. Returns the word of restore.lua for each."""
+    names: dict[str, int] = {keys.deletion(deletion): 1, keys.queues: 2}
+    args: list[Any] = []
+    for job, home, queue, new, of_batch in jobs:
+        lock = names.setdefault(keys.own(new.locks.new), len(names) + 1) if new.locks.life_ms else 0
+        place = names.setdefault(home, len(names) + 1)
+        args += (job.field, job.raw, job.score, queue, place, new.jid, of_batch, lock, new.locks.life_ms)
+    effects = ((n, effect) for n, ready in enumerate(jobs, 1) for effect in ready.new.effects)
+    more_names, more_args = written(keys, effects)
+    args = [len(names) + 1, 2 + len(args), *args, *more_args]
+    words = yield from script("removal/restore", [*names, *more_names], args, blobs, keys.namespace)
+    return [decoded(word) for word in words]
+
+
+def forget(keys: Keys, deletion: str) -> Request[Any]:
+    """Keep no job of a deletion any more."""
+    sent = [
+        command("HDEL", keys.deletions, deletion, read=integer),
+        command("UNLINK", keys.deletion(deletion), read=integer),
+    ]
+    return every(sent, Mode.TRANSACTION)
+
+
+def _numbers(reply: Any) -> dict[str, DeletionNumbers]:
+    found: dict[str, DeletionNumbers] = {}
+    for name, value in dict(reply).items():
+        if numbers := _NUMBERS.fullmatch(value):
+            found[decoded(name)] = DeletionNumbers(float(numbers[1]), int(numbers[2]), int(numbers[3]))
+    return found
+
+
+def _kept(reply: Any) -> list[KeptJob]:
+    jobs: list[KeptJob] = []
+    for name, entry in dict(reply).items():
+        if head := _ENTRY.match(entry):
+            place, raw = entry[head.end() :][: int(head[1])], entry[head.end() + int(head[1]) :]
+            jobs.append(KeptJob(name, decoded(place), decoded(head[2]), raw))
+    return jobs
