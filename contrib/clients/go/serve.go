@@ -25,7 +25,7 @@ type ServeOptions struct {
 	// contexts end, and two seconds later those that still run are given back to their queues.
 	Grace time.Duration
 	// Lease is how long other servers wait, after the last sign of life of this one, before they run its jobs; by default
-	// 30 seconds. It is at least 3 seconds.
+	// 30 seconds. It is at least 1 second.
 	Lease time.Duration
 	// Logger gets one line for each job, and what goes wrong; by default [slog.Default].
 	Logger *slog.Logger
@@ -57,7 +57,7 @@ const (
 	defaultConcurrency = 25
 	defaultGrace       = 25 * time.Second
 	defaultLease       = 30 * time.Second
-	shortestLease      = 3 * time.Second
+	shortestLease      = time.Second
 	// How long a job may clean up when it was asked to end.
 	cleanUp = 2 * time.Second
 	// How long outcomes are sent again at a stop while Redis is away.
@@ -147,7 +147,7 @@ func newServer(client *Client, options ServeOptions, handlers []Handler) (*serve
 		return nil, errors.New("pyworkers: Serve needs a handler")
 	}
 	if options.Concurrency < 0 || options.Grace < 0 || options.Lease != 0 && options.Lease < shortestLease {
-		return nil, &ArgumentError{"ServeOptions", "have a number or time below 0, or a Lease below 3 s", nil}
+		return nil, &ArgumentError{"ServeOptions", "have a number or time below 0, or a Lease below 1 s", nil}
 	}
 	options.Concurrency = cmp.Or(options.Concurrency, defaultConcurrency)
 	options.Grace, options.Lease = cmp.Or(options.Grace, defaultGrace), cmp.Or(options.Lease, defaultLease)

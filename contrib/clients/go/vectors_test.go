@@ -1,6 +1,7 @@
 package pyworkers
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"os"
@@ -70,6 +71,14 @@ type vectors struct {
 		ErrorClass           string `json:"error_class"`
 		ErrorMessage         string `json:"error_message"`
 		Effects              []vectorEffect
+	}
+	Failures []struct {
+		Name, Raised, Stored string
+		Now                  float64
+		Error                []string
+		Fate                 int
+		At                   []float64
+		Payload              json.RawMessage
 	}
 	Following []struct {
 		Name, Result string
@@ -469,6 +478,54 @@ func TestStepsThatFollowAreThoseOfTheVectors(t *testing.T) {
 			if push.args[0] != one.Pushes[i].Queue || !equalJSON(push.args[1].([]byte), []byte(one.Pushes[i].Job)) {
 				t.Errorf("%s: %s, not %v", one.Name, push.args[1], one.Pushes[i])
 			}
+		}
+	}
+}
+
+// asValue is JSON with its numbers as texts: floats of any form are the same, and no integer is rounded.
+func asValue(t *testing.T, raw []byte) any {
+	t.Helper()
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return value
+}
+
+func TestFailuresHaveTheOutcomesOfTheVectors(t *testing.T) {
+	for _, one := range readVectors(t).Failures {
+		var found *outcome
+		job, err := parseJob(one.Stored, "mail")
+		if one.Raised != "invalid" && err != nil {
+			t.Fatalf("%s: %v", one.Name, err)
+		}
+		if job != nil && !job.members.has("jid") {
+			job.id = "c0ffee0123456789abcdef01"
+		}
+		f := failure{}
+		if len(one.Error) > 0 {
+			f = failure{class: one.Error[0], message: one.Error[1]}
+		}
+		switch one.Raised {
+		case "failed":
+			found = failed(job, f, &HandlerOptions{}, one.Now)
+		case "misfit":
+			found = misfit(job, f, one.Now)
+		case "invalid":
+			found = refused(one.Stored, "mail", f.message, one.Now)
+		case "given back":
+			found = givenBack(job, true)
+		}
+		if int(found.fate) != one.Fate {
+			t.Errorf("%s: the fate is %d, not %d", one.Name, found.fate, one.Fate)
+		}
+		if len(one.At) == 2 && (found.at < one.At[0] || found.at > one.At[1]) {
+			t.Errorf("%s: at %f, not %v", one.Name, found.at, one.At)
+		}
+		if isNull := string(one.Payload) == "null"; isNull != (found.payload == nil) || !isNull && !reflect.DeepEqual(asValue(t, found.payload), asValue(t, one.Payload)) {
+			t.Errorf("%s: %s, not %s", one.Name, found.payload, one.Payload)
 		}
 	}
 }

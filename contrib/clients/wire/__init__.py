@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contrib.clients.wire import batches, canonicals, envelopes, keyed, pushes, runs, states
+from contrib.clients.wire import batches, canonicals, envelopes, failures, keyed, pushes, runs, states
 from pyworkers.protocol.wire import VERSION
 from pyworkers.store import scripts
 
@@ -46,6 +46,7 @@ _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "answers": states.answer_cases,
     "starts": runs.start_cases,
     "ends": runs.end_cases,
+    "failures": failures.cases,
 }
 
 

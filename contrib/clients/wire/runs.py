@@ -34,11 +34,14 @@ _JOBS: dict[str, dict[str, Any]] = {
     "a step of a chain": {"batch": BATCH, "then": {"v": 2, "steps": [{**_STEP, "batch": BATCH}]}},
     "a checkpoint": {"checkpoint": True},
     "failed before": {"track": 60, "retry_count": 1, "failed_at": NOW - 60},
+    "of a cron entry": {"cron": {"name": "nightly", "slot": 1795224600}},
+    "of a cron entry, by hand": {"cron": {"name": "nightly", "slot": 1795224600, "triggered": True}},
     "fields of other types": {"track": -1, "unique_key": 7, "batch": [], "then": 1, "history": "yes"},
 }
 _ENDS: dict[Ending, dict[str, Any]] = {
     Ending.DONE: {"result": b'{"n":1}'},
     Ending.RETRY: {"error_class": "ValueError", "error_message": "no"},
+    Ending.MISFIT: {"error_class": "UnknownJobError", "error_message": "no"},
     Ending.DEAD: {"error_class": "ValueError", "error_message": "no"},
     Ending.DISCARDED: {},
     Ending.DROPPED: {"error_class": "ValueError", "error_message": "no"},

@@ -1,0 +1,55 @@
+// Command worker serves a queue for tests/clients/test_go_worker.py. Each job notes its start and its end in the list
+// `ledger`, and lasts as many milliseconds as its second argument says.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	pyworkers "github.com/pyworkers/pyworkers/contrib/clients/go"
+)
+
+type work struct {
+	Number, Milliseconds int
+}
+
+func main() {
+	client, err := pyworkers.FromEnv()
+	if err != nil {
+		log.Fatal(err)
+	}
+	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ledger := redis.NewClient(options)
+	name := os.Getenv("PYWORKERS_REDIS__NAMESPACE") + "ledger"
+	note := func(word string, number int) error {
+		return ledger.RPush(context.Background(), name, fmt.Sprintf("go %s %d", word, number)).Err()
+	}
+	run := func(ctx context.Context, in work) (int, error) {
+		if err := note("start", in.Number); err != nil {
+			return 0, err
+		}
+		select {
+		case <-time.After(time.Duration(in.Milliseconds) * time.Millisecond):
+			return in.Number, note("end", in.Number)
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err = pyworkers.Serve(ctx, client, pyworkers.ServeOptions{Concurrency: 4, Lease: time.Second, Grace: time.Second},
+		pyworkers.HandleFunc(os.Args[1], "mark", run))
+	if err != nil {
+		log.Fatal(err)
+	}
+}

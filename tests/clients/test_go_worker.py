@@ -1,0 +1,138 @@
+"""The worker in Go with servers in Python: the jobs of a killed one run again on the other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyworkers import Client
+from pyworkers.plugins.batches import new_batch
+from tests.helpers.replies import as_list, as_texts
+from tests.helpers.server_process import ServerProcess
+from tests.helpers.support import PATIENCE_S, wait_for
+
+JOBS, CONCURRENCY = 80, 4
+APP = """
+import redis
+db = redis.Redis.from_url(os.environ["REDIS_URL"])
+
+@worker.job(queue="shared", concurrency=4)
+def mark(number: int, milliseconds: int) -> int:
+    ledger = os.environ["PYWORKERS_REDIS__NAMESPACE"] + "ledger"
+    db.rpush(ledger, f"python start {number}")
+    time.sleep(milliseconds / 1000)
+    db.rpush(ledger, f"python end {number}")
+    return number
+"""
+
+
+@pytest.fixture(scope="module")
+def go_worker(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that serves a queue."""
+    program = tmp_path_factory.mktemp("go") / "worker"
+    subprocess.run(["go", "build", "-o", program, "./internal/worker"], cwd=go, check=True)
+    return program
+
+
+class Side:
+    """Servers of both languages on one namespace, and what their jobs noted."""
+
+    def __init__(self, folder: Path, url: str, namespace: str, program: Path) -> None:
+        about = {"REDIS_URL": url, "PYWORKERS_REDIS__NAMESPACE": namespace, "PYWORKERS_SERVER__LEASE": "1"}
+        self.python = [ServerProcess(folder / name, url, namespace, **about) for name in ("one", "two")]
+        self.go: list[subprocess.Popen[bytes]] = []
+        self.client = Client(url, namespace=namespace)
+        self.redis, self.keys = self.python[0].redis, self.python[0].keys
+        self._ledger = f"{namespace}ledger"
+        self._command, self._environment = [str(program), "shared"], {**os.environ, **about}
+        for server in self.python:
+            server.folder.mkdir()
+            server.write_app(APP)
+
+    def start_go(self) -> subprocess.Popen[bytes]:
+        """Start a worker in Go, which begins within a moment."""
+        self.go.append(subprocess.Popen(self._command, env=self._environment, cwd=os.sep))
+        return self.go[-1]
+
+    def notes(self, word: str) -> list[list[str]]:
+        """Who noted the starts, or ends, of which jobs."""
+        found = [note.decode().split() for note in as_list(self.redis.lrange(self._ledger, 0, -1))]
+        return [[who, number] for who, noted, number in found if noted == word]
+
+    def enqueue(self) -> str:
+        """A batch of jobs; its id."""
+        with new_batch(self.client, "marks") as batch:
+            for number in range(JOBS):
+                self.client.enqueue("shared", "mark", [number, 20], track=60)
+        return str(batch.id)
+
+    def check(self, batch: str, killed: str) -> None:
+        """Each job is done and counts once, and runs once unless it ran at the kill."""
+        facts = wait_for(lambda: self._succeeded(batch))
+        assert (facts["total"], facts["done"]) == (str(JOBS), str(JOBS))
+        ends = Counter(number for _, number in self.notes("end"))
+        assert set(ends) == {str(number) for number in range(JOBS)}
+        starts = Counter(number for _, number in self.notes("start"))
+        twice = [number for number, runs in starts.items() if runs > 1]
+        assert len(twice) <= 2 * CONCURRENCY, twice
+        assert {who for who, _ in self.notes("end")} == {"go", "python"}
+        first = {number: who for who, number in reversed(self.notes("start"))}
+        assert {first[number] for number in twice} <= {killed}
+        wait_for(lambda: self.python[0].settled("shared"))
+        assert wait_for(lambda: not self.python[0].inprogress("shared"))
+
+    def _succeeded(self, batch: str) -> dict[str, str]:
+        found = as_texts(self.redis.hgetall(self.keys.batch(batch)))
+        return found if "success_at" in found else {}
+
+    def end(self) -> None:
+        for process in self.go:
+            process.kill()
+            process.wait()
+        for server in self.python:
+            server.kill()
+
+
+@pytest.fixture
+def side(redis_of_clients: str, go_worker: Path, tmp_path: Path) -> Iterator[Side]:
+    made = Side(tmp_path, redis_of_clients, f"{tmp_path.name}:", go_worker)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_python_runs_the_jobs_of_a_worker_in_go_that_was_killed(side: Side) -> None:
+    batch = side.enqueue()
+    killed = side.start_go()
+    wait_for(lambda: len(side.notes("end")) > JOBS // 4)
+    killed.kill()
+    side.python[0].start()
+    side.check(batch, "go")
+
+
+def test_a_worker_in_go_runs_the_jobs_of_a_server_in_python_that_was_killed(side: Side) -> None:
+    batch = side.enqueue()
+    side.python[0].start()
+    wait_for(lambda: len(side.notes("end")) > JOBS // 4)
+    side.python[0].kill()
+    side.start_go()
+    # One server in Python returns the jobs to the queue, which it does not serve.
+    side.python[1].write_app('\n@worker.job(queue="other")\ndef other() -> None:\n    pass\n')
+    side.python[1].start()
+    side.check(batch, "python")
+
+
+def test_both_share_a_queue_and_stop_without_a_second_run(side: Side) -> None:
+    batch = side.enqueue()
+    side.python[0].start()
+    stopped = side.start_go()
+    wait_for(lambda: {who for who, _ in side.notes("end")} == {"go", "python"})
+    stopped.terminate()
+    assert stopped.wait(PATIENCE_S) == 0
+    side.check(batch, "")
