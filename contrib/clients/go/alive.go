@@ -3,8 +3,6 @@ package pyworkers
 import (
 	"bytes"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +45,7 @@ func (t tally) add(d *delivery, o *outcome, elapsed time.Duration) {
 		t.stats["cancelled"]++
 	case o.fate == isExpired:
 		t.stats["expired"]++
-	case o.fate == isGivenBack:
+	case o.fate == isGivenBack && d.began.Load():
 		t.stats["interrupted"]++
 	}
 	if !o.failed && o.fate != isDone {
@@ -357,12 +355,6 @@ func (s *server) counters(counts tally, now time.Time) [][]any {
 		}
 	}
 	return commands
-}
-
-// forgetSuspect deletes the entry of a job that a dead server had.
-func forgetSuspect(raw string) effect {
-	sum := sha1.Sum([]byte(strings.TrimRight(raw, suspectMark)))
-	return effect{"DeleteField", []string{"pyworkers:suspects"}, []any{hex.EncodeToString(sum[:])}}
 }
 
 // checkQueues refuses queues whose jobs this worker would start out of order, or beyond a limit.

@@ -149,6 +149,12 @@ func isRefusal(err error) bool {
 	return err != nil && isReply(err) && hasCode(err, "READONLY", "NOREPLICAS", "UNBLOCKED")
 }
 
+// isLost is true if Redis is unreachable, or takes no writes now.
+func isLost(err error) bool {
+	var lost *UnavailableError
+	return errors.As(err, &lost)
+}
+
 // translate makes an UnavailableError of the errors of a connection. Those of Redis' own, such as OOM and WRONGTYPE,
 // and those of the context stay as they are.
 func translate(err error) error {

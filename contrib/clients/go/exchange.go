@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -31,7 +29,6 @@ const (
 // outcomes of many goroutines come together for the next one. Its fields belong to that loop.
 type exchanger struct {
 	*server
-	base context.Context
 	// held are the jobs in the in-progress lists.
 	held    map[*delivery]struct{}
 	sent    []*settlement // whose reply is awaited, or was lost
@@ -54,9 +51,9 @@ type move struct {
 	err        error
 }
 
-func newExchanger(s *server, base context.Context) *exchanger {
+func newExchanger(s *server) *exchanger {
 	return &exchanger{
-		server: s, base: base, held: make(map[*delivery]struct{}), blocked: make(map[string]bool),
+		server: s, held: make(map[*delivery]struct{}), blocked: make(map[string]bool),
 		moved: make(chan move, len(s.queues)), compared: time.Now(), pause: shortPause,
 	}
 }
@@ -186,7 +183,7 @@ func (x *exchanger) exchange(wanted int) error {
 	keys, args := x.call(mine, x.sent, wanted, order)
 	reply, err := x.client.run(x.base, exchangeScript, keys, args)
 	if err != nil {
-		x.doubtful = x.doubtful || wanted > 0 && errors.As(err, new(*UnavailableError))
+		x.doubtful = x.doubtful || wanted > 0 && isLost(err)
 		return err
 	}
 	row, isRow := reply.([]any)
@@ -370,9 +367,11 @@ func (x *exchanger) block() {
 		}
 		x.blocked[queue] = true
 		go func() {
-			raw, err := x.client.rdb.BLMove(
-				x.base, x.client.key("queue:", queue), x.client.inprogress(queue, mine.identity), "RIGHT", "LEFT", blockFor,
-			).Result()
+			from, to := x.client.key("queue:", queue), x.client.inprogress(queue, mine.identity)
+			// It ends long before the lease: a job that is moved after the lease would be in a list that no server reads.
+			limit := min(blockFor, x.options.Lease/4).Seconds()
+			replies, err := x.client.send(x.base, []any{"BLMOVE", from, to, "RIGHT", "LEFT", limit})
+			raw, _ := replies[0].(string)
 			x.moved <- move{mine, queue, raw, err}
 		}()
 	}
@@ -385,12 +384,12 @@ func (x *exchanger) take(found move) {
 	isLost := found.mine.lost
 	x.mu.Unlock()
 	switch {
-	case found.err == nil && !isLost:
+	case found.raw != "" && !isLost:
 		x.deliver(found.mine, found.queue, found.raw)
 		x.empty = false // one job means probably more
-	case found.err != nil && !errors.Is(found.err, redis.Nil):
+	case found.err != nil:
 		x.doubtful = true
-		x.failed(translate(found.err))
+		x.failed(found.err)
 	}
 }
 

@@ -200,6 +200,13 @@ func (s *server) perform(d *delivery) *outcome {
 	if job.hasExpired(now) {
 		return s.withEnd(d, &outcome{fate: isExpired}, nil, "")
 	}
+	if strings.HasSuffix(d.raw, suspectMark) {
+		instead, free := s.admit(d)
+		if instead != nil {
+			return instead
+		}
+		defer free()
+	}
 	handler := s.handlers[d.queue][job.class]
 	if handler == nil {
 		return s.withEnd(d, misfit(job, unknownClass(job), now), nil, "")

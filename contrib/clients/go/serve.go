@@ -64,9 +64,6 @@ const (
 	lastTries = 10 * time.Second
 )
 
-// suspectMark is behind the last byte of a job that a dead server had.
-const suspectMark = "\t"
-
 //go:embed exchange.lua
 var exchangeText string
 
@@ -94,6 +91,8 @@ type server struct {
 	noted    time.Time    // when the versions of the wire were; for the heartbeat alone
 	offset   atomic.Int64 // nanoseconds by which the clock of Redis is ahead
 
+	base  context.Context // of all jobs; it does not end
+	turn  chan struct{}   // held by the suspect that runs
 	jobs  chan *delivery
 	wake  chan struct{} // there is something for the exchange loop
 	quit  chan struct{} // closed when the worker begins to stop
@@ -154,7 +153,7 @@ func newServer(client *Client, options ServeOptions, handlers []Handler) (*serve
 	s := &server{
 		client: client, options: options, log: cmp.Or(options.Logger, slog.Default()), started: time.Now(),
 		handlers: make(map[string]map[string]*Handler), running: make(map[*delivery]struct{}),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{}), alive: make(chan struct{}),
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{}), alive: make(chan struct{}),
 		counts: newTally(), worker: fmt.Sprintf("%s:%d", hostName(), os.Getpid()),
 	}
 	for _, handler := range handlers {
@@ -204,7 +203,7 @@ func (s *server) serve(ctx context.Context) error {
 		return err
 	}
 	s.jobs = make(chan *delivery, 8*s.options.Concurrency+8*len(s.queues))
-	base := context.WithoutCancel(ctx)
+	s.base = context.WithoutCancel(ctx)
 	var workers, loops sync.WaitGroup
 	for range s.options.Concurrency {
 		workers.Go(s.work)
@@ -213,7 +212,7 @@ func (s *server) serve(ctx context.Context) error {
 	loops.Go(func() { s.repeat(time.Second, "remote", s.follow) })
 	loops.Go(func() { s.repeat(beatEvery, "heartbeat", s.beat) })
 	exchanged := make(chan error, 1)
-	go func() { exchanged <- newExchanger(s, base).loop() }()
+	go func() { exchanged <- newExchanger(s).loop() }()
 
 	s.log.Info("server.started", "identity", s.identity(), "queues", s.queues, "concurrency", s.options.Concurrency)
 	select {
@@ -228,7 +227,7 @@ func (s *server) serve(ctx context.Context) error {
 	loops.Wait()
 	close(s.jobs)
 	if err == nil {
-		err = s.deregister(base)
+		err = s.deregister(s.base)
 	}
 	s.log.Info("server.stopped", "identity", s.identity())
 	return err

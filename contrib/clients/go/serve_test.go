@@ -2,6 +2,7 @@ package pyworkers_test
 
 import (
 	"context"
+	"crypto/sha1"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +39,10 @@ func serve(t testing.TB, client *pyworkers.Client, options pyworkers.ServeOption
 	})
 	return stop
 }
+
+var quietLogger = slog.New(slog.DiscardHandler)
+
+func sha1Of(text string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(text))) }
 
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, condition func() bool) {
@@ -262,4 +267,11 @@ func TestAWorkerIsShownAndObeysSignals(t *testing.T) {
 	if err := <-ended; err != nil || rdb.LLen(ctx, "queue:"+name).Val() != 1 || rdb.SIsMember(ctx, "processes", identity).Val() {
 		t.Errorf("after TERM: %v", err)
 	}
+}
+
+func firstOf(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
 }
