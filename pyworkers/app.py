@@ -173,19 +173,25 @@ class Worker(Declarations, Producer):
         on_success: Call | None = None,
         on_complete: Call | None = None,
         on_death: Call | None = None,
+        on_cancel: Call | None = None,
         missing: Literal["fail", "ignore"] = "fail",
     ) -> Batch:
         """A batch, whose members are the jobs that are enqueued inside its ``with``; sent at its end.
 
         The callbacks are jobs: ``finish.call(7)``. ``on_complete`` is enqueued when each member has run at
         least once or has ended, ``on_success`` when all are done, ``on_death`` when the first one ends that
-        is not done; each once. ``missing="ignore"`` leaves members out that are cancelled, deleted, expired
-        or missing. Raises BadArgumentError.
+        is not done, ``on_cancel`` when the batch is cancelled; each once. ``missing="ignore"`` leaves members
+        out that are cancelled, deleted, expired or missing. Raises BadArgumentError.
         """
         # Imported at the first batch.
         from pyworkers.plugins.batches import new_batch
 
-        callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
+        callbacks = {
+            "on_success": on_success,
+            "on_complete": on_complete,
+            "on_death": on_death,
+            "on_cancel": on_cancel,
+        }
         return new_batch(self.client, description, missing, **callbacks)
 
     def redis_config(self) -> RedisConfig:

@@ -149,6 +149,10 @@ class BatchError(PyworkersError):
     """A batch is unknown, or can no longer be used in this way."""
 
 
+class BatchCancelledError(BatchError):
+    """The batch is cancelled: it takes no more members."""
+
+
 class BadResultError(PyworkersError, ValueError):
     """A tracked job returned a value that cannot be kept; the message names its path, or the limit."""
 

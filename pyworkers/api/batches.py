@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyworkers.api.actions import Action
+from pyworkers.api.actions import Action, Confirmation
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, array, more, record
-from pyworkers.api.target import Where, admin_of
-from pyworkers.protocol.flow.plans import GONE, BatchStatus
+from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.protocol.flow.plans import GONE, BatchStatus, CancelledBatch
 from pyworkers.store.flow import batches, batchviews
 from pyworkers.store.flow.batchviews import (
     BatchCallback,
@@ -21,6 +21,8 @@ from pyworkers.store.flow.batchviews import (
     read_batch_page,
     read_members,
 )
+from pyworkers.store.flow.cancelling import cancel_batch
+from pyworkers.text import counted
 
 __all__ = [
     "Batch",
@@ -28,6 +30,7 @@ __all__ = [
     "BatchPage",
     "BatchSet",
     "BatchView",
+    "CancelledBatch",
     "Member",
     "MemberPage",
     "read_batch",
@@ -35,7 +38,7 @@ __all__ = [
     "read_members",
 ]
 _SHOWN = 100
-_TONES = {"dead": "bad", "lost": "bad", "succeeded": "good", "failing": "warn"}
+_TONES = {"cancelled": "warn", "dead": "bad", "lost": "bad", "succeeded": "good", "failing": "warn"}
 _KINDS: Sequence[Column[BatchStatus]] = [Column(kind, Kind.COUNT) for kind in (*GONE, "lost")]
 
 
@@ -71,6 +74,7 @@ BATCH: Table[BatchStatus] = Table(
     Column("complete_at", Kind.MOMENT, "Complete", nullable=True),
     Column("success_at", Kind.MOMENT, "Succeeded", nullable=True),
     Column("death_at", Kind.MOMENT, "First death", nullable=True),
+    Column("cancel_at", Kind.MOMENT, "Cancelled", nullable=True),
     Column("reason", title="Reason"),
     Column("reason_jid", title="Reason JID", place="jobs"),
     Column("parent", title="Inside of", place="batches"),
@@ -114,6 +118,13 @@ class Batch:
         """Ids of at most ``most`` members: ``waiting`` (not run yet), ``failed`` or ``dead`` ones."""
         return self._set.members(self.id, state, most)
 
+    def cancel(self) -> CancelledBatch | None:
+        """Cancel the batch and those inside it, with their members; None if it is gone.
+
+        Reads all waiting jobs.
+        """
+        return self._set.cancel(self.id)
+
     def delete(self) -> bool:
         """Delete the batch and those inside it, not their jobs; False if it is gone. No callback fires."""
         return self._set.delete(self.id)
@@ -144,15 +155,56 @@ class BatchSet:
         part = "members" if state == "waiting" else state
         return self._admin.run(batchviews.members(self._admin.keys, batch, part, most))
 
+    def cancel(self, batch: str) -> CancelledBatch | None:
+        """Cancel a batch, as ``worker.batch(…).cancel()``; None for an unknown one."""
+        return self._admin.run(cancel_batch(self._admin.keys, batch))
+
     def delete(self, batch: str) -> bool:
         """Delete a batch; False for an unknown one."""
         return self._admin.run(batches.delete(self._admin.keys, batch))
 
 
+def _cancel(admin: Admin, id: str) -> str:
+    found = BatchSet(admin).cancel(id)
+    if found is None:
+        return "unknown"
+    return "ended" if found.ended else f"{counted(found.removed, 'job')} removed, {found.left:,} left"
+
+
+def _ask_to_cancel(admin: Admin, id: str) -> Confirmation:
+    batch = BatchSet(admin).find(id)
+    pending = batch.status.pending if batch else 0
+    text = (
+        f"Members that have not ended: {pending:,}. Those that wait are removed, running ones are asked to "
+        "end. The callbacks of success and death do not run."
+    )
+    return Confirmation(f"Cancel the batch {id} now?", text, "Cancel the batch")
+
+
+_ID = Parameter("id", "The id of the batch.", required=True)
+CANCEL: Action[BatchView] = Action(
+    "batch.cancel",
+    "Cancel the batch and those inside it: members that wait are removed, running ones are asked to end.",
+    [_ID],
+    _cancel,
+    done="The batch {id} is cancelled: {result}",
+    unchanged={
+        "unknown": "The batch {id} is unknown",
+        "ended": "The batch {id} has succeeded: nothing is cancelled",
+    },
+    nothing=("unknown", "ended"),
+    missing="batch",
+    label="Cancel the batch",
+    dangerous=True,
+    asks=_ask_to_cancel,
+    offered=lambda view: (
+        view.status.success_at is None and (view.status.cancel_at is None or view.status.pending > 0)
+    ),
+)
 DELETE: Action[BatchView] = Action(
     "batch.delete",
     "Delete the batch and those inside it, not their jobs.",
-    [Parameter("id", "The id of the batch.", required=True)],
+    [_ID],
     lambda admin, **given: BatchSet(admin).delete(given["id"]),
     done="The batch {id} is deleted",
     unchanged="The batch {id} is unknown",
@@ -168,4 +220,4 @@ DELETE: Action[BatchView] = Action(
     Example: pyworkers batches delete b4a577edbccf1d805744efa9
     """,
 )
-ACTIONS = (DELETE,)
+ACTIONS = (CANCEL, DELETE)

@@ -14,7 +14,7 @@ from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
 from pyworkers.protocol.status import JobStatus
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class Transport(Protocol):
 
     def batch_status(self, batch: str) -> BatchStatus | None:
         """The status of a batch; None for an unknown one."""
+        ...
+
+    def cancel_batch(self, batch: str, owner: object) -> CancelledBatch | None:
+        """Cancel a batch, as ``Batch.cancel``; None for an unknown one."""
         ...
 
     def batch_result(self, batch: str, deadline: float) -> Any:

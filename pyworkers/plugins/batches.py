@@ -23,10 +23,11 @@ from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import filling
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, members, queues_of
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch, members, queues_of
 from pyworkers.protocol.message import Message
 from pyworkers.store.admin import Admin
 from pyworkers.store.flow import batchviews, tracking
+from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.routes import place_of_jobs
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.wiresteps import run
@@ -81,6 +82,28 @@ class Batch:
         """As ``status``, in an event loop."""
         return await in_thread(self.status)
 
+    def cancel(self) -> CancelledBatch:
+        """Cancel the batch and those inside it: members that wait are removed, running ones are asked to end.
+
+        The callbacks of success and death do not run; ``on_cancel`` runs once, and ``on_complete`` when all
+        members have ended. To add members raises BatchCancelledError from now on. A batch that has succeeded
+        is left alone: ``ended`` of the answer is True. Reads all waiting jobs; it may be repeated after an
+        error. Raises BatchError for an unknown batch, and the errors of Redis.
+        """
+        warn_in_loop()
+        transport = interceptor()
+        if transport is None:
+            found = self._admin.run(cancel_batch(self._admin.keys, self.id))
+        else:
+            found = transport.cancel_batch(self.id, self._client.owner)
+        if found is None:
+            raise BatchError(f"the batch {self.id} is unknown: expired, deleted, or not sent yet")
+        return found
+
+    async def acancel(self) -> CancelledBatch:
+        """As ``cancel``, in an event loop."""
+        return await in_thread(self.cancel)
+
     def result(self, timeout: float | None = 10.0) -> Any:
         """What the last step of a chain returned, the list of a group's results, or None for a batch.
 
@@ -93,7 +116,7 @@ class Batch:
         if (transport := interceptor()) is not None:
             return transport.batch_result(self.id, deadline)
         try:
-            if status.success_at is None and status.death_at is None:
+            if not status.answered:
                 waiting = tracking.wait(self._admin.config, self._admin.keys, self.id, deadline)
                 run(Wires(self._admin.redis), waiting)
             return self._client.result(self.id)

@@ -53,6 +53,7 @@ class _Canvas:
         on_success: Call | None = None,
         on_complete: Call | None = None,
         on_death: Call | None = None,
+        on_cancel: Call | None = None,
     ) -> None:
         for node in nodes:
             if not isinstance(node, Call | _Canvas):
@@ -67,7 +68,12 @@ class _Canvas:
                 f"chains and groups nested deeper than {_MOST_LEVELS} levels",
                 hint="a chain takes all its steps at once: chain(*steps)",
             )
-        self.callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
+        self.callbacks = {
+            "on_success": on_success,
+            "on_complete": on_complete,
+            "on_death": on_death,
+            "on_cancel": on_cancel,
+        }
         self.fields: Mapping[str, str] = {}
 
     def then(self, *steps: Node, **callbacks: Call | None) -> Chain:
@@ -128,12 +134,15 @@ def chain(
     on_success: Call | None = None,
     on_complete: Call | None = None,
     on_death: Call | None = None,
+    on_cancel: Call | None = None,
 ) -> Chain:
     """Steps that run one after the other, each once the one before is done: calls, groups and chains.
 
     The callbacks are the same as of ``worker.batch``. Raises BadArgumentError.
     """
-    return Chain(steps, on_success=on_success, on_complete=on_complete, on_death=on_death)
+    return Chain(
+        steps, on_success=on_success, on_complete=on_complete, on_death=on_death, on_cancel=on_cancel
+    )
 
 
 def parallel(
@@ -141,6 +150,7 @@ def parallel(
     on_success: Call | None = None,
     on_complete: Call | None = None,
     on_death: Call | None = None,
+    on_cancel: Call | None = None,
     missing: Literal["fail", "ignore"] = "fail",
 ) -> Parallel:
     """Jobs that run at the same time: calls, chains and other parallel jobs, or one iterable of them.
@@ -155,7 +165,12 @@ def parallel(
         nodes += (
             [member] if isinstance(member, Call | _Canvas) or not isinstance(member, Iterable) else member
         )
-    callbacks = {"on_success": on_success, "on_complete": on_complete, "on_death": on_death}
+    callbacks = {
+        "on_success": on_success,
+        "on_complete": on_complete,
+        "on_death": on_death,
+        "on_cancel": on_cancel,
+    }
     return Parallel(nodes, missing=missing, **callbacks)
 
 

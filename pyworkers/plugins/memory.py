@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyworkers.enqueueing import clock
-from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
+from pyworkers.errors import BatchCancelledError, BatchError, JobFailedError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember, Effect, Push
@@ -44,6 +44,15 @@ class _Batch:
     @property
     def holds(self) -> int:
         return sum(member.startswith("hold:") for member in self.members)
+
+    @property
+    def cancelled(self) -> bool:
+        return "cancel" in self.fired
+
+    @property
+    def left(self) -> int:
+        """The members that have not ended."""
+        return self.number("new") - self.holds + self.number("failed")
 
     def number(self, state: str) -> int:
         return sum(other == state for other in self.members.values())
@@ -103,9 +112,11 @@ class MemoryBatches:
         batch = self._find(plan.id)
         if plan.exists and (batch is None or "success" in batch.fired):
             raise BatchError(f"the batch {plan.id} is unknown or has ended")
+        if (batch and batch.cancelled) or self._is_cancelled(_parent_of(plan.fields)):
+            raise BatchCancelledError(f"the batch {plan.id} is cancelled: it takes no more members")
         if batch is None:
             batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), clock.time())
-            self._add(plan.fields.get("parent", "").partition(" ")[2], plan.id)
+            self._add(_parent_of(plan.fields), plan.id)
         batch.touch()
         for member in (*plan.members, *(job.jid for job in plan.jobs)):
             batch.members.setdefault(member, "new")
@@ -134,9 +145,43 @@ class MemoryBatches:
         elif not plan.exists:
             self._delete(plan.id)
 
+    def cancel(self, batch: str) -> list[PushedJob] | None:
+        """Cancel a batch and those inside it; returns the jobs to push, None for one that has succeeded.
+
+        Raises KeyError for an unknown one.
+        """
+        if (found := self._find(batch)) is None:
+            raise KeyError(batch)
+        if "success" in found.fired:
+            return None
+        jobs = [*self._fire(found, "cancel"), *self._conclude(batch)]
+        for member in list(found.members):
+            if member in self._batches:
+                jobs += self.cancel(member) or ()
+        return jobs
+
+    @property
+    def any_cancelled(self) -> bool:
+        """True if a batch is cancelled."""
+        return any(batch.cancelled for batch in self._batches.values())
+
+    def cancels(self, batch: object) -> bool:
+        """True if a job whose field ``batch`` is this one is a member of a cancelled batch."""
+        return isinstance(batch, str) and self._is_cancelled(batch)
+
+    def left(self, batch: str) -> int:
+        """The members of a batch that have not ended."""
+        return self._batches[batch].left
+
+    def _is_cancelled(self, batch: str) -> bool:
+        found = self._find(batch)
+        return found is not None and found.cancelled
+
     def outcome(self, batch: str) -> Any:
         """What a batch returned. Raises JobFailedError if it is dead, ResultTimeout if it has not ended."""
         status = self.status(batch)
+        if status and status.cancel_at is not None:
+            raise JobFailedError(batch, "cancelled", kind=status.kind)
         if status and status.death_at is not None and status.success_at is None:
             raise JobFailedError(status.reason_jid, status.reason, kind=status.kind, whole=batch)
         if status is None or status.success_at is None:
@@ -177,10 +222,11 @@ class MemoryBatches:
             done=found.done,
             **numbers,
             created_at=found.created_at,
-            parent=found.fields.get("parent", "").partition(" ")[2],
+            parent=_parent_of(found.fields),
             complete_at=found.fired.get("complete"),
             success_at=found.fired.get("success"),
             death_at=found.fired.get("death"),
+            cancel_at=found.fired.get("cancel"),
             reason=reason,
             reason_jid=reason_jid,
         )
@@ -235,6 +281,11 @@ class MemoryBatches:
 
     def _conclude(self, name: str) -> Iterator[PushedJob]:
         batch = self._batches[name]
+        if batch.cancelled:
+            if not batch.left:
+                yield from self._fire(batch, "complete")
+                yield from self._tell(name, "cancelled")
+            return
         if batch.number("new"):
             return
         yield from self._fire(batch, "complete")
@@ -248,15 +299,19 @@ class MemoryBatches:
         """Count a batch in the one around it."""
         batch = self._batches[name]
         place, _, parent = batch.fields.get("parent", "").partition(" ")
+        around = self._find(parent)
+        if state == "cancelled" and around and around.members.get(name) in GONE:
+            # It was skipped there, or counted before.
+            return
         if parent:
             result = batch.result().encode() if place and state == "done" else b""
             yield from self._count(CountMember(parent, name, state, int(place or -1), result))
 
     def _mourn(self, name: str, member: str, kind: str) -> Iterator[PushedJob]:
-        while batch := self._find(name):
+        while (batch := self._find(name)) and not batch.cancelled:
             batch.die(kind, member)
             yield from self._fire(batch, "death")
-            name = batch.fields.get("parent", "").partition(" ")[2]
+            name = _parent_of(batch.fields)
 
     def _fire(self, batch: _Batch, event: str, more: Iterable[str] = ()) -> Iterator[PushedJob]:
         if event in batch.fired:
@@ -266,6 +321,11 @@ class MemoryBatches:
         for ready in (*([callback] if callback else ()), *more):
             queue, payload = filled(ready, batch.result())
             yield _pushed(queue, _due(payload))
+
+
+def _parent_of(fields: Mapping[str, str]) -> str:
+    """The id of the batch around it; empty if there is none."""
+    return fields.get("parent", "").partition(" ")[2]
 
 
 def _due(payload: str) -> str:

@@ -1,6 +1,7 @@
 """Cancellations: the cancelled jobs that this master knows.
 
     cancel(jid) ──► note in Redis ──► every master, within a second (Remote) ──► here
+    batch.cancel() ──► one note for all its members
                                            │ a job that arrives: settled as cancelled, it never starts
                                            │ a job that runs: SIGURG, JobCancelled in the job, later the kill
                                            ▼
@@ -19,8 +20,9 @@ import simplejson
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
+from pyworkers.protocol.flow.batch import note_of
 
-_JID = re.compile(rb'"jid"\s*:\s*("(?:[^"\\]|\\.)*")')
+_IDS = re.compile(rb'"(jid|batch)"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class Cancellations:
@@ -28,7 +30,7 @@ class Cancellations:
 
     def __init__(self) -> None:
         self.noted: frozenset[str] = frozenset()
-        """The ids of the cancelled jobs that have not ended."""
+        """The ids of the cancelled jobs that have not ended, and the names of cancelled batches."""
         self._settled: set[str] = set()
 
     def use(self, noted: Iterable[str]) -> None:
@@ -36,15 +38,23 @@ class Cancellations:
         self.noted = frozenset(noted) - self._settled
 
     def jid_of(self, raw: bytes) -> str:
-        """The id of a job that is cancelled; empty for all others."""
-        for match in _JID.finditer(raw):
-            if _text(match[1]) in self.noted:
-                try:
-                    jid = envelope.decode(raw).get("jid")
-                except BadMessageError:
-                    return ""
-                return jid if isinstance(jid, str) and jid in self.noted else ""
+        """The id of a job that is cancelled, or is a member of a cancelled batch; empty for all others."""
+        for match in _IDS.finditer(raw):
+            name = _text(match[2])
+            if (name if match[1] == b"jid" else note_of(name)) in self.noted:
+                return self._jid_in(raw)
         return ""
+
+    def _jid_in(self, raw: bytes) -> str:
+        try:
+            job = envelope.decode(raw)
+        except BadMessageError:
+            return ""
+        jid, batch = job.get("jid"), job.get("batch")
+        if not isinstance(jid, str):
+            return ""
+        in_batch = isinstance(batch, str) and note_of(batch) in self.noted
+        return jid if in_batch or jid in self.noted else ""
 
     def settle(self, jid: str) -> None:
         """Note that the job has ended and its outcome is in Redis: its cancellation can be removed there."""

@@ -15,7 +15,7 @@ from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
 from pyworkers.protocol.status import JobStatus
 from pyworkers.store.routes import Routes
 
@@ -52,6 +52,10 @@ class Live:
     def batch_status(self, batch: str) -> BatchStatus | None:
         """The status of a batch; None for an unknown one."""
         return self._routes.batch_status(batch)
+
+    def cancel_batch(self, batch: str, owner: object) -> CancelledBatch | None:
+        """As ``Batch.cancel``; None for an unknown one."""
+        return self._routes.cancel_batch(batch)
 
     def batch_result(self, batch: str, deadline: float) -> Any:
         """As ``Batch.result``."""

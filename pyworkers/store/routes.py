@@ -23,12 +23,13 @@ from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, queues_of
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch, queues_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import UNKNOWN, JobStatus
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancel import Cancelled
 from pyworkers.store.flow import batchviews, tracking
+from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.producer import push
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect
@@ -90,12 +91,20 @@ class Routes:
         admin = Admin(self._stores.by_name[name])
         return admin.run(batchviews.status(admin.keys, batch))
 
+    def cancel_batch(self, batch: str) -> CancelledBatch | None:
+        """Cancel a batch; None for an unknown one."""
+        return self._ask(lambda name: self._cancel_batch(name, batch))
+
+    def _cancel_batch(self, name: str, batch: str) -> CancelledBatch | None:
+        admin = Admin(self._stores.by_name[name])
+        return admin.run(cancel_batch(admin.keys, batch))
+
     def batch_result(self, batch: str, deadline: float) -> Any:
         """As ``Batch.result``, until ``deadline`` (monotonic)."""
         name = self._ask(lambda name: name if self._batch_status(name, batch) else None) or DEFAULT
         redis, keys, wires = self._stores.by_name[name], self._keys[name], self._wires(name)
         status = self._batch_status(name, batch)
-        if status is not None and status.success_at is None and status.death_at is None:
+        if status is not None and not status.answered:
             run(wires, tracking.wait(redis, keys, batch, deadline))
         return self._result(name, batch, deadline)
 

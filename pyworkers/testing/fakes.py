@@ -18,7 +18,7 @@ from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
 from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.status import JobStatus
@@ -55,9 +55,7 @@ class Fake:
         self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
         self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
         for job in replaced:
-            ended = effects_of_stored(job.raw, Ending.REPLACED, self.now(), job.queue)
-            self._kept.apply(ended)
-            self.push(self._kept.batches.apply(ended), job.worker)
+            self._end(job, Ending.REPLACED)
         return admitted
 
     def status(self, jid: str) -> JobStatus:
@@ -116,6 +114,35 @@ class Fake:
         """The status of a batch; None for an unknown one."""
         return self._kept.batch_status(batch)
 
+    def cancel_batch(self, batch: str, owner: object) -> CancelledBatch | None:
+        """Cancel a batch, as ``Batch.cancel``: its waiting jobs are no longer in ``jobs``."""
+        if self.batch_status(batch) is None:
+            return None
+        following = self._kept.batches.cancel(batch)
+        if following is None:
+            return CancelledBatch(ended=True)
+        self.push(following, owner)
+        removed = self._remove_cancelled()
+        # Those inside it that were skipped are complete now.
+        self.push(self._kept.batches.cancel(batch) or [], owner)
+        return CancelledBatch(removed=removed, left=self._kept.batches.left(batch))
+
+    def _remove_cancelled(self) -> int:
+        """Remove the members of cancelled batches; returns their number."""
+        if not self._kept.batches.any_cancelled:
+            return 0
+        found = [job for job in self.jobs if self._kept.batches.cancels(job.data.get("batch"))]
+        self.jobs[:] = [job for job in self.jobs if not any(job is other for other in found)]
+        for job in found:
+            self._end(job, Ending.CANCELLED)
+        return len(found)
+
+    def _end(self, job: EnqueuedJob, ending: Ending) -> None:
+        """Apply the effects of the end of a job that has been removed."""
+        ended = effects_of_stored(job.raw, ending, self.now(), job.queue)
+        self._kept.apply(ended)
+        self.push(self._kept.batches.apply(ended), job.worker)
+
     def batch_result(self, batch: str, deadline: float) -> Any:
         """What a batch has returned; raises ResultTimeout if it has not ended."""
         return self._kept.batch_result(batch, deadline)
@@ -154,6 +181,8 @@ class Fake:
                     snoozed.append(job)
                 finally:
                     self.push(self._kept.batches.apply(job.effects), job.worker)
+                    # The next step of a chain that was cancelled while this one ran.
+                    self._remove_cancelled()
         finally:
             self.jobs += snoozed
         return count
@@ -231,6 +260,11 @@ class Inline(Kept):
     def _run(self, jobs: list[PushedJob], owner: object) -> None:
         for pushed in jobs:
             job = EnqueuedJob.of(pushed, owner)
+            if self.batches.cancels(job.data.get("batch")):
+                ended = effects_of_stored(job.raw, Ending.CANCELLED, self.now(), job.queue)
+                self.apply(ended)
+                self.push(self.batches.apply(ended), owner)
+                continue
             self.ran.append(job)
             try:
                 run(job, runner_of(job, self._worker), self.apply)
@@ -248,3 +282,13 @@ class Inline(Kept):
         left = self.batches.leave(plan, {*admitted.others, *admitted.replaced})
         self._run(admitted.jobs, owner)
         self.push(left, owner)
+
+    def cancel_batch(self, batch: str, owner: object) -> CancelledBatch | None:
+        """Cancel a batch, as ``Batch.cancel``; no job of it waits here."""
+        if self.batch_status(batch) is None:
+            return None
+        following = self.batches.cancel(batch)
+        if following is None:
+            return CancelledBatch(ended=True)
+        self.push(following, owner)
+        return CancelledBatch(left=self.batches.left(batch))

@@ -6,11 +6,15 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pyworkers import Worker
+from pyworkers.config.fields import RedisConfig
 from pyworkers.plugins.batches import Batch
+from pyworkers.store.admin import Admin
+from pyworkers.store.flow.cancelling import cancel_batch
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
 
@@ -77,3 +81,50 @@ def test_b1_the_callbacks_of_a_batch_run_once_though_worker_and_server_are_kille
         assert (status.total, status.done, status.pending, status.lost) == (MEMBERS, MEMBERS, 0, 0)
         members = {note[2] for note in server.ledger() if note[1] == "member"}
         assert members == set(range(MEMBERS))
+
+
+LONG = """
+@worker.job(queue="q", concurrency=2, retry=3, retry_in=lambda count, error, message: 0.2)
+def member(number):
+    note("member", number)
+    if number == 0:
+        raise ValueError("once")
+    time.sleep(60)
+
+@worker.job(queue="q")
+def after(what, batch_id):
+    note(what, batch_id)
+"""
+
+
+@pytest.mark.fault("B2")
+def test_b2_no_member_starts_though_the_program_that_cancels_is_killed(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    worker = Worker(one_redis_url, namespace=namespace)
+
+    @worker.job(queue="q")
+    def member(number: int) -> None: ...
+
+    @worker.job(queue="q")
+    def after(what: str, batch_id: str = "") -> None: ...
+
+    calls: Any = {f"on_{event}": after.call(event) for event in ("success", "complete", "death", "cancel")}
+    with worker.batch("all", **calls) as batch:
+        member.enqueue_bulk([(number,) for number in range(20)])
+    admin = Admin(RedisConfig(one_redis_url, namespace))
+    with serving(tmp_path, one_redis_url, namespace, LONG) as server:
+        server.wait_for_notes(3, "member")
+        steps = iter(cancel_batch(admin.keys, batch.id))
+        admin.run(next(steps))
+        steps.close()
+        server.wait_for_notes(1, "complete", batch.id)
+        status = batch.status()
+        assert (status.cancelled, status.pending, status.done) == (20, 0, 0)
+        found = runs(server)
+        assert (found["cancel"], found["complete"], found["success"], found["death"]) == (1, 1, 0, 0)
+        assert found["member"] <= 4, "those that ran, and the one that failed"
+        assert not admin.redis.exists(admin.keys.cancelled)
+        admin.redis.close()
+        worker.client.close()
+        server.stop()

@@ -27,11 +27,13 @@ from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.store import sets
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import removal
+from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.sets import Move
 from tests.helpers.models import OWNERS, TwoServers, check, owners
 
 FATES = (Fate.DONE, Fate.DONE, Fate.RETRY, Fate.DEAD, Fate.DISCARD, Fate.REQUEUE, Fate.SNOOZE, Fate.CANCELLED)
 QUEUE = "q"
+EVENTS = ("success", "complete", "death", "cancel")
 policies = st.sampled_from(["fail", "ignore"])
 # Members of a batch: a job, or a batch around some more.
 shapes = st.recursive(st.just("job"), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
@@ -111,7 +113,7 @@ class BatchModel(TwoServers):
             self.note(inner)
 
     def batch(self, missing: Any) -> Batch:
-        calls: Any = {f"on_{event}": self.after.call() for event in ("success", "complete", "death")}
+        calls: Any = {f"on_{event}": self.after.call() for event in EVENTS}
         return self.app.batch("", **calls, missing=missing)
 
     # --- the steps ------------------------------------------------------------------------------------------
@@ -140,6 +142,7 @@ class BatchModel(TwoServers):
             on_success=after.call(),
             on_complete=after.call(),
             on_death=after.call(),
+            on_cancel=after.call(),
         )
         whole.enqueue()
 
@@ -252,12 +255,34 @@ class BatchModel(TwoServers):
                 self.member.enqueue()
         except BatchError:
             status = self.batches.status(job["batch"])
-            assert status is None or status.success_at is not None
+            assert status is None or status.success_at is not None or status.cancel_at is not None
             return
         if torn:
             self.do(self.redis.sadd(self.keys.batch(batch.id) + ":members", f"hold:{job['jid']}"))
             self.do(self.redis.hincrby(self.keys.batch(batch.id), "open", 1))
             self.batches.hold(batch.id, job["jid"])
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def cancel_a_batch(self, data: st.DataObject) -> None:
+        """Its members that wait are removed, also those of batches inside it; running ones continue."""
+        batch = data.draw(st.sampled_from(self.ids))
+        if self.batches.status(batch) is None:
+            return
+        waiting = self.do(self.redis.lrange(self.keys.queue(QUEUE), 0, -1))
+        found = self.do(arun(self.redis, cancel_batch(self.keys, batch)))
+        following = self.batches.cancel(batch)
+        assert found.ended == (following is None)
+        self.push(following or [])
+        for raw in (*waiting, *self.kept["retry"]):
+            job = json.loads(raw)
+            if self.batches.cancels(job.get("batch")):
+                if raw in self.kept["retry"]:
+                    self.kept["retry"].remove(raw)
+                else:
+                    self.waiting.remove(job["jid"])
+                self.push(self.batches.apply(self.effects(raw, Ending.CANCELLED)))
+        self.push(self.batches.cancel(batch) or [])
 
     # --- what holds after each step -------------------------------------------------------------------------
 
@@ -280,9 +305,8 @@ class BatchModel(TwoServers):
             )  # fmt: skip
             assert found.kinds == wanted.kinds
             assert (found.reason, found.reason_jid) == (wanted.reason, wanted.reason_jid)
-            assert [found.complete_at is None, found.success_at is None, found.death_at is None] == [
-                wanted.complete_at is None, wanted.success_at is None, wanted.death_at is None,
-            ]  # fmt: skip
+            for event in EVENTS:
+                assert (getattr(found, f"{event}_at") is None) == (getattr(wanted, f"{event}_at") is None)
             assert found.open == wanted.open
 
 

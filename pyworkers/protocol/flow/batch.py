@@ -48,6 +48,11 @@ _STATES = {
 }
 
 
+def note_of(batch: str) -> str:
+    """The name of a cancelled batch among the notes of cancelled jobs (``batch.note_of`` of batches.lua)."""
+    return f"batch:{batch}"
+
+
 def effects(ended: Ended) -> Iterator[Effect]:
     """Count the member; none for a field of another type, or for a job without an id."""
     batch, state = ended.data.get("batch"), _STATES.get(ended.ending)

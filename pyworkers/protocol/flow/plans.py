@@ -15,7 +15,7 @@ from pyworkers.protocol.flow.filling import parts_of
 
 GONE = ("dropped", "cancelled", "deleted", "expired", "missing", "skipped")
 """The kinds of members that are gone and not done; those of batches.lua."""
-CALLBACKS = ("on_success", "on_complete", "on_death")
+CALLBACKS = ("on_success", "on_complete", "on_death", "on_cancel")
 """The fields of a batch with a job that follows an event."""
 LEFT_OUT = frozenset(GONE[1:5])
 """The kinds that a batch with ``missing="ignore"`` leaves out of its total."""
@@ -116,11 +116,13 @@ class BatchStatus:
     """The members that are dead, and batches inside it that cannot succeed unless a dead job is retried."""
     created_at: float
     complete_at: float | None = None
-    """When each member had run at least once, or had ended without."""
+    """When each member had run at least once, or had ended without; if cancelled, when all had ended."""
     success_at: float | None = None
     """When all were done."""
     death_at: float | None = None
     """When the first member ended that was not done."""
+    cancel_at: float | None = None
+    """When the batch was cancelled."""
     reason: str = ""
     """How it ended: ``dead``, ``dropped``, ``cancelled``, ``deleted``, ``expired`` or ``missing``."""
     reason_jid: str = ""
@@ -140,6 +142,11 @@ class BatchStatus:
     """The batch of which this one is a member."""
 
     @property
+    def answered(self) -> bool:
+        """True once its result is known, or that there will be none."""
+        return (self.success_at, self.death_at, self.cancel_at) != (None, None, None)
+
+    @property
     def gone(self) -> int:
         """The members that have ended, are not done, and are not kept."""
         return sum(number for _, number in self.kinds)
@@ -151,11 +158,13 @@ class BatchStatus:
 
     @property
     def state(self) -> str:
-        """``open``, ``lost``, ``succeeded``, ``dead``, ``failing`` or ``running``: the first that is true.
+        """The first that is true: ``cancelled``, ``open``, ``lost``, ``succeeded``, ``dead``, ``failing``,
+        ``running``.
 
         ``dead``: a member has ended and is not done.
         """
         states = {
+            "cancelled": self.cancel_at is not None,
             "open": self.open,
             "lost": self.lost,
             "succeeded": self.success_at is not None,
@@ -167,6 +176,36 @@ class BatchStatus:
     def as_dict(self) -> dict[str, Any]:
         """The status for JSON."""
         return {**asdict(self), "state": self.state}
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledBatch:
+    """What became of a request to cancel a batch."""
+
+    ended: bool = False
+    """True if the batch had succeeded before, and nothing was changed."""
+    removed: int = 0
+    """The jobs that waited, and were removed by this call."""
+    left: int = 0
+    """The members that have not ended: jobs that run, which are asked to end, and batches with such jobs."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledJobs:
+    """What became of a request to cancel all jobs with a tag or of a class."""
+
+    removed: int
+    """The jobs that waited, and were removed."""
+    running: int
+    """The jobs that run. Their servers ask them to end."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer for JSON."""
+        return asdict(self)
 
 
 def members(jobs: Iterable[PushedJob], batch: str) -> list[PushedJob]:

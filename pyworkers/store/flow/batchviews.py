@@ -22,7 +22,7 @@ _SETS = (":members", ":failed", ":dead")
 _PARTS = {"waiting": ":members", "failed": ":failed", "dead": ":dead"}
 STATES = tuple(_PARTS)
 """The states of listed members: ``waiting`` ones have not run yet; done ones are counted, not listed."""
-_EVENTS = ("complete", "success", "death")
+_EVENTS = ("complete", "success", "death", "cancel")
 # Jobs that follow a group, which a page shows.
 _MOST_FOLLOWING = 20
 
@@ -39,7 +39,7 @@ class BatchCallback:
     """A job that an event of a batch enqueues: a callback, or one that follows a group."""
 
     event: str
-    """``complete``, ``success`` or ``death``."""
+    """``complete``, ``success``, ``death`` or ``cancel``."""
     queue: str
     job_class: str
     jid: str
@@ -180,6 +180,7 @@ def _status(batch: str, facts: Mapping[bytes, bytes] | None, *sizes: int | None)
         complete_at=_time(about.get("complete_at")),
         success_at=_time(about.get("success_at")),
         death_at=_time(about.get("death_at")),
+        cancel_at=_time(about.get("cancel_at")),
         **gone,
     )
 

@@ -14,7 +14,7 @@ import hiredis
 import redis
 from redis.exceptions import NoScriptError
 
-from pyworkers.errors import BatchError, DuplicateJobError, QueueFullError
+from pyworkers.errors import BatchCancelledError, BatchError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.conditions import NO_OTHERS, Conditions, Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
@@ -160,9 +160,11 @@ _REFUSED = {
     b"unknown": "the batch {} is unknown: it has expired, or was deleted",
     b"ended": "the batch {} has ended: all its members are done",
     b"exists": "the batch {} exists already",
+    b"cancelled": "the batch {} is cancelled: it takes no more members",
 }
 
 
 def batch_refused(why: bytes, batch: str) -> BatchError:
     """The error for a batch that is not made, or takes no members; ``why`` is the script's word."""
-    return BatchError(_REFUSED[why].format(batch))
+    error = BatchCancelledError if why == b"cancelled" else BatchError
+    return error(_REFUSED[why].format(batch))

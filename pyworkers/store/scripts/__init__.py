@@ -50,7 +50,7 @@ def _shared(code: str) -> str:
     sweep = ("sweep",) if "sweeping(" in code else ()
     numbers = ("numbers",) if push or "is_score(" in code else ()
     tokens = ("tokens",) if "token_of(" in code else ()
-    places = ("places",) if "index_near(" in code else ()
+    places = ("places",) if "GONE" in code or "index_near(" in code else ()
     undo = ("undo",) if "keeping(" in code else ()
     used = (*batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens, *places, *undo)
     names = ("prelude", *used)

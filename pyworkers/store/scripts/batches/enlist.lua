@@ -15,7 +15,8 @@
 --      for jobs for later: '', 2, twice their number, then time and job in turn
 --      last: the prefix of all keys, or ''
 -- Returns 'ok'; or, and nothing was done: 'unknown' if the batch, or the one around it, does not exist, 'ended' if all
--- of its members were done, 'exists' if it was to be made and is there; or an error, WRONGTYPE.
+-- of its members were done, 'cancelled' if it, or the one around it, is cancelled, and there is more to do than to release
+-- a hold, 'exists' if it was to be made and is there; or an error, WRONGTYPE.
 
 local batch = batches()
 local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
@@ -62,11 +63,15 @@ if mode == 'create' then
     return 'exists'
   elseif parent and not batch.touch(batch.key(parent)) then
     return 'unknown'
+  elseif parent and redis.call('HEXISTS', batch.key(parent), 'cancel_at') == 1 then
+    return 'cancelled'
   end
 elseif not batch.touch(key) then
   return 'unknown'
 elseif redis.call('HEXISTS', key, 'success_at') == 1 then
   return 'ended'
+elseif (members > 0 or #pushes > 0 or ARGV[3] ~= '') and redis.call('HEXISTS', key, 'cancel_at') == 1 then
+  return 'cancelled'
 end
 
 if mode == 'create' then

@@ -143,6 +143,8 @@ local function push_jobs(k, a)
         return { 'batch', place, 'unknown' }
       elseif redis.call('HEXISTS', key, 'success_at') == 1 then
         return { 'batch', place, 'ended' }
+      elseif redis.call('HEXISTS', key, 'cancel_at') == 1 then
+        return { 'batch', place, 'cancelled' }
       end
     end
   end

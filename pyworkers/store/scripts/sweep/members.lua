@@ -42,14 +42,29 @@ local function counts(id, parent)
   return not parent or batch.has(batch.key(string.sub(parent, string.find(parent, ' ', 1, true) + 1)), id)
 end
 
+-- True for a cancelled batch: servers still refuse its members. One inside a cancelled batch is cancelled, too: the
+-- program that cancels them may have died.
+local function is_cancelled(id, key, parent)
+  local around = parent and batch.key(string.sub(parent, string.find(parent, ' ', 1, true) + 1))
+  if around and redis.call('HEXISTS', around, 'cancel_at') == 1 then
+    batch.cancel(id)
+  elseif redis.call('HEXISTS', key, 'cancel_at') == 0 then
+    return false
+  end
+  batch.refuse(id)
+  return true
+end
+
 local function note_batch(id)
   local key = batch.key(id)
   local facts = redis.call('HMGET', key, 'open', 'success_at', 'complete_at', 'parent')
   if not facts[1] or facts[2] then
     return
   end
-  local open = facts[1] ~= '0'
-  if not open and not facts[3] and redis.call('SCARD', key .. ':members') == 0 and counts(id, facts[4]) then
+  local cancelled = is_cancelled(id, key, facts[4])
+  local open = facts[1] ~= '0' and not cancelled
+  local waiting = cancelled and batch.left(key) or redis.call('SCARD', key .. ':members')
+  if not open and not facts[3] and waiting == 0 and counts(id, facts[4]) then
     -- The last member was counted by a server with flow 1, for which members that are gone and not done never add up.
     batch.conclude(id)
   end

@@ -1,0 +1,173 @@
+"""Cancelled batches: members removed, refused and ended; callbacks; what an early end of it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pyworkers import chain, parallel
+from pyworkers.errors import BatchCancelledError, BatchError, JobFailedError
+from pyworkers.plugins.batches import Batch, batch_of
+from pyworkers.protocol.flow.plans import CancelledBatch, CancelledJobs
+from pyworkers.protocol.message import Message
+from pyworkers.server.cancellations import Cancellations
+from pyworkers.store.flow.cancelling import Wanted, cancel_batch, cancel_jobs
+from pyworkers.store.flow.sweep import begin, sweep
+from pyworkers.store.notes import notes
+from tests.store.test_batches import App
+
+
+@pytest.fixture
+def app(redis_url: str, namespace: str) -> Iterator[App]:
+    with closing(App(redis_url, namespace)) as app:
+        yield app
+
+
+def opened(app: App, **options: Any) -> Batch:
+    calls: Any = {
+        f"on_{event}": app.after.call(event) for event in ("success", "complete", "death", "cancel")
+    }
+    return app.worker.batch("all", **calls, **options)
+
+
+def events(app: App) -> list[str]:
+    return [what for what, _ in app.fired()]
+
+
+def noted(app: App) -> frozenset[str]:
+    return app.admin.run(notes(app.keys))
+
+
+def test_members_that_wait_are_removed_wherever_they_are(app: App) -> None:
+    other = app.member.enqueue(0)
+    with opened(app) as batch:
+        app.member.enqueue(1)
+        app.member.options(unique_for=60, track=60).enqueue(2)
+        app.member.enqueue_in(60, 3)
+    assert batch.cancel() == CancelledBatch(removed=3, left=0)
+    assert [job["jid"] for job in app.waiting("q")] == [other]
+    assert app.redis.zcard(app.keys.schedule) == 0
+    assert not list(app.redis.scan_iter(app.keys.own("unique:*")))
+    status = batch.status()
+    assert (status.state, status.total, status.pending, status.cancelled) == ("cancelled", 3, 0, 3)
+    assert events(app) == ["cancel", "complete"]
+    assert not noted(app), "servers have nothing to refuse"
+    with pytest.raises(JobFailedError, match="cancelled"):
+        batch.result(timeout=0.1)
+
+
+def test_a_thousand_members_are_removed_in_portions_among_other_jobs(app: App) -> None:
+    others = app.member.enqueue_bulk([(number,) for number in range(700)])
+    with opened(app) as batch:
+        app.member.enqueue_bulk([(number,) for number in range(1500)])
+    others += app.member.enqueue_bulk([(number,) for number in range(1300)])
+    assert batch.cancel() == CancelledBatch(removed=1500, left=0)
+    assert [job["jid"] for job in app.waiting("q")] == others
+
+
+def test_servers_refuse_a_running_member_until_it_has_ended(app: App) -> None:
+    with opened(app) as batch:
+        jids = [app.member.enqueue(number) for number in range(3)]
+    [first, *_] = app.done(1)
+    assert batch.cancel() == CancelledBatch(removed=2, left=1)
+    cancellations = Cancellations()
+    cancellations.use(noted(app))
+    assert cancellations.jid_of(first[0]) == jids[0]
+    assert cancellations.jid_of(b'{"jid":"x","batch":"other"}') == ""
+    assert events(app) == ["cancel"]
+    app.count(batch, jids[0], "done")
+    assert events(app) == ["cancel", "complete"]
+    assert not noted(app)
+
+
+def test_members_that_are_added_later_are_refused(app: App) -> None:
+    with opened(app) as batch:
+        app.member.enqueue(1)
+        app.member.enqueue(2)
+    [(raw, _), _] = app.done(2)
+    batch.cancel()
+    data = json.loads(raw)
+    again = batch_of(Message.parse(raw, "q", str))
+    assert again is not None and data["batch"] == batch.id
+    every: list[Any] = [{}, {"unique_for": 60}]
+    for options in every:
+        again = Batch(app.client, batch.id, again._plan)
+        with pytest.raises(BatchCancelledError, match=f"the batch {batch.id} is cancelled"), again:
+            app.member.options(**options).enqueue(3)
+        again = batch_of(Message.parse(raw, "q", str))
+        assert again is not None
+    assert app.waiting("q") == []
+    assert batch.status().total == 2
+
+
+def test_a_batch_that_has_succeeded_and_an_unknown_one_are_left_alone(app: App) -> None:
+    with opened(app) as batch:
+        jid = app.member.enqueue(1)
+    app.count(batch, jid, "done")
+    assert batch.cancel() == CancelledBatch(ended=True)
+    assert events(app) == ["complete", "success"]
+    assert batch.status().state == "succeeded"
+    with pytest.raises(BatchError, match="unknown"):
+        Batch(app.client, "0" * 24).cancel()
+
+
+def test_a_second_cancel_changes_nothing_more(app: App) -> None:
+    with opened(app) as batch:
+        app.member.enqueue(1)
+    batch.cancel()
+    assert batch.cancel() == CancelledBatch()
+    assert events(app) == ["cancel", "complete"]
+
+
+def test_batches_inside_are_cancelled_and_one_inside_counts_around_it(app: App) -> None:
+    with opened(app) as outer:
+        app.member.enqueue(0)
+        with opened(app) as inner:
+            app.member.enqueue(1)
+    assert inner.cancel() == CancelledBatch(removed=1)
+    around = outer.status()
+    assert (around.state, around.cancelled, around.pending) == ("dead", 1, 1)
+    assert events(app) == ["cancel", "complete", "death"]
+    assert outer.cancel() == CancelledBatch(removed=1)
+    assert outer.status().cancelled == 2
+    assert events(app)[3:] == ["cancel", "complete"]
+    whole = chain(parallel(app.anything.call(1), app.anything.call(2)), app.anything.call(3)).enqueue()
+    assert whole.cancel() == CancelledBatch(removed=2)
+    assert (whole.status().cancelled, whole.status().skipped) == (1, 1)
+
+
+def test_a_cancellation_that_ended_after_any_step_is_completed_by_the_sweep(app: App) -> None:
+    with opened(app) as outer:
+        app.member.enqueue(0)
+        with opened(app) as inner:
+            app.member.enqueue(1)
+    steps = iter(cancel_batch(app.keys, outer.id))
+    app.admin.run(next(steps))
+    steps.close()
+    assert outer.status().cancel_at is not None
+    assert inner.status().cancel_at is None
+    app.redis.delete(app.keys.cancelled)
+    app.admin.run(begin(app.keys, "aa"))
+    app.admin.run(sweep(app.keys, "aa"))
+    assert inner.status().cancel_at is not None
+    assert noted(app) == {f"batch:{outer.id}", f"batch:{inner.id}"}, "no member runs"
+    assert outer.cancel() == CancelledBatch(removed=2)
+    assert events(app) == ["cancel", "cancel", "complete", "complete"]
+
+
+@pytest.mark.parametrize(("kind", "value"), [("tag", "tenant:7"), ("class", "member")])
+def test_jobs_with_a_tag_or_of_a_class_are_cancelled(app: App, kind: str, value: str) -> None:
+    app.anything.options(tags=["tenant:77"]).enqueue("member", "tenant:7")
+    for number in range(2):
+        app.member.options(tags=["x", "tenant:7"]).enqueue(number)
+    app.member.options(tags=["tenant:7"]).enqueue_in(60, 9)
+    running = json.loads(app.exchange([], 1).jobs[0])["jid"]
+    found = app.admin.run(cancel_jobs(app.keys, Wanted(kind, value)))
+    assert found == CancelledJobs(removed=2, running=1)
+    assert noted(app) == {running}
+    assert [job["args"] for job in app.waiting("after")] == [["member", "tenant:7"]]
+    assert (app.redis.get(app.keys.stat("cancelled")), app.redis.zcard(app.keys.schedule)) == (b"2", 0)
