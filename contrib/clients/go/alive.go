@@ -165,7 +165,7 @@ func (s *server) follow(ctx context.Context) error {
 			if !d.began.Load() {
 				continue
 			}
-			if _, isCancelled := cancelled[d.job.id]; isCancelled {
+			if cancels(cancelled, d.job) {
 				d.cancel(ErrCancelled)
 			}
 		}

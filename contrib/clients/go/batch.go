@@ -21,8 +21,8 @@ type BatchOptions struct {
 	ID          string
 	Description string
 	// OnComplete follows when each member ran at least once, OnSuccess when all are done, and OnDeath when the first
-	// one ended that is not done.
-	OnComplete, OnSuccess, OnDeath *Job
+	// one ended that is not done. OnCancel follows when the batch is cancelled.
+	OnComplete, OnSuccess, OnDeath, OnCancel *Job
 	// IgnoreMissing leaves out members that were cancelled or deleted, that expired, or that are missing.
 	IgnoreMissing bool
 }
@@ -258,7 +258,7 @@ func (c *Client) newBatch(options BatchOptions) (*enlisting, error) {
 	for _, event := range []struct {
 		name string
 		job  *Job
-	}{{"on_complete", options.OnComplete}, {"on_success", options.OnSuccess}, {"on_death", options.OnDeath}} {
+	}{{"on_complete", options.OnComplete}, {"on_success", options.OnSuccess}, {"on_death", options.OnDeath}, {"on_cancel", options.OnCancel}} {
 		if event.job == nil {
 			continue
 		}

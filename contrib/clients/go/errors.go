@@ -46,7 +46,7 @@ func (e *QueueFullError) Error() string {
 // BatchError says that a batch takes no members, or is unknown. Nothing was enqueued.
 type BatchError struct {
 	ID string
-	// Reason is unknown, ended or exists.
+	// Reason is unknown, ended, cancelled or exists.
 	Reason string
 }
 
@@ -54,6 +54,8 @@ func (e *BatchError) Error() string {
 	switch e.Reason {
 	case "ended":
 		return fmt.Sprintf("the batch %s has ended: all its members are done", e.ID)
+	case "cancelled":
+		return fmt.Sprintf("the batch %s is cancelled: it takes no more members", e.ID)
 	case "exists":
 		return fmt.Sprintf("the batch %s exists already", e.ID)
 	}

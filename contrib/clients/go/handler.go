@@ -194,7 +194,7 @@ func (s *server) perform(d *delivery) *outcome {
 		return refused(d.raw, d.queue, err.Error(), now)
 	}
 	d.job = job
-	if s.isCancelled(job.id) {
+	if s.isCancelled(job) {
 		return s.withEnd(d, &outcome{fate: isCancelled}, nil, "")
 	}
 	if job.hasExpired(now) {

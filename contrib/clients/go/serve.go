@@ -310,11 +310,20 @@ func (s *server) signal() {
 	}
 }
 
-func (s *server) isCancelled(id string) bool {
+func (s *server) isCancelled(job *stored) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, found := s.cancelled[id]
-	return found
+	return cancels(s.cancelled, job)
+}
+
+// cancels says that a job, or the batch of which it is a member, is among those that are cancelled.
+func cancels(cancelled map[string]struct{}, job *stored) bool {
+	if _, found := cancelled[job.id]; found || len(cancelled) == 0 {
+		return found
+	}
+	batch, err := job.members.text("batch")
+	_, found := cancelled["batch:"+batch]
+	return err == nil && batch != "" && found
 }
 
 // report logs the end of a job.

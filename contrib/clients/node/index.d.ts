@@ -164,6 +164,8 @@ export interface Callbacks {
   onComplete?: Step;
   /** When the first member has ended that is not done. */
   onDeath?: Step;
+  /** When the batch is cancelled. */
+  onCancel?: Step;
 }
 
 /** What a batch is made with. */

@@ -16,7 +16,7 @@ import { result } from "./results.js";
 
 const MOST_STEPS = 1000;
 const GONE = /** @type {const} */ (["dropped", "cancelled", "deleted", "expired", "missing", "skipped"]);
-const EVENTS = /** @type {const} */ ({ onSuccess: "on_success", onComplete: "on_complete", onDeath: "on_death" });
+const EVENTS = /** @type {const} */ ({ onSuccess: "on_success", onComplete: "on_complete", onDeath: "on_death", onCancel: "on_cancel" });
 // What an earlier form of a job that follows had in place of the results: a text that has it names their places.
 const OLD_RESULTS = '{"pyworkers":"RESULTS"}';
 // The options that act at a push: a step or a callback is pushed later, by a server.

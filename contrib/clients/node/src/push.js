@@ -137,7 +137,7 @@ function read([about, ...rest], jobs) {
 /** @param {string} batch @param {string} why */
 export function refused(batch, why) {
   const reason =
-    { ended: "has ended: all its members are done", exists: "exists already" }[why] ??
+    { ended: "has ended: all its members are done", exists: "exists already", cancelled: "is cancelled: it takes no more members" }[why] ??
     "is unknown: it has expired, or was deleted";
   return new BatchError(`the batch ${batch} ${reason}`);
 }

@@ -81,7 +81,8 @@ end
 -- A batch is the HASH …batch:ID with its numbers, its times and its callbacks, and SETs of members:
 -- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The HASH …:ended has the members
 -- that are gone and not done, with the kind of their end (batch.KINDS), and the first HASH the number of each kind.
--- The member `hold:TOKEN` is no job: it keeps the callbacks back while members are added. …:results has what the
+-- The member `hold:TOKEN` is no job: it keeps the callbacks back while members are added. A batch with `cancel_at` is
+-- cancelled: it takes no members, and its holds keep nothing back. …:results has what the
 -- members of a group returned, …:then the jobs that follow a group. `id` is always a batch.
 --
 -- Made at the first use: most scripts that apply effects count no member.
@@ -90,6 +91,8 @@ local batch = {}
 
 -- The TTL is written at the first change of each day, so that it is 90 days at least after the last one.
 batch.LIFE, batch.LIFE_ENDED = 91 * 86400, 86400
+-- How long servers refuse the members of a cancelled batch; the sweep renews it while there are any.
+batch.NOTE_LIFE = 86400
 batch.PARTS = { '', ':members', ':failed', ':dead', ':results', ':then', ':ended' }
 -- How members are gone that are not done. The steps after one that is gone are skipped.
 batch.KINDS = { 'dropped', 'cancelled', 'deleted', 'expired', 'missing', 'skipped' }
@@ -333,11 +336,49 @@ function batch.announce(id, answer, life)
   end
 end
 
+-- The name of a batch among the notes of cancelled jobs: servers refuse the jobs that have its id in `batch`.
+function batch.note_of(id)
+  return 'batch:' .. id
+end
+
+-- Cancel a batch: it takes no more members, and its callbacks of success and death do not fire.
+function batch.cancel(id)
+  if batch.fire(batch.key(id), 'cancel') then
+    batch.announce(id, '{"state":"cancelled","error":"","reason":"cancelled"}', batch.LIFE)
+  end
+end
+
+-- Have servers refuse the members of a cancelled batch that have not ended.
+function batch.refuse(id)
+  if batch.left(batch.key(id)) > 0 then
+    note(PREFIX .. 'pyworkers:cancelled', batch.note_of(id), batch.NOTE_LIFE)
+  end
+end
+
+-- The number of members of a cancelled batch that have not ended: its holds keep nothing back.
+function batch.left(key)
+  local open = tonumber(redis.call('HGET', key, 'open')) or 0
+  return redis.call('SCARD', key .. ':members') - open + redis.call('SCARD', key .. ':failed')
+end
+
+-- A cancelled batch is complete once all members have ended. Returns its state as a member, as `batch.state`.
+function batch.state_cancelled(id)
+  local key = batch.key(id)
+  if batch.left(key) > 0 then
+    return nil
+  end
+  redis.call('ZREM', PREFIX .. 'pyworkers:cancelled', batch.note_of(id))
+  batch.fire(key, 'complete')
+  return 'cancelled', true
+end
+
 -- Fire what is due. Returns the state of the batch as a member of another one: nil while a member has not run;
--- and its result, if it is done, or true if it is dead and will never be done.
+-- and its result, if it is done, or true if it is dead or cancelled and will never be done.
 function batch.state(id)
   local key = batch.key(id)
-  if redis.call('SCARD', key .. ':members') > 0 then
+  if redis.call('HEXISTS', key, 'cancel_at') == 1 then
+    return batch.state_cancelled(id)
+  elseif redis.call('SCARD', key .. ':members') > 0 then
     return nil
   end
   local failed, dead = redis.call('SCARD', key .. ':failed'), redis.call('SCARD', key .. ':dead')
@@ -379,6 +420,10 @@ function batch.tell(id, state, result, told)
     told[id] = true
     local space = string.find(parent, ' ', 1, true)
     local place = string.sub(parent, 1, space - 1)
+    if state == 'cancelled' and not batch.has(batch.key(string.sub(parent, space + 1)), id) then
+      -- It was skipped there, or counted before.
+      return
+    end
     if place == '' and state == 'done' then
       result = ''
     end
@@ -400,7 +445,9 @@ function batch.mourn(id, member, kind)
   while id and not known[id] do
     known[id] = true
     local key = batch.key(id)
-    if redis.call('HEXISTS', key, 'open') == 0 then
+    local facts = redis.call('HMGET', key, 'open', 'cancel_at')
+    -- A cancelled batch is counted in the one around it when all its members have ended.
+    if not facts[1] or facts[2] then
       return
     end
     if batch.fire(key, 'death') then
@@ -765,6 +812,8 @@ local function push_jobs(k, a)
         return { 'batch', place, 'unknown' }
       elseif redis.call('HEXISTS', key, 'success_at') == 1 then
         return { 'batch', place, 'ended' }
+      elseif redis.call('HEXISTS', key, 'cancel_at') == 1 then
+        return { 'batch', place, 'cancelled' }
       end
     end
   end

@@ -146,7 +146,7 @@ module Pyworkers
   class Enlisting
     MOST_STEPS = 1000
     SCRIPT = Script.new("batch.lua")
-    EVENTS = %i[on_success on_complete on_death].freeze
+    EVENTS = %i[on_success on_complete on_death on_cancel].freeze
     # What an earlier form of a job that follows had in place of the results: a text that has it names their places.
     OLD_RESULTS = '{"pyworkers":"RESULTS"}'
     # The options that act at a push: a step or a callback is pushed later.

@@ -137,7 +137,7 @@ module Pyworkers
     # @param description [String] for people
     # @param missing [String] +fail+ or +ignore+: what cancelled, deleted, expired and missing members mean
     # @param callbacks [Hash{Symbol => Step}] +on_success+: all members are done; +on_complete+: each has run at least
-    #   once; +on_death+: the first has ended that is not done
+    #   once; +on_death+: the first has ended that is not done; +on_cancel+: the batch is cancelled
     # @yieldparam members [Members]
     # @return [Batch]
     def batch(description: "", missing: "fail", **callbacks, &block) = @enlisting.open(description, missing, callbacks, &block)

@@ -27,11 +27,12 @@ module Pyworkers
     PAUSE_GROWTH = 1.5
     SCRIPT = Script.new("push.lua")
 
-    # @param why [String] +unknown+ or +ended+
+    # @param why [String] +unknown+, +ended+ or +cancelled+
     # @return [BatchError]
     def self.refused(batch, why)
       reason = {
-        "ended" => "has ended: all its members are done", "exists" => "exists already"
+        "ended" => "has ended: all its members are done", "exists" => "exists already",
+        "cancelled" => "is cancelled: it takes no more members"
       }.fetch(why, "is unknown: it has expired, or was deleted")
       BatchError.new("the batch #{batch} #{reason}")
     end
