@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import click
 
-from pyworkers.api import WorkSet
+from pyworkers.api import BatchSet, WorkSet
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.targets import Targets
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.flow.plans import CancelledBatch, CancelledJobs
+from pyworkers.store.admin import Admin
 from pyworkers.store.cancel import Cancelled
+from pyworkers.store.flow.cancelling import Wanted, cancel_jobs
+from pyworkers.text import counted
 
 _SENTENCES = {
     Cancelled.REMOVED: "removed before it started",
@@ -24,12 +30,23 @@ _SENTENCES = {
 
 
 @click.command()
-@click.argument("jids", metavar="JID...", nargs=-1, required=True)
+@click.argument("jids", metavar="[JID...]", nargs=-1)
+@click.option("--batch", "batches", metavar="ID", multiple=True, help="All members of this batch.")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="All jobs with this tag.")
+@click.option("--class", "classes", metavar="CLASS", multiple=True, help="All jobs of this class.")
 @json_option
 @redis_options
 @click.pass_context
-def cancel(ctx: click.Context, source: ConfigOptions, jids: tuple[str, ...], as_json: bool) -> None:
-    """Cancel a job, waiting or running.
+def cancel(
+    ctx: click.Context,
+    source: ConfigOptions,
+    jids: tuple[str, ...],
+    batches: tuple[str, ...],
+    tags: tuple[str, ...],
+    classes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Cancel jobs, waiting or running: one by its id, or all of a batch, with a tag, or of a class.
 
     A waiting job is removed from its queue, the scheduled set or the retry set. A running job, on any
     server, is asked to end by JobCancelled; if it still runs two seconds later, its worker is killed. It is
@@ -38,12 +55,26 @@ def cancel(ctx: click.Context, source: ConfigOptions, jids: tuple[str, ...], as_
     If Sidekiq runs the job, the command prints where. An iterable job (Sidekiq 7.3) ends as by Sidekiq's
     cancel!; any other job continues, because Sidekiq cannot end it.
 
-    Exit code 1 if one of the jobs was not found, or runs in Sidekiq.
+    A batch is cancelled with those inside it: its callbacks of success and death do not run, on_cancel runs,
+    and it takes no more members. The command may be repeated.
+
+    Exit code 1 if one of the jobs was not found, or runs in Sidekiq; if a batch is unknown or has succeeded;
+    if no job has the tag or the class.
 
     \b
-    Example: pyworkers cancel b4a577edbccf1d805744efa9
+    Examples: pyworkers cancel b4a577edbccf1d805744efa9
+              pyworkers cancel --batch c0ffeebccf1d805744efa9d0
+              pyworkers cancel --tag tenant:7 --class export
     """
+    if not (jids or batches or tags or classes):
+        raise click.UsageError("nothing to cancel: name jobs, or use --batch, --tag or --class")
     targets = source.targets()
+    whole = _Whole(targets)
+    for batch in batches:
+        whole.cancel_batch(batch)
+    for kind, values in (("tag", tags), ("class", classes)):
+        for value in values:
+            whole.cancel_jobs(Wanted(kind, value))
     found: dict[str, Cancelled] = {}
     where: dict[str, str] = {}
     for jid in jids:
@@ -53,12 +84,80 @@ def cancel(ctx: click.Context, source: ConfigOptions, jids: tuple[str, ...], as_
             where[jid] = _where(WorkSet(cancelled[0].config), jid)
     if as_json:
         ended = sum(result in (Cancelled.REMOVED, Cancelled.RUNNING) for result in found.values())
-        print_action("cancel", ended, results=found)
+        print_action("cancel", ended + whole.number, results=found, **whole.as_dict())
     else:
         for jid, result in found.items():
             click.echo(f"{printable(jid)}: {_SENTENCES[result].format(where=where.get(jid, ''))}")
-    if {Cancelled.UNKNOWN, Cancelled.ELSEWHERE} & set(found.values()):
+        for line in whole.lines:
+            click.echo(line)
+    if whole.missing or {Cancelled.UNKNOWN, Cancelled.ELSEWHERE} & set(found.values()):
         ctx.exit(1)
+
+
+class _Whole:
+    """What became of batches, and of jobs by tag and class."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+        self._batches: dict[str, dict[str, Any]] = {}
+        self._jobs: dict[str, dict[str, dict[str, Any]]] = {}
+        self.lines: list[str] = []
+        self.number = 0
+        """The jobs that were removed or asked to end."""
+        self.missing = False
+        """True if there was nothing to cancel for one of the options."""
+
+    def cancel_batch(self, batch: str) -> None:
+        located = self._targets.first(partial(_cancel_batch, batch))
+        if located is None:
+            self._batches[batch] = {"state": "unknown"}
+            self.lines.append(f"batch {printable(batch)}: unknown")
+            self.missing = True
+            return
+        _, found = located
+        self._batches[batch] = {"state": "ended" if found.ended else "cancelled", **found.as_dict()}
+        self.number += found.removed + found.left
+        self.missing |= found.ended
+        words = "it has succeeded: nothing is cancelled"
+        if not found.ended:
+            words = f"cancelled: {counted(found.removed, 'job')} removed, {_left(found.left)}"
+        self.lines.append(f"batch {printable(batch)}: {words}")
+
+    def cancel_jobs(self, wanted: Wanted) -> None:
+        each = [one.item for one in self._targets.gather(partial(_cancel_jobs, wanted))]
+        found = CancelledJobs(sum(one.removed for one in each), sum(one.running for one in each))
+        self._jobs.setdefault(wanted.kind, {})[wanted.value] = found.as_dict()
+        self.number += found.removed + found.running
+        self.missing |= found == CancelledJobs(0, 0)
+        words = f"{counted(found.removed, 'job')} removed, {_left(found.running)}"
+        self.lines.append(f"{wanted.kind} {printable(wanted.value)}: {words}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The members of the JSON; none for options that were not given."""
+        found = {"batches": self._batches, "tags": self._jobs.get("tag"), "classes": self._jobs.get("class")}
+        return {name: facts for name, facts in found.items() if facts}
+
+
+def _left(number: int) -> str:
+    return f"{number:,} running {'is' if number == 1 else 'are'} asked to end"
+
+
+def _cancel_batch(batch: str, redis: RedisConfig) -> CancelledBatch | None:
+    with noting(redis, "batch.cancel", batch) as noted:
+        found = BatchSet(redis).cancel(batch)
+        if found is not None:
+            noted.end(
+                "ended" if found.ended else f"{counted(found.removed, 'job')} removed, {found.left:,} left"
+            )
+    return found
+
+
+def _cancel_jobs(wanted: Wanted, redis: RedisConfig) -> CancelledJobs:
+    with noting(redis, "jobs.cancel", f"{wanted.kind} {wanted.value}") as noted:
+        admin = Admin(redis)
+        found = admin.run(cancel_jobs(admin.keys, wanted))
+        noted.end(f"{found.removed} removed, {found.running} running")
+    return found
 
 
 def _cancel(jid: str, redis: RedisConfig) -> Cancelled | None:

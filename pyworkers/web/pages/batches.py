@@ -47,7 +47,7 @@ STATES = ("waiting", "failed", "dead")
 _COLUMNS = BATCH.shown("id", "kind", "state", "share", "waiting", "failed", "dead", "gone", "created_at")
 _FACTS = BATCH.shown(
     "description", "kind", "state", "share", "waiting", "failed", "dead", "gone_by_kind", "forgotten",
-    "created_at", "parent", "complete_at", "success_at", "death_at", "reason", "reason_jid",
+    "created_at", "parent", "complete_at", "success_at", "death_at", "cancel_at", "reason", "reason_jid",
 )  # fmt: skip
 _GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
 
