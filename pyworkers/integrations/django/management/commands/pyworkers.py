@@ -34,7 +34,7 @@ Examples: python manage.py pyworkers run
 """
 
 
-class Command(BaseCommand):
+class PyworkersCommand(BaseCommand):
     """``manage.py pyworkers``."""
 
     help = "Runs the jobs of this project, and shows its queues."
@@ -73,3 +73,7 @@ class Command(BaseCommand):
             close_all()
         project = Project(read_settings, read_settings_again)
         run_for_project(words, project, program=program, text=_HELP, standalone=standalone)
+
+
+Command = PyworkersCommand
+"""The name that Django looks for."""
