@@ -287,8 +287,6 @@ def _on_one(move: JobMove) -> actions.Action[Any]:
         lambda admin, jid, place, at, time=None: act_on(admin, _order(move, place, time), [at]),
         done=partial(_said, move),
         missing="job",
-        label=move.label,
-        dangerous=move.dangerous,
     )
 
 
@@ -305,8 +303,6 @@ def _on_several(move: JobMove) -> actions.Action[Any]:
         done=partial(_said, move),
         target="{place} ({jobs})",
         missing="job",
-        label=move.label,
-        dangerous=move.dangerous,
     )
 
 
