@@ -152,6 +152,12 @@ class JobRecord:
         tags = self.data.get("tags")
         return [as_text(tag) for tag in tags] if isinstance(tags, list) else []
 
+    @property
+    def batch(self) -> str:
+        """The id of the batch of which it is a member; empty if there is none."""
+        batch = self.fields.get("batch")
+        return batch if isinstance(batch, str) else ""
+
     def as_dict(self) -> dict[str, Any]:
         """The job for JSON, with its envelope, or with its bytes and the reason if they are invalid."""
         return JOB.as_dict(self)
@@ -180,11 +186,6 @@ def _failures(job: JobRecord, _now: float) -> int | None:
     return None if job.retry_count is None else job.retry_count + 1
 
 
-def _batch(job: JobRecord, _now: float) -> str:
-    batch = job.fields.get("batch")
-    return batch if isinstance(batch, str) else ""
-
-
 JOB: Table[JobRecord] = Table(
     "Job",
     Column("jid", title="JID", place="jobs", cut=6),
@@ -204,7 +205,7 @@ JOB: Table[JobRecord] = Table(
     Column("failures", Kind.COUNT, "Failures", value=_failures, only_shown=True),
     Column("length", Kind.COUNT, "Size", only_shown=True),
     Column("tags", title="Tags", only_shown=True),
-    Column("batch", title="Batch", value=_batch, place="batches", only_shown=True),
+    Column("batch", title="Batch", value=lambda job, _now: job.batch, place="batches", only_shown=True),
 )  # fmt: skip
 SCORED: Sequence[Column[Any]] = (
     Column("due", Kind.MOMENT, "Due", value=lambda job, _now: job.score, only_shown=True),

@@ -28,6 +28,7 @@ class Selection:
     jids: frozenset[str] = frozenset()
     job_class: str | None = None
     queue: str | None = None
+    batch: str | None = None
     error: str | None = None
     older_s: float | None = None
     newer_s: float | None = None
@@ -46,6 +47,7 @@ class Selection:
         parts = [
             ("class", self.job_class),
             ("queue", self.queue),
+            ("batch", self.batch),
             ("error contains", self.error),
             ("older than", None if self.older_s is None else exact_duration(self.older_s)),
             ("newer than", None if self.newer_s is None else exact_duration(self.newer_s)),
@@ -62,6 +64,7 @@ class Selection:
         job_class = self.job_class or ""
         return Filter(
             job_class="" if set(job_class) & set("?[") else job_class,
+            batch=self.batch or "",
             error=self.error or "",
             older_s=self.older_s,
             younger_s=self.newer_s,
@@ -73,6 +76,7 @@ class Selection:
             (not self.jids or job.jid in self.jids)
             and (self.job_class is None or fnmatchcase(job.job_class, self.job_class))
             and (self.queue is None or job.queue == self.queue)
+            and (self.batch is None or job.batch == self.batch)
             and (self.error is None or self.error.casefold() in job.error.casefold())
             and (self.older_s is None or (age_s is not None and age_s > self.older_s))
             and (self.newer_s is None or (age_s is not None and age_s < self.newer_s))
@@ -84,6 +88,9 @@ _OPTIONS = (
         "--class", "job_class", metavar="CLASS", help="Only jobs of this class; * matches any text."
     ),
     click.option("--queue", metavar="QUEUE", help="Only jobs of this queue."),
+    click.option(
+        "--batch", metavar="ID", help="Only members of this batch, without those of batches inside it."
+    ),
     click.option("--error", metavar="TEXT", help="Only jobs whose last error contains this text."),
     click.option(
         "--older-than",
@@ -107,7 +114,7 @@ def selection_options(command: Callable[Concatenate[Selection, P], None]) -> Cal
 
     @functools.wraps(command)
     def with_selection(*args: Any, jids: tuple[str, ...] = (), **others: Any) -> None:
-        names = ("job_class", "queue", "error", "older_s", "newer_s")
+        names = ("job_class", "queue", "batch", "error", "older_s", "newer_s")
         conditions = {name: others.pop(name) for name in names}
         command(Selection(frozenset(jids), **conditions), *args, **others)
 

@@ -1,12 +1,16 @@
-"""``pyworkers cancel`` of a batch, by tag and by class."""
+"""``pyworkers cancel`` of a batch, by tag and by class; a retry of the dead members of a batch."""
 
 from __future__ import annotations
 
 import json
 
+import redis
+
 from pyworkers import Worker
 from pyworkers.api import AuditLog
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import Keys
+from tests.helpers.replies import as_list
 from tests.store.conftest import Cli
 
 
@@ -44,3 +48,24 @@ def test_a_batch_and_jobs_by_tag_and_class_are_cancelled(cli: Cli, redis_url: st
     assert {("batch.cancel", batch.id), ("jobs.cancel", "tag tenant:7")} <= found
     assert cli("cancel").exit_code == 2
     worker.client.close()
+
+
+def test_all_dead_members_of_a_batch_are_retried_by_one_command(
+    cli: Cli, redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
+    for number, batch in enumerate(("b1", "b1", "b2", "")):
+        job = {
+            "jid": f"j{number}",
+            "queue": "q",
+            "class": "A",
+            "args": [batch],
+            "failed_at": 1.5,
+            "retry_count": 0,
+        }
+        db.zadd(keys.dead, {json.dumps(job | ({"batch": batch} if batch else {})): number})
+    assert cli("dead", "retry", "--batch", "b1", "--yes").exit_code == 0
+    assert sorted(json.loads(raw)["jid"] for raw in as_list(db.lrange(keys.queue("q"), 0, -1))) == [
+        "j0",
+        "j1",
+    ]
+    assert db.zcard(keys.dead) == 2

@@ -18,6 +18,7 @@ JOB = JobRecord(
             "jid": "j1",
             "error_class": "Timeout",
             "error_message": "Is Down",
+            "batch": "b1",
         }
     ).encode()
 )
@@ -35,6 +36,8 @@ JOB = JobRecord(
         ({"job_class": "mail*"}, None, False),
         ({"queue": "mail"}, None, True),
         ({"queue": "m"}, None, False),
+        ({"batch": "b1"}, None, True),
+        ({"batch": "b2"}, None, False),
         ({"error": "timeout"}, None, True),
         ({"error": "TIMEOUT: is d"}, None, True),
         ({"error": "refused"}, None, False),

@@ -35,6 +35,7 @@ class Filter:
     jid: str = ""
     queue: str = ""
     tag: str = ""
+    batch: str = ""
     error: str = ""
     text: str = ""
     older_s: float | None = None
@@ -70,6 +71,7 @@ class Filter:
             and (not self.jid or job.jid == self.jid)
             and (not self.queue or job.queue == self.queue)
             and (not self.tag or self.tag in job.tags)
+            and (not self.batch or job.batch == self.batch)
             and (not self.error or self.error.casefold() in job.error.casefold())
             and (not self.text or self.text.casefold() in _shown(job, mask))
             and (self.older_s is None or (age_s is not None and age_s > self.older_s))
@@ -86,7 +88,8 @@ class Filter:
         """
         # Redis does not hold why a job is unreadable.
         error = "" if self.error.casefold() in _UNREADABLE else self.error
-        exact = [(_CLASSES, self.job_class), ("jid", self.jid), ("queue", self.queue)]
+        exact = [(_CLASSES, self.job_class)]
+        exact += (("jid", self.jid), ("queue", self.queue), ("batch", self.batch))
         folded = [(_ERRORS, error)]
         if not any(mask):
             exact.append(("", self.tag))

@@ -30,6 +30,7 @@ _TEXTS = {
     "jid": "jid",
     "queue": "queue",
     "tag": "tag",
+    "batch": "batch",
     "error": "error",
     "text": "text",
 }

@@ -40,6 +40,7 @@ def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:
         ("queue is", wanted.queue),
         ("id is", wanted.jid),
         ("tag is", wanted.tag),
+        ("batch is", wanted.batch),
         ("error contains", wanted.error),
         ("arguments contain", wanted.text),
         (f"{happened} within the last", "" if within is None else age_of(within).removeprefix("1 ")),

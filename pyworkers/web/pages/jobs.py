@@ -47,6 +47,7 @@ FILTERS = (
     Parameter("jid", "With this id.", longest=MOST_CHARACTERS),
     Parameter("queue", "Of this queue.", longest=MOST_CHARACTERS),
     Parameter("tag", "With this tag.", longest=MOST_CHARACTERS),
+    Parameter("batch", "Of this batch, without those inside it.", longest=MOST_CHARACTERS),
     Parameter(
         "error", "Whose last error contains this text, in upper or lower case.", longest=MOST_CHARACTERS
     ),
@@ -206,7 +207,7 @@ async def _list(word: str, ask: CheckedRequest) -> dict[str, Any]:
 
 
 def filter_of(given: Any) -> Filter:
-    texts = {name: given[name] or "" for name in ("jid", "queue", "tag", "error", "text")}
+    texts = {name: given[name] or "" for name in ("jid", "queue", "tag", "batch", "error", "text")}
     older, younger = (None if given[name] is None else float(given[name]) for name in ("older", "younger"))
     return Filter(given["class"] or "", **texts, older_s=older, younger_s=younger)
 
