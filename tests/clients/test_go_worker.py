@@ -12,6 +12,10 @@ import pytest
 
 from pyworkers import Client
 from pyworkers.plugins.batches import new_batch
+from pyworkers.store import calls
+from pyworkers.store.acl import Role
+from pyworkers.store.flow.servers import uninformed
+from tests.helpers.acl import url_of
 from tests.helpers.replies import as_list, as_texts
 from tests.helpers.server_process import ServerProcess
 from tests.helpers.support import PATIENCE_S, wait_for
@@ -49,14 +53,18 @@ class Side:
         self.client = Client(url, namespace=namespace)
         self.redis, self.keys = self.python[0].redis, self.python[0].keys
         self._ledger = f"{namespace}ledger"
-        self._command, self._environment = [str(program), "shared"], {**os.environ, **about}
+        self._command = [str(program), "shared"]
+        # With the rights that `pyworkers acl --role worker` prints, but for the ledger.
+        rights = {"REDIS_URL": url_of(url, Role.WORKER, namespace), "LEDGER_URL": url}
+        self._environment, self._log = {**os.environ, **about, **rights}, folder / "go.log"
         for server in self.python:
             server.folder.mkdir()
             server.write_app(APP)
 
     def start_go(self) -> subprocess.Popen[bytes]:
         """Start a worker in Go, which begins within a moment."""
-        self.go.append(subprocess.Popen(self._command, env=self._environment, cwd=os.sep))
+        with self._log.open("ab") as log:
+            self.go.append(subprocess.Popen(self._command, env=self._environment, cwd=os.sep, stderr=log))
         return self.go[-1]
 
     def notes(self, word: str) -> list[list[str]]:
@@ -85,6 +93,8 @@ class Side:
         assert {first[number] for number in twice} <= {killed}
         wait_for(lambda: self.python[0].settled("shared"))
         assert wait_for(lambda: not self.python[0].inprogress("shared"))
+        log = self._log.read_text()
+        assert "NOPERM" not in log and "level=ERROR" not in log, log
 
     def _succeeded(self, batch: str) -> dict[str, str]:
         found = as_texts(self.redis.hgetall(self.keys.batch(batch)))
@@ -133,6 +143,9 @@ def test_both_share_a_queue_and_stop_without_a_second_run(side: Side) -> None:
     side.python[0].start()
     stopped = side.start_go()
     wait_for(lambda: {who for who, _ in side.notes("end")} == {"go", "python"})
+    wait_for(lambda: side.redis.scard(side.keys.processes) == 2)
+    about = calls.run(side.redis, uninformed(side.keys, {"shared": ["batches", "tracked"]}))
+    assert (about.older, about.foreign, len(about.current)) == ([], [], 2)
     stopped.terminate()
     assert stopped.wait(PATIENCE_S) == 0
     side.check(batch, "")

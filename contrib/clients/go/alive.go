@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -138,7 +139,7 @@ func (s *server) deregister(ctx context.Context) error {
 		keys = append(keys, c.inprogress(queue, identity))
 	}
 	_, err := c.run(ctx, deregisterScript, keys, []any{identity})
-	_, gone := c.send(ctx, []any{"SREM", c.key("processes"), identity}, []any{"DEL", c.key(identity, ":work")})
+	_, gone := c.send(ctx, []any{"SREM", c.key("processes"), identity}, []any{"UNLINK", c.key(identity, ":work")})
 	return errors.Join(err, gone, s.count(ctx))
 }
 
@@ -234,7 +235,7 @@ func (s *server) beat(ctx context.Context) error {
 	}
 	shown := c.key(mine, ":work")
 	commands := [][]any{
-		{"SADD", c.key("processes"), mine}, append([]any{"HSET", c.key(mine)}, info...), {"EXPIRE", c.key(mine), shownFor}, {"DEL", shown},
+		{"SADD", c.key("processes"), mine}, append([]any{"HSET", c.key(mine)}, info...), {"EXPIRE", c.key(mine), shownFor}, {"UNLINK", shown},
 	}
 	if len(work) > 0 {
 		commands = append(commands, append([]any{"HSET", shown}, work...), []any{"EXPIRE", shown, workFor})
@@ -243,7 +244,7 @@ func (s *server) beat(ctx context.Context) error {
 	if now := int64(s.now()); !isNoted {
 		commands = append(commands, []any{"ZADD", c.own("wire"), now, wire},
 			[]any{"ZREMRANGEBYSCORE", c.own("wire"), "-inf", now - wireFor}, []any{"EXPIRE", c.own("wire"), wireFor})
-		if err := s.readClock(ctx); err != nil {
+		if err := errors.Join(s.readClock(ctx), s.bar(ctx)); err != nil {
 			return err
 		}
 	}
@@ -357,25 +358,57 @@ func (s *server) counters(counts tally, now time.Time) [][]any {
 	return commands
 }
 
-// checkQueues refuses queues whose jobs this worker would start out of order, or beyond a limit.
-func (s *server) checkQueues(ctx context.Context) error {
-	members, err := s.client.rdb.SMembers(ctx, s.client.key("processes")).Result()
-	if err != nil {
-		return translate(err)
-	}
-	for _, identity := range members {
-		text, err := s.client.rdb.HGet(ctx, s.client.key(identity), "features").Result()
+// barredQueues are the queues whose jobs this worker would start out of order, or beyond a limit, each with the server
+// that shows it.
+func (s *server) barredQueues(ctx context.Context) (map[string]string, error) {
+	found := make(map[string]string)
+	c := s.client
+	for servers := c.rdb.SScan(ctx, c.key("processes"), 0, "", 100).Iterator(); ; {
+		if !servers.Next(ctx) {
+			return found, translate(servers.Err())
+		}
+		text, err := c.rdb.HGet(ctx, c.key(servers.Val()), "features").Result()
 		var features map[string][]string
 		if err != nil || json.Unmarshal([]byte(text), &features) != nil {
-			continue
+			continue // it is gone, or another program
 		}
 		for _, queue := range s.queues {
-			for _, feature := range features[queue] {
-				if feature == "ordered" || feature == "limited" {
-					return fmt.Errorf("pyworkers: the queue %q is %s in the server %s, and a worker in Go takes no jobs of such a queue", queue, feature, identity)
-				}
+			if slices.Contains(features[queue], "ordered") || slices.Contains(features[queue], "limited") {
+				found[queue] = servers.Val()
 			}
 		}
 	}
+}
+
+// checkQueues refuses to begin with such a queue.
+func (s *server) checkQueues(ctx context.Context) error {
+	barred, err := s.barredQueues(ctx)
+	for queue, identity := range barred {
+		return fmt.Errorf("pyworkers: the queue %q is ordered or has limits in the server %s, and a worker in Go takes no jobs of such a queue", queue, identity)
+	}
+	return err
+}
+
+// bar takes no more jobs of such queues from now on.
+func (s *server) bar(ctx context.Context) error {
+	barred, err := s.barredQueues(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	earlier := s.barred
+	s.barred = barred
+	s.mu.Unlock()
+	for queue, identity := range barred {
+		if earlier[queue] == "" {
+			s.log.Error("queue.barred", "queue", queue, "server", identity, "reason", "it is ordered or has limits there")
+		}
+	}
 	return nil
+}
+
+// rests is true if no jobs of a queue are taken now; s.mu is held.
+func (s *server) rests(queue string) bool {
+	_, isPaused := s.paused[queue]
+	return isPaused || s.barred[queue] != ""
 }

@@ -93,7 +93,7 @@ func (c *Client) checkWire(ctx context.Context) error {
 	if c.spoke.Load() {
 		return nil
 	}
-	spoken, err := c.rdb.ZRange(ctx, c.own("wire"), 0, -1).Result()
+	spoken, err := c.rdb.ZRangeByScore(ctx, c.own("wire"), &redis.ZRangeBy{Min: "-inf", Max: "+inf"}).Result()
 	if err != nil {
 		return translate(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -112,18 +113,21 @@ func (x *exchanger) isOver() (bool, error) {
 	if x.over.IsZero() {
 		x.over = time.Now().Add(lastTries)
 	}
+	x.forgetLost()
 	x.mu.Lock()
 	left := len(x.outbox) + len(x.sent)
-	for d := range x.held {
-		if d.mine.lost {
-			delete(x.held, d)
-		}
-	}
 	x.mu.Unlock()
 	if left+len(x.held)+len(x.blocked) > 0 && time.Now().After(x.over) {
 		return true, &UnavailableError{fmt.Errorf("%d jobs are not settled, and run again", max(left, len(x.held)))}
 	}
 	return left+len(x.held)+len(x.blocked) == 0, nil
+}
+
+// forgetLost drops the jobs of lost incarnations, whose lists others have recovered.
+func (x *exchanger) forgetLost() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.held, func(d *delivery, _ struct{}) bool { return d.mine.lost })
 }
 
 // portion are the outcomes of the next exchange: those whose reply was lost again, else what has come together.
@@ -171,7 +175,7 @@ func (x *exchanger) exchange(wanted int) error {
 	}
 	order := make([]int, 0, len(x.queues))
 	for i, queue := range x.queues {
-		if _, isPaused := x.paused[queue]; !isPaused && wanted > 0 {
+		if wanted > 0 && !x.rests(queue) {
 			order = append(order, i)
 		}
 	}
@@ -361,8 +365,7 @@ func (x *exchanger) block() {
 	mine := x.mine
 	for _, i := range rand.Perm(len(x.queues)) {
 		queue := x.queues[i]
-		_, isPaused := x.paused[queue]
-		if isPaused || x.blocked[queue] || len(x.blocked) >= mostBlocked || !mine.registered {
+		if x.rests(queue) || x.blocked[queue] || len(x.blocked) >= mostBlocked || !mine.registered {
 			continue
 		}
 		x.blocked[queue] = true
@@ -399,6 +402,7 @@ func (x *exchanger) compare() {
 	if !x.doubtful && time.Since(x.compared) < compareEvery {
 		return
 	}
+	x.forgetLost()
 	x.mu.Lock()
 	mine := x.mine
 	x.mu.Unlock()

@@ -49,7 +49,7 @@ func losing(t *testing.T, commands ...string) (string, *atomic.Int32) {
 					return
 				}
 			}
-			if name == "ZRANGE" {
+			if name == "ZRANGEBYSCORE" {
 				_, _ = io.WriteString(connection, "*0\r\n")
 			} else {
 				_, _ = io.WriteString(connection, "-ERR unknown command\r\n")

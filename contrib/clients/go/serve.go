@@ -106,6 +106,7 @@ type server struct {
 	cancelled map[string]struct{}
 	forgotten []string // ids of cancelled jobs that have ended, whose notes are to be removed
 	paused    map[string]struct{}
+	barred    map[string]string
 	counts    tally
 	quiet     bool
 	stopsAt   time.Time

@@ -312,3 +312,40 @@ func TestNoJobIsLostWithReplies(t *testing.T) {
 		t.Errorf("only %d connections were lost", lost.Load())
 	}
 }
+
+func TestAQueueWithLimitsOrAnOrderIsRefused(t *testing.T) {
+	rdb, client := connect(t)
+	ctx, name := within(t, 30*time.Second), queue(t)
+	python := "python:1:" + name
+	rdb.HSet(ctx, python, "features", fmt.Sprintf(`{%q:["ordered"]}`, name))
+	rdb.SAdd(ctx, "processes", python)
+	t.Cleanup(func() { rdb.SRem(context.Background(), "processes", python); rdb.Del(context.Background(), python) })
+	err := pyworkers.Serve(ctx, client, pyworkers.ServeOptions{Logger: quietLogger}, pyworkers.HandleFunc(name, "add", add))
+	if err == nil || !strings.Contains(err.Error(), python) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestServeRefusesWrongArguments(t *testing.T) {
+	client, err := pyworkers.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}), pyworkers.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := pyworkers.HandleFunc("q", "add", add)
+	for name, err := range map[string]error{
+		"no handler":       pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{}),
+		"an empty handler": pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{}, pyworkers.Handler{}),
+		"two handlers":     pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{}, good, good),
+		"a queue":          pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{}, pyworkers.HandleFunc("a b", "add", add)),
+		"a short lease":    pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{Lease: time.Millisecond}, good),
+		"a timeout":        pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{}, good.With(pyworkers.HandlerOptions{Timeout: -1})),
+	} {
+		if err == nil || errors.As(err, new(*pyworkers.UnavailableError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var away *pyworkers.UnavailableError
+	if err := pyworkers.Serve(t.Context(), client, pyworkers.ServeOptions{}, good); !errors.As(err, &away) {
+		t.Errorf("no Redis: %v", err)
+	}
+}

@@ -1,5 +1,5 @@
 // Command worker serves a queue for tests/clients/test_go_worker.py. Each job notes its start and its end in the list
-// `ledger`, and lasts as many milliseconds as its second argument says.
+// `ledger` of LEDGER_URL, and lasts as many milliseconds as its second argument says.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	options, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	options, err := redis.ParseURL(os.Getenv("LEDGER_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}
