@@ -15,6 +15,10 @@ from pyworkers.text import escaped, length_of
 
 CUT = 200
 """The characters of a text that a page shows; the rest is on the page of the whole."""
+MOST_WHOLE = 2000
+"""The characters of a text that a list expands to; the rest is on the page of the job."""
+# Such a text has room in each row of a list, as on a telephone.
+_SHORT = 24
 # Control characters, marks that change the direction of the text after them, separators, surrogates.
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -51,6 +55,20 @@ def lines(text: str, most: int = 0) -> Markup:
     """A text of several lines, each isolated; cut as by ``shown``."""
     kept = cut(text, most) if most else text
     return Markup("\n").join(Markup("<bdi>{}</bdi>").format(visible(line)) for line in kept.split("\n"))
+
+
+def expandable(text: str, most: int = MOST_WHOLE) -> Markup:
+    """A text in one line: its first line, which a click expands to the whole; a short one as it is.
+
+    The line is cut by the style sheet. ⏎ stands for the lines that follow.
+    """
+    first, *others = text.strip().splitlines() or [""]
+    line = shown(first, CUT)
+    if not any(map(str.strip, others)) and len(first) <= _SHORT:
+        return line
+    more = Markup(' <span class="note">⏎</span>') if others else ""
+    form = '<details class="whole"><summary>{}{}</summary><pre tabindex="0">{}</pre></details>'
+    return Markup(form).format(line, more, lines(text, most))
 
 
 def moment(seconds: float | None, now: float) -> Markup:

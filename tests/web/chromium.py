@@ -45,7 +45,9 @@ _OPTIONS += (
 # In one step, for a live part is replaced, and a page loads anew, at any moment.
 _ROW = """
 const rows = [...document.querySelectorAll("main tbody tr")];
-const row = rows.find(row => row.innerText.includes(arguments[0]));
+const copies = (row, text) => row.querySelector(`[data-copy="${CSS.escape(text)}"]`);
+const says = (row, text) => row.innerText.includes(text) || copies(row, text);
+const row = rows.find(row => says(row, arguments[0]));
 """
 _TICK = """
 if (row) row.querySelector("input[type=checkbox]").click();
@@ -53,9 +55,13 @@ return Boolean(row);
 """
 _CLICK = """
 const within = arguments[0] ? row : document.querySelector("main");
-const found = [...within.querySelectorAll("button, a, input")].find(
-  el => el.innerText === arguments[1] && el.checkVisibility({visibilityProperty: true}));
+const seen = el => el.checkVisibility({visibilityProperty: true});
+const named = [...within.querySelectorAll("button, a, input")].filter(el => el.textContent === arguments[1]);
+const found = named.find(seen) || named.find(el => el.closest("details.menu:not([open])"));
 if (!found) return false;
+// As a person does, who opens the menu that has it.
+if (!seen(found)) found.closest("details.menu").open = true;
+if (!seen(found)) return false;
 found.scrollIntoView({block: "center"});
 const {left, top, width, height} = found.getClientRects()[0];
 if (!found.contains(document.elementFromPoint(left + width / 2, top + height / 2))) return false;

@@ -14,6 +14,7 @@ from contrib.pictures import shop
 from pyworkers.api import Queue
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.rendering import GROUPS, NAVIGATION
+from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
 from tests.web import hostile
 from tests.web.chromium import NARROW, WIDE, Chromium
@@ -169,6 +170,35 @@ def test_the_keyboard_reaches_everything_and_the_focus_is_visible(
             assert element.value_of_css_property("outline-style") != "none", element.get_attribute(
                 "outerHTML"
             )
+
+
+def test_a_job_is_one_line_that_expands_to_the_whole_error(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    error = {"error_class": "Refused", "error_message": "the bank refuses\n  the card\n" + "long " * 100}
+    jobs = {raw_job(f"{number:024x}", args=["x" * 150], **error): number for number in range(30)}
+    db.zadd(keys.dead, jobs)
+    chromium.open(f"{dashboard.root}dead")
+    assert {box["height"] <= 40 for box in chromium.boxes("tbody tr")} == {True}
+    [summary] = {text.strip() for text in chromium.texts("td[data-label=Error] summary")}
+    assert summary == "Refused: the bank refuses ⏎"
+    chromium.run("document.querySelector('td[data-label=Error] summary').click()")
+    assert "  the card" in chromium.text_of("td[data-label=Error] pre")
+    # The actions are in a menu of the row, and those on selected jobs are there while some are selected.
+    assert not chromium.is_shown("td button[name=one]") and not chromium.is_shown(".selection")
+    chromium.run("document.querySelector('[name=job]').click()")
+    assert chromium.is_shown(".selection")
+    chromium.resize(NARROW)
+    assert too_wide(chromium, NARROW) == []
+
+
+def test_the_whole_id_is_copied(chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    db.zadd(keys.dead, {raw_job(jid := f"{7:024x}"): 1})
+    chromium.open(f"{dashboard.root}dead")
+    assert chromium.text_of("td[data-label=JID] a") == jid[:8]
+    chromium.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    chromium.run("document.querySelector('.copy').click()")
+    assert chromium.run("return window.copied") == jid
 
 
 @pytest.mark.usefixtures("evening")

@@ -36,7 +36,7 @@ def test_a_waiting_job_runs_first_or_is_deleted(show: Open, admin: Admin) -> Non
 
 def test_all_jobs_of_a_page_are_selected(show: Open, admin: Admin) -> None:
     page = show("queues/ledger")
-    [all_jobs] = page.all("form.jobs .all input")
+    [all_jobs] = page.all("label.all input")
     assert all_jobs.is_displayed()
     all_jobs.click()
     page.press("Kill")
@@ -145,8 +145,9 @@ def test_a_job_gets_a_time_in_the_zone_of_the_viewer(show: Open, admin: Admin, p
     page = show(path.format(jid=jid))
     # Chromium has the old name of the zone. The search for the job goes on by itself, on a slow machine.
     named = f"or at ({zone.replace('Kolkata', 'Calcutta')})"
-    wait_for(lambda: named in page.run("return document.body?.innerText || ''"), message=named)
-    page.run("document.querySelector('[name=when]').value = '2035-07-01T12:00'")
+    wait_for(lambda: named in page.run("return document.body?.textContent || ''"), message=named)
+    field = ".selection [name=when]" if path == "scheduled" else "[name=when]"
+    page.run("document.querySelector(arguments[0]).value = '2035-07-01T12:00'", field)
     if path == "scheduled":
         page.tick(jid)
     page.press("Reschedule")

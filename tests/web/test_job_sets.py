@@ -24,8 +24,8 @@ def redis_url(one_redis_url: str) -> str:
 
 
 def form(page: Page) -> Form:
-    [found] = [form for form in page.forms if form.method == "post"]
-    return found
+    """The form of the jobs, after the one of all that match; or the only one of a page."""
+    return [form for form in page.forms if form.method == "post"][-1]
 
 
 def fail(db: redis.Redis, keys: Keys, error: str, number: int, ago_s: float) -> None:
@@ -69,7 +69,7 @@ def test_an_id_between_the_ends_of_a_large_job_is_not_read(
     large = {"class": "Add", "args": ["x" * 100_000], "jid": "1", "error_message": "x" * 9000}
     db.zadd(keys.dead, {json.dumps(large): 1})
     page = dashboard.get("dead")
-    assert "bytes) not read Run now" in page.text
+    assert "bytes) not read ⋯ Run now" in page.text
     [link] = {link for link in page.links if "/jobs/" in link}
     assert "JID 1 State dead" in dashboard.get(link).text
     db.zadd(keys.dead, {'{"class":"Add","args":[]}': 2})

@@ -78,6 +78,8 @@ def test_all_servers_are_stopped(show: Open) -> None:
 
 def test_all_dead_jobs_are_deleted(show: Open, admin: Admin) -> None:
     page = show("dead")
+    focus(page, ".over summary")
+    page.type(Key.ENTER)
     focus(page, "button[value=all-delete]")
     page.type(Key.ENTER)
     comes_to(page, "9 jobs are selected. Nothing has happened yet.")
@@ -134,6 +136,7 @@ def test_enter_in_the_new_time_of_a_job_reschedules_it(show: Open, admin: Admin)
 def test_enter_in_a_field_of_a_list_chooses_no_action(show: Open, field: str) -> None:
     page = show("retries")
     page.run("document.onsubmit = event => { event.preventDefault(); window.action = event.submitter.value }")
+    page.run("document.querySelectorAll('.menu').forEach(menu => menu.open = true)")
     focus(page, field)
     page.type(Key.ENTER)
     assert page.run("return window.action") is None

@@ -16,10 +16,12 @@ from pyworkers.api.record import JobRecord, as_text
 from pyworkers.web import names
 from pyworkers.web.lists.asking import encoded
 from pyworkers.web.rendering import address
-from pyworkers.web.showing import shown
+from pyworkers.web.showing import cut, expandable, shown, visible
 from pyworkers.web.tables import Listing
 
 _MOST_IN_A_LINK = 500
+# A longer id is cut to its beginning, which is enough to tell one from another.
+_LONGEST_ID, _ID = 12, 8
 NO_ID = "-"
 """Stands in the address of a job for an id that is missing, or too long."""
 
@@ -31,7 +33,7 @@ def listing(
     html: Mapping[str, Callable[[Row], Markup]] = {
         "class": lambda row: _class(row.job, job_href(request, row, place)),
         "error": lambda row: _error(row.job),
-        "arguments": lambda row: Markup("<code>{}</code>").format(shown(args_text(row.job, mask))),
+        "arguments": lambda row: Markup("<code>{}</code>").format(expandable(args_text(row.job, mask))),
         "jid": lambda row: _jid(row.job, job_href(request, row, place)),
     }
     # The class leads to the job, so it is first; the long arguments are late.
@@ -51,14 +53,20 @@ def _class(job: JobRecord, href: str) -> Markup:
 def _error(job: JobRecord) -> Markup:
     """The last error; why the bytes are not a valid job."""
     if job.unreadable:
-        return Markup('<span class="bad">{}</span>').format(shown(job.unreadable))
-    parts = [Markup("<strong>{}</strong>").format(shown(job.error_class, 120))] if job.error_class else []
-    return Markup(": ").join([*parts, shown(job.error_message)] if job.error_message else parts)
+        return Markup('<span class="bad">{}</span>').format(expandable(job.unreadable))
+    return expandable(": ".join(filter(None, (job.error_class, job.error_message))))
 
 
 def _jid(job: JobRecord, href: str) -> Markup:
-    name = shown(job.jid or ("not read" if job.cut else "no id"), 40)
-    return Markup('<a href="{}"><code>{}</code></a>').format(href, name)
+    """The beginning of the id, which leads to the job; the script copies the whole."""
+    if not job.jid:
+        return Markup('<a href="{}">{}</a>').format(href, "not read" if job.cut else "no id")
+    name = shown(job.jid if len(job.jid) <= _LONGEST_ID else job.jid[:_ID])
+    link = Markup('<a href="{}" title="{}"><code>{}</code></a>').format(href, visible(cut(job.jid)), name)
+    if len(job.jid) > _MOST_IN_A_LINK:
+        return link
+    form = ' <button type="button" class="copy" data-copy="{}" aria-label="Copy the id {}" hidden></button>'
+    return link + Markup(form).format(visible(job.jid), visible(job.jid[:_ID]))
 
 
 def args_text(job: JobRecord, mask: Collection[str]) -> str:

@@ -168,7 +168,7 @@ for (const here of document.querySelectorAll("header [aria-current]")) {
 }
 
 // The check box that selects all jobs of a page; hidden without a script.
-for (const part of document.querySelectorAll("form.jobs .all")) {
+for (const part of document.querySelectorAll("label.all")) {
   const all = part.querySelector("input");
   const boxes = [...all.form.querySelectorAll('input[name="job"]')];
   all.addEventListener("change", () => boxes.forEach((box) => (box.checked = all.checked)));
@@ -177,11 +177,10 @@ for (const part of document.querySelectorAll("form.jobs .all")) {
 }
 
 // Enter in a field of a list would press the first button of the form, which acts on all jobs.
-for (const form of document.querySelectorAll("form.jobs")) {
-  form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && event.target.matches("input")) event.preventDefault();
-  });
-}
+document.addEventListener("keydown", (event) => {
+  const field = event.key === "Enter" && event.target.closest && event.target.closest("input");
+  if (field && field.form && field.form.matches("form.jobs")) event.preventDefault();
+});
 
 // What a chart shows at the pointer or the finger, in words below it.
 for (const kind of ["pointerover", "click"]) {
@@ -193,3 +192,37 @@ for (const kind of ["pointerover", "click"]) {
     place.closest(".chart").querySelector(".pointed").textContent = words;
   });
 }
+
+// An open menu closes by Escape, and by a click beside it.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest && event.target.closest("details.menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
+// The buttons that copy an id; hidden without a script.
+for (const button of document.querySelectorAll(".copy")) button.hidden = false;
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest && event.target.closest(".copy");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+  } catch {
+    // Over HTTP from another machine, browsers have no clipboard for pages: the text is selected, and copied as by a key.
+    const field = document.createElement("input");
+    field.value = button.dataset.copy;
+    button.after(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+    button.focus();
+  }
+  button.classList.add("done");
+  setTimeout(() => button.classList.remove("done"), 1500);
+});
