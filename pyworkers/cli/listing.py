@@ -61,7 +61,7 @@ class ListedPlace:
     def searched(self, jobs: Jobs) -> Place:
         """The place in the order of ``walk``."""
         if isinstance(jobs, Queue):
-            return Place.of_queue(jobs.name, newest_first=True)
+            return Place.of_queue(jobs.name, reversed=True)
         return Place(self.name)
 
     def age_s(self, job: JobRecord, now: float) -> float | None:

@@ -56,7 +56,7 @@ from pyworkers.web.several import ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
-_LIVE = (overview, queues, running, batches, limits, cron, servers)
+_LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, problems, queues, jobs, job, tasks, running, servers, audit, batches, limits, locks, cron,
     metrics,

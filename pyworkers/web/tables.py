@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
@@ -22,11 +22,19 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 UNKNOWN = escape("\N{EN DASH}")
 
 
+class Sort(NamedTuple):
+    """How a table is sorted by a column: the address of the other order, and whether it is that of now."""
+
+    href: str
+    now: str = ""
+    """``ascending``, ``descending``, or empty."""
+
+
 class Listing(Generic[R]):
     """The rows of a table at one time. ``key`` names a row in the live cells, ``feed`` what changes them.
 
     ``ended``: by column, the live part that is there if a row without news has ended. ``html``: the cells
-    of columns of which the page shows more than the value.
+    of columns of which the page shows more than the value. ``sorts``: the columns by which it can be sorted.
     """
 
     def __init__(
@@ -40,10 +48,12 @@ class Listing(Generic[R]):
         feed: str = "",
         ended: Mapping[str, str] = _NOTHING,
         html: Mapping[str, Callable[[R], Markup]] = _NOTHING,
+        sorts: Mapping[str, Sort] = _NOTHING,
     ) -> None:
         self.columns, self.feed, self.ended = columns, feed, ended
         self._request, self._rows, self._now, self._key = request, rows, now, key
         self._html = html
+        self.sorts = sorts
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -142,7 +142,7 @@ def test_a_name_of_any_bytes(dashboard: Visitor, keys: Keys, db: redis.Redis) ->
     db.lpush(keys.queue("").encode() + b"a/b\xff\n", raw_job("found"))
     page = dashboard.get("queues/a~2Fb~FF~0A")
     assert "found" in page.text
-    _, search = [form for form in page.forms if form.method == "get"]
+    _, search, _ = [form for form in page.forms if form.method == "get"]
     assert search.action.endswith("/queues/a~2Fb~FF~0A")
 
 

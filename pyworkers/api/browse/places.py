@@ -28,13 +28,13 @@ class Place:
     """``word`` is ``scheduled``, ``retries``, ``dead``, or ``queue:NAME``."""
 
     word: str
-    newest_first: bool = False
-    """A queue from the newest job on, instead of the one that is popped next."""
+    reversed: bool = False
+    """From its other end: a queue from the newest job on, the dead from the one that died first."""
 
     @classmethod
-    def of_queue(cls, name: str, *, newest_first: bool = False) -> Self:
+    def of_queue(cls, name: str, *, reversed: bool = False) -> Self:
         """The place of a queue."""
-        return cls(f"{_QUEUE}{name}", newest_first)
+        return cls(f"{_QUEUE}{name}", reversed)
 
     @classmethod
     def read(cls, word: str) -> Self | None:
@@ -53,10 +53,8 @@ class Place:
 
     @property
     def descending(self) -> bool:
-        """True for the dead jobs, of which the latest comes first; elsewhere the next one does, unless
-        ``newest_first``.
-        """
-        return self.newest_first or self.word == "dead"
+        """True for the dead jobs, of which the latest comes first, and for other places if ``reversed``."""
+        return self.reversed != (self.word == "dead")
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from pyworkers.api.browse.places import Place
 from pyworkers.api.record import JobRecord, as_text
 from pyworkers.web import names
 from pyworkers.web.lists.asking import encoded
+from pyworkers.web.lists.columns import chosen
 from pyworkers.web.rendering import address
 from pyworkers.web.showing import cut, expandable, shown, visible
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, Sort
 
 _MOST_IN_A_LINK = 500
 # A longer id is cut to its beginning, which is enough to tell one from another.
@@ -27,18 +28,18 @@ NO_ID = "-"
 
 
 def listing(
-    request: Request, place: Place, rows: Sequence[Row], now: float, mask: Collection[str]
+    request: Request, place: Place, rows: Sequence[Row], now: float, mask: Collection[str], sort: Sort
 ) -> Listing[Row]:
-    """The table of these jobs of a place."""
+    """The table of these jobs of a place. ``sort``: the order of the place, by its time."""
     html: Mapping[str, Callable[[Row], Markup]] = {
         "class": lambda row: _class(row.job, job_href(request, row, place)),
         "error": lambda row: _error(row.job),
         "arguments": lambda row: Markup("<code>{}</code>").format(expandable(args_text(row.job, mask))),
         "jid": lambda row: _jid(row.job, job_href(request, row, place)),
     }
-    # The class leads to the job, so it is first; the long arguments are late.
-    between = (name for name in place.columns if name not in ("class", "arguments", "jid"))
-    return Listing(request, ROW.shown("class", *between, "arguments", "jid"), rows, now, html=html)
+    shown_columns = ROW.shown("class", *chosen(request, place))
+    sorts = dict.fromkeys(("due", "died", "enqueued_at"), sort)
+    return Listing(request, shown_columns, rows, now, html=html, sorts=sorts)
 
 
 def _class(job: JobRecord, href: str) -> Markup:
@@ -84,7 +85,9 @@ def json_text(value: Any) -> str:
 def job_href(request: Request, row: Row, place: Place) -> str:
     """The address of a job, with the place where it was seen; a long id or none is left out."""
     jid = row.job.jid if 0 < len(names.encode(row.job.jid)) <= _MOST_IN_A_LINK else NO_ID
-    return address(request, "jobs", jid, **{"in": encoded(place), "at": row.at})
+    # The page of a job finds it from the usual end, near the place that it has there.
+    at = "" if place.reversed else row.at
+    return address(request, "jobs", jid, **{"in": encoded(place), "at": at})
 
 
 def segments_of(place: Place) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -26,22 +28,37 @@ from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter, paging
 from pyworkers.api.queue import SWITCHES
 from pyworkers.api.queuestats import read_queue
+from pyworkers.api.stats import Stats
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import act, said
 from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, number_done
-from pyworkers.web.lists.asking import MOST_CHARACTERS, MOST_SELECTED, Asked, ages_of, order_of
+from pyworkers.web.lists.asking import (
+    MOST_CHARACTERS,
+    MOST_SELECTED,
+    Asked,
+    ages_of,
+    decoded,
+    encoded,
+    order_of,
+)
+from pyworkers.web.lists.columns import chosen, keep, offered
 from pyworkers.web.lists.showing import listing, most_frequent, segments_of
 from pyworkers.web.lists.words import DELAYS, title_of
+from pyworkers.web.live.reader import Feed, Reader
+from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.showing import number
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import words
+from pyworkers.web.tables import Sort, words
 
 _ALL = "all-"
 _ASK = "ask-"
 _NONE = "No job is selected."
+# In an address: the place from its other end.
+_ORDER = "reversed"
 FILTERS = (
     Parameter("class", "Of this class; * is any text.", longest=MOST_CHARACTERS),
     Parameter("jid", "With this id.", longest=MOST_CHARACTERS),
@@ -100,7 +117,11 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
         "place": place,
         "asked": asked,
         "listed": listed,
-        "rows": listing(request, place, listed.rows, time.time(), site.settings.mask),
+        "rows": listing(request, place, listed.rows, time.time(), site.settings.mask, _sort(request, place)),
+        "columns": offered(place),
+        "shown_columns": chosen(request, place),
+        "order": _ORDER if place.reversed else None,
+        "news": _feed(place, listed.total),
         "own": segments_of(place),
         "ages_of": ages_of,
         "delays": DELAYS,
@@ -116,7 +137,37 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
     if listed.fault:
         # Its JSON would be the fault alone.
         known["json"] = ""
-    return await render(request, "jobs.html", title=place.queue or title_of(place), **known)
+    answer = await render(request, "jobs.html", title=place.queue or title_of(place), **known)
+    keep(request, answer, place)
+    return answer
+
+
+def _sort(request: Request, place: Place) -> Sort:
+    """The link that turns the order of a place, by its time, around."""
+    query = Asked.of(request.query_params).query()
+    href = address(request, *segments_of(place), **query, order=None if place.reversed else _ORDER)
+    return Sort(href, "descending" if place.descending else "ascending")
+
+
+def _feed(place: Place, total: int) -> str:
+    return f"jobs?{urlencode({'in': encoded(place), 'of': total}, errors='surrogateescape')}"
+
+
+def parts(reader: Reader, _request: Request, parameters: str) -> dict[str, str]:
+    """How many jobs have come to a place since its page was loaded, or have left it."""
+    given = dict(parse_qsl(parameters, errors="surrogateescape"))
+    place, total = decoded(given.get("in", "")), number_in(given.get("of", ""), 15)
+    size = None if place is None or reader.last is None else _size(reader.last, place)
+    if size is None or total is None or size == total:
+        return {"news": ""}
+    words = f"{number(size - total)} new" if size > total else f"{number(total - size)} fewer"
+    return {"news": str(Markup('<a href="">{}: show</a>').format(words))}
+
+
+def _size(stats: Stats, place: Place) -> int | None:
+    if place.queue:
+        return next((queue.size for queue in stats.queues if queue.name == place.queue), None)
+    return {"scheduled": stats.scheduled, "retries": stats.retries, "dead": stats.dead}[place.word]
 
 
 async def _read(request: Request, place: Place, asked: Asked) -> Listed:
@@ -186,9 +237,10 @@ async def _begin(request: Request, order: Order, wanted: Filter) -> Task:
 
 def _place(request: Request) -> Place:
     """The queue that the address names, or the set."""
+    is_reversed = request.query_params.get("order") == _ORDER
     if "name" in request.path_params:
-        return Place.of_queue(names.decode(request.path_params["name"]))
-    return Place(request.url.path.rstrip("/").rpartition("/")[2])
+        return Place.of_queue(names.decode(request.path_params["name"]), reversed=is_reversed)
+    return Place(request.url.path.rstrip("/").rpartition("/")[2], is_reversed)
 
 
 def _place_of(ask: CheckedRequest, word: str) -> Place:
@@ -238,6 +290,7 @@ def _resource(path: str, about: str, word: str) -> Resource:
     return Resource(path, about, partial(_list, word), JOBS, [*_PAGING, *FILTERS], _actions(word))
 
 
+FEEDS: Mapping[str, Feed] = {"jobs": parts}
 ROUTES = [
     route
     for path in ("/queues/{name}", *(f"/{word}" for word in SETS))
