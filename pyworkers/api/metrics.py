@@ -26,6 +26,7 @@ __all__ = [
     "Period",
     "Window",
     "read_class_metrics",
+    "read_last_hours",
     "read_metrics",
     "read_window",
 ]
@@ -219,6 +220,33 @@ def read_window(keys: Keys, window: Window) -> Steps[list[MetricsPart]]:
         MetricsPart(moments[start].timestamp(), *map(sum, zip(*totals[start : start + joined], strict=True)))
         for start in range(0, hashes, joined)
     ]
+
+
+def read_last_hours(keys: Keys) -> Steps[tuple[MetricsPart, MetricsPart]]:
+    """The runs and failures of the last hour, and of the hour before it, from the counts of ten minutes.
+
+    The part in which an hour begins counts by its share, as if its runs were evenly spread.
+    """
+    now = (yield from metrics.span_now(Period.HOUR)).now
+    begin = now.replace(minute=now.minute // 10 * 10, second=0, microsecond=0)
+    moments = [begin - timedelta(minutes=10 * place) for place in range(13)]
+    totals = yield from metrics.read_totals(keys, list(map(ten_minutes_of, moments)))
+    passed = (now - begin) / timedelta(minutes=10)
+    last = _hour_of(totals[:7], 1.0, 1.0 - passed)
+    before = _hour_of(totals[6:], passed, 1.0 - passed)
+    hour_s = 3600.0
+    at = now.timestamp()
+    return MetricsPart(at - hour_s, *last), MetricsPart(at - 2 * hour_s, *before)
+
+
+def _hour_of(totals: Sequence[tuple[int, int]], newest: float, oldest: float) -> tuple[int, int]:
+    """The runs and failures in parts of ten minutes, of which the first and the last count by a share."""
+    shares = [newest, *[1.0] * (len(totals) - 2), oldest]
+    processed, failed = (
+        round(sum(total[place] * share for total, share in zip(totals, shares, strict=True)))
+        for place in (0, 1)
+    )
+    return processed, failed
 
 
 def _class_metrics(

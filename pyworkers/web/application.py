@@ -43,7 +43,7 @@ from pyworkers.web.pages import (
     servers,
     tasks,
 )
-from pyworkers.web.pages.overview import counts
+from pyworkers.web.pages.overview import tiles_of
 from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
@@ -209,5 +209,9 @@ async def _failed(request: Request, error: Exception) -> Response:
     if since is None:
         return await render(request, "error.html", 503, title="Redis refuses this", text=str(error))
     title = "Redis does not answer"
-    known = {"stats": last} if last is None else {"stats": last, "counts": counts(request, last)}
+    known = (
+        {"stats": last}
+        if last is None
+        else {"stats": last, **tiles_of(request, stream.reader_of(request), last)}
+    )
     return await render(request, "away.html", 503, title=title, away=since, text=str(error), **known)

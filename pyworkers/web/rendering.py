@@ -21,6 +21,8 @@ from starlette.responses import HTMLResponse
 
 from pyworkers.version import __version__
 from pyworkers.web import flash, json, names, showing
+from pyworkers.web.live.navigation import COUNTED, PROBLEMS
+from pyworkers.web.live.stream import reader_of
 from pyworkers.web.security import Viewer, csrf_token, has_session
 from pyworkers.web.several import sites_of
 
@@ -84,6 +86,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     own = request.url.path.removeprefix(root)
     in_json = json.address_of(request, own)
     page = own.strip("/").partition("/")[0]
+    counts = reader_of(request).counts_of_pages() if viewer else {}
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,
@@ -92,6 +95,9 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "csrf": partial(_csrf, request),
         "flash": flash.take(request),
         "refused": "",
+        "counted": (*COUNTED, PROBLEMS),
+        "counts_of_pages": counts,
+        "count_of_title": Markup(counts.get(page) or counts.get(PROBLEMS, "")).striptags(),
         "groups": GROUPS,
         "group": group_of(page),
         "choices_of_redis": sites_of(request).choices(request, page if page in _LISTS else ""),

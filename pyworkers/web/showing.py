@@ -154,6 +154,14 @@ def number(value: float | None) -> str:
     return f"{value:,}"
 
 
+def compact(value: int) -> str:
+    """A count in at most five characters: ``9,999``, ``12k``, ``3.4M``."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 1000)):
+        if value >= max(size, 10_000):
+            return f"{value / size:.1f}{unit}" if value < 10 * size else f"{number(value // size)}{unit}"
+    return number(value)
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things: ``1 job``, ``0 jobs``."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -39,11 +39,11 @@ def test_each_page_and_its_group_are_the_current_ones_in_the_navigation(
     dashboard: Visitor, path: str, group: str, label: str
 ) -> None:
     page = dashboard.get(path).html
-    assert re.findall(r'aria-current="(page|true)">(.*?)<', page) == [("true", group), ("page", label)]
+    assert re.findall(r'aria-current="(page|true)">(.*?) ?<', page) == [("true", group), ("page", label)]
 
 
 def test_the_groups_lead_to_all_pages_also_from_one_without_a_place_of_its_own(dashboard: Visitor) -> None:
-    assert re.findall(r'aria-current="true">(.*?)<', dashboard.get("jobs/1").html) == ["Jobs"]
+    assert re.findall(r'aria-current="true">(.*?) ?<', dashboard.get("jobs/1").html) == ["Jobs"]
     found = [Document(dashboard.root, dashboard.get(group.pages[0][0]).html) for group in GROUPS]
     linked = {urlsplit(link).path for page in found for link in page.links}
     assert linked >= {f"/{path}" for path, _ in NAVIGATION}
@@ -72,6 +72,39 @@ def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis
         assert words in page.text
     assert "The last 7 days" in dashboard.get("?days=7").text
     assert "The last 30 days" in dashboard.get("?days=x").text
+
+
+def test_failures_are_those_of_the_last_hour_with_their_change(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    now = datetime.now(UTC)
+    db.mset({keys.stat("processed"): 1234, keys.stat("failed"): 34})
+    for minutes_ago, failed in ((0, 7), (70, 3), (200, 50)):
+        name = ten_minutes_of(now - timedelta(minutes=minutes_ago))
+        db.hset(keys.executions(name), mapping={"Add|f": failed, "Add|p": 100})
+    text = dashboard.get().text
+    found = re.search(r"Failed in the last hour (\d+) (\d+) more than in the hour before", text)
+    assert found and int(found[1]) - int(found[2]) in range(4) and 7 <= int(found[1]) <= 10
+    assert "Since ever: Done 1,200 · Failed 34" in text
+
+
+def test_the_navigation_and_the_title_have_the_counts(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    assert "<title>Dead · pyworkers</title>" in dashboard.get("dead").html
+    db.zadd(keys.dead, {raw_job("d"): 1.0, raw_job("e"): 2.0})
+    db.sadd(keys.queues, "mail")
+    db.lpush(keys.queue("mail"), *[raw_job("j")] * 12)
+    # What is wrong with the Redis of the tests counts, too.
+    [count] = re.findall(r"<title>\((\d+)\) Overview · pyworkers</title>", dashboard.get().html)
+    page = dashboard.get("dead")
+    assert "Queues 12 Running Scheduled Retries Dead 2" in page.text
+    assert "<title>(2) Dead · pyworkers</title>" in page.html
+    assert f"<title>({count}) Audit · pyworkers</title>" in dashboard.get("audit").html
+    with events(dashboard, "") as parts:
+        found = next(parts)
+        assert (found["nav:queues"], found["nav:running"], found["nav:dead"]) == ("12", "", "2")
+        assert found["nav:problems"] == f'<span class="bad">{count}</span>'
 
 
 def test_problems_are_shown_by_cause(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
@@ -146,7 +179,9 @@ def test_a_gap_counts_by_second() -> None:
     samples.add(stats_of(100, 0, 0, 0))
     samples.add(stats_of(110, 0, 0, 50))
     assert samples.rates == [Rates(5, 0, 5)] * 10
+    assert samples.change("processed") == (50, 10)
     samples.add(stats_of(10_000, 0, 0, 50))
+    assert samples.change("processed") is None
     assert samples.latest == Rates()
     assert len(samples.rates) == 120
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.web.showing import counted, distance, duration, moment, number, shown, size, visible
+from pyworkers.web.showing import compact, counted, distance, duration, moment, number, shown, size, visible
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,11 @@ def test_numbers() -> None:
     assert number(None) == "\N{EN DASH}"
     assert size(1_500_000) == "1.5\u202fMB"
     assert moment(None, 0) == ""
+
+
+def test_counts_in_little_room() -> None:
+    values = (0, 9_999, 12_345, 999_999, 1_234_567, 45_600_000, 7_890_000_000_000)
+    assert [compact(value) for value in values] == ["0", "9,999", "12k", "999k", "1.2M", "45M", "7,890G"]
 
 
 def test_a_number_of_things() -> None:

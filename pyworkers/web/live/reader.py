@@ -19,12 +19,14 @@ from starlette.requests import Request
 
 from pyworkers.api import Problem, Stats
 from pyworkers.api.causes import Cause, causes_in, read_muted, with_muted
+from pyworkers.api.metrics import MetricsPart, read_last_hours
 from pyworkers.api.problems import read_unsafe
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.stats import read_stats
 from pyworkers.api.target import Operation
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
+from pyworkers.web.live import navigation
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
 from pyworkers.web.showing import exact
@@ -36,6 +38,8 @@ _EVERY_S = 1.0
 # Servers write their numbers each second for ten after a request.
 _ASK_S = 5.0
 _UNSAFE_S = 60.0
+# The counts in the navigation of a page that is loaded.
+_RECENT_S = 10.0
 
 
 class Reader:
@@ -55,6 +59,10 @@ class Reader:
         self._current = False
         self._unsafe: list[Problem] = []
         self._unsafe_at = -math.inf
+        self._read_at = -math.inf
+        self._counts_of_pages: dict[str, Markup] | None = None
+        # The last hour and the one before, with the counter of failures when they were read.
+        self._hours: tuple[MetricsPart, MetricsPart, int] | None = None
         self._muted: dict[str, int] = {}
         self._asked_at = -math.inf
         self._trouble = ""
@@ -78,6 +86,8 @@ class Reader:
     async def read(self) -> Stats:
         """The counts now. Raises PyworkersError."""
         self._stats = await self._site.read(read_stats(self._site.keys))
+        self._read_at = time.monotonic()
+        self._counts_of_pages = None
         self._samples.add(self._stats)
         return self._stats
 
@@ -86,6 +96,7 @@ class Reader:
         if time.monotonic() - self._unsafe_at > _UNSAFE_S:
             self._unsafe = await self._site.read(read_unsafe(self._site.keys))
             await self.read_muted(stats)
+            self._hours = (*await self._site.read(read_last_hours(self._site.keys)), stats.failed)
             self._unsafe_at = time.monotonic()
         return self.known_causes(stats)
 
@@ -93,10 +104,26 @@ class Reader:
         """Read which causes are muted. Raises PyworkersError."""
         codes = list(dict.fromkeys(cause.code for cause in causes_in(stats, self._unsafe)))
         self._muted = await self._site.read(read_muted(self._site.keys, codes))
+        self._counts_of_pages = None
 
     def known_causes(self, stats: Stats) -> list[Cause]:
         """The causes in these counts, and those of Redis that were read last."""
         return with_muted(causes_in(stats, self._unsafe), self._muted)
+
+    def failed_in_hours(self, stats: Stats) -> tuple[int, int] | None:
+        """The failures of the last hour and of the one before; None if not read yet."""
+        if self._hours is None:
+            return None
+        last, before, failed = self._hours
+        return last.failed + max(0, stats.failed - failed), before.failed
+
+    def counts_of_pages(self) -> dict[str, Markup]:
+        """The counts in the navigation; none if nothing was read in the last seconds."""
+        if self._stats is None or time.monotonic() - self._read_at > _RECENT_S:
+            return {}
+        if self._counts_of_pages is None:
+            self._counts_of_pages = navigation.counts_of(self._stats, self.known_causes(self._stats))
+        return self._counts_of_pages
 
     @contextmanager
     def viewing(self) -> Iterator[None]:
@@ -160,7 +187,7 @@ class Reader:
 
     def _event(self, request: Request, names: Sequence[str]) -> bytes:
         stats, since = self._stats if self._current else None, self._site.away_since
-        parts = {} if stats is None else self._parts(request, names)
+        parts = {} if stats is None else {**self._navigation(), **self._parts(request, names)}
         latest = self._samples.latest
         rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued}
         content = {
@@ -172,6 +199,9 @@ class Reader:
         }
         # JSON has no line breaks, which would end the field.
         return f"data: {simplejson.dumps(content)}\n\n".encode()
+
+    def _navigation(self) -> dict[str, str]:
+        return {f"nav:{page}": str(count) for page, count in self.counts_of_pages().items()}
 
     def _parts(self, request: Request, names: Sequence[str]) -> dict[str, str]:
         """The live parts of these feeds; an unknown one has none."""

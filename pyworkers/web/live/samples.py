@@ -14,6 +14,8 @@ KEPT = 120
 """The seconds that are kept."""
 # A queue is shorter at once when a job starts, and the counters are higher a second or two after its end.
 _LAG = 3
+# A change in a shorter time says little.
+_LEAST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Samples:
         self._last: Stats | None = None
         self._known: deque[int] = deque(maxlen=_LAG)
         self._rates: deque[Rates] = deque(maxlen=KEPT)
+        self._counts: deque[tuple[float, dict[str, int]]] = deque(maxlen=KEPT)
 
     def add(self, stats: Stats) -> None:
         """Add a read; one of the same half second as the last is left out."""
@@ -43,12 +46,21 @@ class Samples:
             self._rates.extend([self._between(last, stats, passed_s)] * min(KEPT, max(1, round(passed_s))))
         self._last = stats
         self._known.append(_known(stats))
+        self._counts.append((stats.now, stats.counts()))
 
     def _between(self, last: Stats, stats: Stats, passed_s: float) -> Rates:
         failed = max(0, stats.failed - last.failed)
         done = max(0, stats.processed - last.processed - failed)
         enqueued = max(0, _known(stats) - max(self._known))
         return Rates(done / passed_s, failed / passed_s, enqueued / passed_s)
+
+    def change(self, name: str) -> tuple[int, float] | None:
+        """How much a count has changed, and in how many seconds, at most 120; None if not yet known."""
+        if not self._counts:
+            return None
+        latest, now = self._counts[-1]
+        began, before = next((one for one in self._counts if latest - one[0] <= KEPT), self._counts[-1])
+        return (now[name] - before[name], latest - began) if latest - began >= _LEAST_S else None
 
     @property
     def rates(self) -> list[Rates]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -41,9 +40,10 @@ _WINDOWS = {
 _MOST_SERVERS = 20
 _MOST_CAUSES = 3
 _COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
-_TILES = ("enqueued", "busy", "oldest", "scheduled", "retries", "dead", "done", "failed")
+_TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
 # The counts that lead to a page.
 _LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
+_EVER = ("done", "failed")
 PARTS = ("tiles", "graph", "problems", "servers")
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -79,7 +79,7 @@ async def show(request: Request) -> Response:
         by_part=Listing(request, PART.shown("at", "done", "failed"), parts[::-1], stats.now),
         rows_of_redis=await sites_of(request).rows(request),
         counts_of_redis=COUNTS,
-        **context_of(request, stats, causes, reader.samples),
+        **context_of(request, reader, stats, causes),
     )
 
 
@@ -110,45 +110,84 @@ def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
     """Each part as HTML."""
     if reader.last is None:
         return {}
-    context = context_of(request, reader.last, reader.known_causes(reader.last), reader.samples)
+    context = context_of(request, reader, reader.last, reader.known_causes(reader.last))
     return {name: fragment(request, f"live/{name}.html", **context) for name in PARTS}
 
 
-def context_of(request: Request, stats: Stats, causes: list[Cause], samples: Samples) -> dict[str, Any]:
+def context_of(request: Request, reader: Reader, stats: Stats, causes: list[Cause]) -> dict[str, Any]:
     """The values that the templates of the parts show."""
     shown = [cause for cause in causes if not cause.muted]
     busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
     return {
-        "counts": counts(request, stats),
+        **tiles_of(request, reader, stats),
         "causes": shown[:_MOST_CAUSES],
         "more_causes": max(0, len(shown) - _MOST_CAUSES),
         "muted_causes": len(causes) - len(shown),
         "servers": Listing(request, _COLUMNS, busiest[:_MOST_SERVERS], stats.now),
         "more_servers": max(0, len(busiest) - _MOST_SERVERS),
-        "latest": samples.latest,
-        "graph": graph(samples.rates),
-        "collected": len(samples.rates),
+        "latest": reader.samples.latest,
+        "graph": graph(reader.samples.rates),
+        "collected": len(reader.samples.rates),
         "graph_length": KEPT,
     }
 
 
-def counts(request: Request, stats: Stats) -> Listing[Stats]:
-    """The tiles."""
-    html = {"oldest": partial(_oldest, request), **{name: partial(_linked, request, name) for name in _LISTS}}
-    return Listing(request, STATS.shown(*_TILES, *stats.incidents()), [stats], stats.now, html=html)
+class Tile(NamedTuple):
+    """A number of the overview, with the words below it: how it changes."""
+
+    title: str
+    value: Markup
+    under: Markup = Markup("")
 
 
-def _linked(request: Request, name: str, stats: Stats) -> Markup:
-    count = number(getattr(stats, name))
-    return Markup('<a href="{}">{}</a>').format(address(request, _LISTS[name]), count)
+def tiles_of(request: Request, reader: Reader, stats: Stats) -> dict[str, Any]:
+    """The values of the template of the numbers."""
+    names = (*_EVER, *stats.incidents())
+    return {
+        "tiles": list(_tiles(request, stats, reader.samples, reader.failed_in_hours(stats))),
+        "ever": [(STATS.columns[name].title, STATS.columns[name].of(stats, stats.now)) for name in names],
+    }
 
 
-def _oldest(request: Request, stats: Stats) -> Markup:
-    oldest = stats.oldest
+def _tiles(
+    request: Request, stats: Stats, samples: Samples, failed: tuple[int, int] | None
+) -> Iterator[Tile]:
+    """The numbers on which a person acts: those of now, and the failures of the last hour."""
+    waiting, running, *others = (_count(request, stats, samples, name) for name in _TILES)
+    yield waiting
+    yield running
+    yield _oldest(request, stats)
+    if failed is not None:
+        yield Tile("Failed in the last hour", escape(number(failed[0])), _more_than(*failed))
+    yield from others
+
+
+def _count(request: Request, stats: Stats, samples: Samples, name: str) -> Tile:
+    form = Markup('<a href="{}">{}</a>')
+    value = form.format(address(request, _LISTS[name]), number(getattr(stats, name)))
+    change = samples.change(name)
+    if change is None:
+        return Tile(STATS.columns[name].title, value)
+    difference, seconds = change
+    sign = "+" if difference > 0 else "\N{MINUS SIGN}"
+    past = duration(seconds)
+    words = f"{sign}{number(abs(difference))} in {past}" if difference else f"no change in {past}"
+    return Tile(STATS.columns[name].title, value, escape(words))
+
+
+def _more_than(failed: int, before: int) -> Markup:
+    if failed == before:
+        return escape("as many as in the hour before")
+    words = f"{number(abs(failed - before))} {'more' if failed > before else 'fewer'} than in the hour before"
+    return Markup('<span class="{}">{}</span>').format("bad" if failed > before else "good", words)
+
+
+def _oldest(request: Request, stats: Stats) -> Tile:
+    oldest, title = stats.oldest, STATS.columns["oldest"].title
     if oldest is None:
-        return UNKNOWN
-    age, queue = duration(oldest.latency_s(stats.now)), link(request, "queues", oldest.name)
-    return Markup('{} <span class="under">in {}</span>').format(age, queue)
+        return Tile(title, UNKNOWN)
+    queue = link(request, "queues", oldest.name)
+    return Tile(title, escape(duration(oldest.latency_s(stats.now))), Markup("in {}").format(queue))
 
 
 def graph(rates: list[Rates]) -> drawing.Chart:

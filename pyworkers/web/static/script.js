@@ -91,6 +91,14 @@ const times = (() => {
     shown.set(name, html);
   };
 
+  // The tab's title begins with the count of the page, or with the number of problems.
+  const bare = document.title.replace(/^\([^)]*\) /, "");
+  const entitle = () => {
+    const own = document.querySelector(".pages [aria-current=page] .count");
+    const count = (own && own.textContent) || document.querySelector(".groups .count")?.textContent;
+    document.title = count ? `(${count}) ${bare}` : bare;
+  };
+
   // A row without news of its own has ended, if the event says that it names all rows.
   const end = (parts) => {
     for (const part of document.querySelectorAll("[data-ended]")) {
@@ -114,6 +122,7 @@ const times = (() => {
       const parts = JSON.parse(message.data).parts;
       for (const name of Object.keys(parts)) replace(name, parts[name]);
       end(parts);
+      entitle();
     };
     stream.onerror = () => {
       // The browser tries again by itself, unless the answer was an error.

@@ -1,0 +1,36 @@
+"""Navigation: the counts behind the names of pages in the head of each page, from what the reader has read.
+
+Pure. They cost no read: a page that is shown while no one looks has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from markupsafe import Markup, escape
+
+from pyworkers.api import Stats
+from pyworkers.api.causes import Cause
+from pyworkers.api.problems import Severity
+from pyworkers.web.showing import compact
+
+COUNTED: Mapping[str, str] = {
+    "queues": "enqueued",
+    "running": "busy",
+    "scheduled": "scheduled",
+    "retries": "retries",
+    "dead": "dead",
+    "servers": "processes",
+}
+"""The count of each page, by the first segment of its address; that of Problems is the number of causes."""
+PROBLEMS = "problems"
+
+
+def counts_of(stats: Stats, causes: Iterable[Cause]) -> dict[str, Markup]:
+    """The counts of the pages, by the first segments of their addresses; an empty text for 0."""
+    shown = [cause for cause in causes if not cause.muted]
+    numbers = {page: getattr(stats, name) for page, name in COUNTED.items()}
+    found = {page: escape(compact(number)) if number else Markup("") for page, number in numbers.items()}
+    tone = "bad" if any(cause.severity is Severity.ERROR for cause in shown) else "warn"
+    problems = Markup('<span class="{}">{}</span>').format(tone, compact(len(shown))) if shown else Markup("")
+    return {**found, PROBLEMS: problems}
