@@ -49,6 +49,7 @@ GROUPS = (
             ("scheduled", "Scheduled"),
             ("retries", "Retries"),
             ("dead", "Dead"),
+            ("enqueue", "Enqueue"),
         ),
         ("jobs", "tasks"),
     ),

@@ -527,6 +527,7 @@ def test_read_sees_no_button_and_may_not_act(opened: Opened, users: Path, queue:
     assert answer.status == 403
     assert "Your role is read" in answer.text
     assert not queue.paused
+    assert "only the role operate enqueues jobs" in visitor.get("enqueue").text
     assert visitor.ask("logout", page.posts[0].hidden).status == 200
 
 
