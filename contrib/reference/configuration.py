@@ -11,7 +11,7 @@ from itertools import groupby
 import simplejson
 
 from contrib.reference.tables import code, plain, table
-from pyworkers.config.options import KeyPath, Option, describe
+from pyworkers.config.options import LISTS, KeyPath, Option, describe
 
 _HEAD = """# Configuration
 
@@ -38,8 +38,8 @@ def _section(path: KeyPath, options: Iterable[Option]) -> str:
 def _title(path: KeyPath) -> str:
     if not path:
         return "Top level"
-    if path[0] == "cron":
-        return "`[[cron]]`"
+    if path[0] in LISTS:
+        return code(f"[[{path[0]}]]")
     return code("[" + ".".join("NAME" if part == "*" else part for part in path) + "]")
 
 

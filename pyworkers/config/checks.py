@@ -7,6 +7,7 @@ error quotes a secret.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -180,3 +181,44 @@ def check_args(args: tuple[object, ...]) -> None:
 def check_carry(names: tuple[object, ...]) -> None:
     """Check the names of ``[log] carry``."""
     check_names(names)
+
+
+def mask_path(url: str) -> str:
+    """The URL with its path replaced by ``***``: whoever has it may post."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}/***"
+
+
+def check_alarm_url(url: str) -> None:
+    """Check the URL of a webhook."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"must be a URL, https://host/path, not {mask_url(url)!r}")
+
+
+def check_smtp(url: str) -> None:
+    """Check the URL of a mail server, or nothing."""
+    if not url:
+        return
+    parts = urlsplit(url)
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or not _has_valid_port(url):
+        raise ValueError(f"must be smtp://host:port or smtps://host:port {_ESCAPES}, not {mask_url(url)!r}")
+
+
+def check_mail(address: str) -> None:
+    """Check an address of mail, or nothing."""
+    if address and not re.fullmatch(r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+", address):
+        raise ValueError(f"must be an address, ops@example.com, not {address!r}")
+
+
+def check_networks(networks: tuple[object, ...]) -> None:
+    """Check the networks of ``[alarms] private``."""
+    for network in networks:
+        try:
+            ipaddress.ip_network(str(network))
+        except ValueError as exc:
+            raise ValueError(f"must be networks, 10.0.0.0/8: {exc}") from exc

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyworkers.config.checks import (
+    check_alarm_url,
     check_app,
     check_args,
     check_bind,
@@ -19,13 +20,17 @@ from pyworkers.config.checks import (
     check_every,
     check_hosts,
     check_label,
+    check_mail,
     check_mask,
     check_namespace,
+    check_networks,
     check_rate,
+    check_smtp,
     check_timezone,
     check_url,
     check_web_bind,
     check_web_prefix,
+    mask_path,
     mask_text,
     mask_url,
 )
@@ -302,6 +307,69 @@ class CronConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AlarmsConfig:
+    """The section ``[alarms]``: how ``pyworkers alarms`` sends; a server ignores it."""
+
+    interval: float = _option(10.0, "Seconds between two looks.", minimum=1)
+    secret: str = _option(
+        "", "Key of the signatures of webhooks; empty: they are not signed.", mask=mask_text
+    )
+    smtp: str = _option(
+        "",
+        "Server for mail: smtp://USER:PASSWORD@HOST:587 (STARTTLS), smtps://… (TLS); empty: no mail.",
+        check=check_smtp,
+        mask=mask_url,
+    )
+    sender: str = _option("", "Address from which mail is sent.", check=check_mail)
+    private: tuple[str, ...] = _option(
+        (),
+        'Networks that are not public, and may have webhooks and the mail server: ["10.0.0.0/8"].',
+        check=check_networks,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmConfig:
+    """One ``[[alarm]]``."""
+
+    name: str = _option(
+        MISSING, "Name of the alarm, in its messages.", check=check_label, example="mail is late"
+    )
+    when: str = _option(
+        MISSING,
+        "What it watches: latency (of queues), dead (jobs in five minutes), silent (servers), "
+        "cron (entries whose last run failed), limit (jobs that wait for one).",
+        choices=("latency", "dead", "silent", "cron", "limit"),
+        example="latency",
+    )
+    match: str | None = _option(
+        None, "Pattern of the queues, servers, cron entries or limits; without one, all.", example="mail*"
+    )
+    over: float | None = _option(
+        None,
+        "It begins above this: seconds for latency (300) and silent (60), jobs for dead (0) and limit (0).",
+        minimum=0,
+        example=300.0,
+    )
+    lasts: float = _option(0.0, "Seconds for which that must be true before it begins.", key="for", minimum=0)
+    webhook: str | None = _option(
+        None,
+        "URL that gets a POST with JSON, signed.",
+        check=check_alarm_url,
+        mask=mask_path,
+        example="https://ops.example.com/alarms",
+    )
+    slack: str | None = _option(
+        None,
+        "URL of an incoming webhook of Slack, or of a program that takes its form.",
+        check=check_alarm_url,
+        mask=mask_path,
+        example="https://hooks.slack.com/services/T0/B0/x",
+    )
+    mail: str | None = _option(None, "Address that gets a mail.", check=check_mail, example="ops@example.com")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The whole configuration, built once by ``config.load`` and passed down; ``path`` is its file."""
 
@@ -324,4 +392,6 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     web: WebConfig = field(default_factory=WebConfig)
     cron: tuple[CronConfig, ...] = ()
+    alarms: AlarmsConfig = field(default_factory=AlarmsConfig)
+    alarm: tuple[AlarmConfig, ...] = ()
     path: Path | None = field(default=None, compare=False)

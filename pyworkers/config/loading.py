@@ -16,10 +16,11 @@ from types import MappingProxyType
 from typing import Any
 
 from pyworkers.config import sources
+from pyworkers.config.alarming import check_alarm
 from pyworkers.config.checks import check_slot
-from pyworkers.config.fields import Config, CronConfig, GroupConfig, QueueConfig, RedisConfig
+from pyworkers.config.fields import AlarmConfig, Config, CronConfig, GroupConfig, QueueConfig, RedisConfig
 from pyworkers.config.groups import parse_queues
-from pyworkers.config.options import SECTIONS, KeyPath, Option, describe
+from pyworkers.config.options import LISTS, SECTIONS, KeyPath, Option, describe
 from pyworkers.config.stores import DEFAULT, Stores, check_on_one
 from pyworkers.errors import ConfigError
 
@@ -151,8 +152,10 @@ def _an(noun: str) -> str:
 
 
 def _build(document: sources.Document, found: _Sections) -> Config:
-    entries = [found.get(("cron", str(number)), {}) for number in range(len(document.data.get("cron", ())))]
-    _check_cron_entries(document, entries)
+    entries = _entries("cron", document, found)
+    _check_entries("cron", document, entries, _check_cron)
+    alarms = _entries("alarm", document, found)
+    _check_entries("alarm", document, alarms, check_alarm)
     sections = {path[0]: cls(**found.get(path, {})) for path, cls in SECTIONS if len(path) == 1}
     return Config(
         **found.get((), {}),
@@ -165,6 +168,7 @@ def _build(document: sources.Document, found: _Sections) -> Config:
             name: GroupConfig(**found.get(("groups", name), {})) for name in _names("groups", document, found)
         },
         cron=tuple(CronConfig(**entry) for entry in entries),
+        alarm=tuple(AlarmConfig(**entry) for entry in alarms),
         path=document.path,
     )
 
@@ -224,26 +228,48 @@ def _names(kind: str, document: sources.Document, found: _Sections) -> dict[str,
     return dict.fromkeys([*document.data.get(kind, ()), *named])
 
 
-def _check_cron_entries(document: sources.Document, entries: list[dict[str, Any]]) -> None:
+def _entries(kind: str, document: sources.Document, found: _Sections) -> list[dict[str, Any]]:
+    """The tables of a list, ``[[cron]]``, by attributes."""
+    return [found.get((kind, str(number)), {}) for number in range(len(document.data.get(kind, ())))]
+
+
+Flaw = tuple[str, str, str]
+"""What is wrong in more than one value: the key, what it is, and the fix."""
+
+
+def _check_entries(
+    kind: str,
+    document: sources.Document,
+    entries: list[dict[str, Any]],
+    check: Callable[[dict[str, Any]], Flaw | None],
+) -> None:
     """Raise ConfigError for an error in more than one value: a missing key, a name that occurs twice."""
-    required = [option for option in describe() if option.path[0] == "cron" and option.required]
+    required = [option for option in describe() if option.path[0] == kind and option.required]
     names: set[str] = set()
     for number, entry in enumerate(entries):
-        path = ("cron", str(number))
+        path = (kind, str(number))
         for option in required:
             if option.attribute not in entry:
                 message = f"{document.label((*path, option.path[-1]))}: is missing"
                 raise ConfigError(message, location=document.location(path))
-        if ("schedule" in entry) == ("every" in entry):
-            message = f"{document.label((*path, 'schedule'))}: is missing"
-            if "every" in entry:
-                message = f"{document.label((*path, 'every'))}: excludes schedule"
-            hint = 'an entry has either a schedule = "0 3 * * *" or an every = "30s"'
+        if flaw := check(entry):
+            key, fault, hint = flaw
+            message = f"{document.label((*path, key))}: {fault}"
             raise ConfigError(message, hint=hint, location=document.location(path))
         if entry["name"] in names:
-            message = f"{document.label((*path, 'name'))}: another cron entry has this name"
+            message = f"{document.label((*path, 'name'))}: another {_NOUNS[kind]} has this name"
             raise ConfigError(message, location=document.location((*path, "name")))
         names.add(entry["name"])
+
+
+_NOUNS = {"cron": "cron entry", "alarm": "alarm"}
+
+
+def _check_cron(entry: dict[str, Any]) -> Flaw | None:
+    if ("schedule" in entry) != ("every" in entry):
+        return None
+    hint = 'an entry has either a schedule = "0 3 * * *" or an every = "30s"'
+    return ("every", "excludes schedule", hint) if "every" in entry else ("schedule", "is missing", hint)
 
 
 def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
@@ -254,8 +280,8 @@ def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
                 config.other_redis if path[0] == "redis" else getattr(config, path[0])
             )
             yield from ((f"[{path[0]}.{_toml_key(name)}]", path, part) for name, part in named.items())
-        elif path == ("cron", "*"):
-            yield from (("[[cron]]", path, part) for part in config.cron)
+        elif path and path[0] in LISTS:
+            yield from ((f"[[{path[0]}]]", path, part) for part in getattr(config, path[0]))
         elif path:
             yield f"[{path[0]}]", path, getattr(config, path[0])
         else:

@@ -10,6 +10,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from pyworkers.config.fields import (
+    AlarmConfig,
+    AlarmsConfig,
     Config,
     CronConfig,
     EncryptionConfig,
@@ -25,7 +27,7 @@ from pyworkers.config.fields import (
 )
 
 KeyPath = tuple[str, ...]
-# The place of each dataclass in the file; * is the name of a Redis, queue or group, or a number of [[cron]].
+# The place of each dataclass in the file; * is the name of a Redis, queue or group, or a number in a list.
 SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     ((), Config),
     (("redis",), RedisConfig),
@@ -40,9 +42,13 @@ SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     (("http",), HttpConfig),
     (("web",), WebConfig),
     (("cron", "*"), CronConfig),
+    (("alarms",), AlarmsConfig),
+    (("alarm", "*"), AlarmConfig),
 )
 # What one table of several must have, although the dataclass has a default.
 _REQUIRED = {("redis", "*", "url")}
+LISTS = ("cron", "alarm")
+"""The sections that are lists of tables, ``[[cron]]``."""
 _TYPE_NAMES = {
     "str": "string",
     "int": "integer",

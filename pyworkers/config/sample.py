@@ -29,6 +29,7 @@ _NAMED = {
     ("queues", "*"): ("[queues.default]", "# One table for each queue whose decorator is to be overruled."),
     ("groups", "*"): ("[groups.web]", "# One table for each group: queues that share workers."),
     ("cron", "*"): ("[[cron]]", "# One table for each entry, alongside the entries of @worker.cron."),
+    ("alarm", "*"): ("[[alarm]]", "# One table for each alarm of `pyworkers alarms`."),
 }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyworkers.config.groups import check_group_name
-from pyworkers.config.options import KeyPath, Options
+from pyworkers.config.options import LISTS, KeyPath, Options
 from pyworkers.config.stores import REDIS_KEYS, check_redis_name
 from pyworkers.errors import ConfigError
 from pyworkers.protocol.keys import check_queue_name
@@ -54,13 +54,13 @@ class Document:
     """Where the data are, if in no file."""
 
     def label(self, path: KeyPath) -> str:
-        """The dotted key, with the name of a cron entry, or its number if the name is not printable text."""
-        if path[0] == "cron" and len(path) > 1:
-            entry = self.data["cron"][int(path[1])]
+        """The dotted key, with the name of an entry of a list, or its number if that is no printable text."""
+        if path[0] in LISTS and len(path) > 1:
+            entry = self.data[path[0]][int(path[1])]
             name = entry.get("name") if isinstance(entry, dict) else None
             if not (isinstance(name, str) and name and name.isprintable()):
                 name = f"#{int(path[1]) + 1}"
-            path = ("cron", name, *path[2:])
+            path = (path[0], name, *path[2:])
         return ".".join(path)
 
     def location(self, path: KeyPath) -> str:
@@ -142,10 +142,11 @@ def _walk(document: Document, path: KeyPath, value: object, options: Options) ->
 
 
 def _children(document: Document, path: KeyPath, value: object) -> dict[str, Any]:
-    if path == ("cron",) and isinstance(value, list):
+    is_list = len(path) == 1 and path[0] in LISTS
+    if is_list and isinstance(value, list):
         return {str(number): entry for number, entry in enumerate(value)}
-    if not isinstance(value, dict) or path == ("cron",):
-        header = "[[cron]]" if path[0] == "cron" else f"[{document.label(path)}]"
+    if not isinstance(value, dict) or is_list:
+        header = f"[[{path[0]}]]" if path[0] in LISTS else f"[{document.label(path)}]"
         hint = f"write {header} on its own line, and its keys below"
         raise ConfigError(
             f"{document.label(path)}: must be a table", hint=hint, location=document.location(path)
@@ -190,8 +191,9 @@ def from_overrides(overrides: Mapping[str, object], options: Options) -> Iterato
 
 def _known_label(path: KeyPath, location: str, options: Options, spell: Callable[[KeyPath], str]) -> str:
     """The dotted key. Raises ConfigError for an unknown one; ``spell`` formats a key as in its source."""
-    if path[0] == "cron":
-        raise ConfigError("cron entries are read from the file only", location=location)
+    if path[0] in LISTS:
+        what = {"cron": "cron entries", "alarm": "alarms"}[path[0]]
+        raise ConfigError(f"{what} are read from the file only", location=location)
     if pattern_of(path) not in options:
         raise _unknown(path, location, options, spell)
     if len(path) == 3:
@@ -225,7 +227,7 @@ def pattern_of(path: KeyPath) -> KeyPath:
     """The path as in the table of options: * for the name of a Redis, queue or group, and a number."""
     if len(path) < 2:
         return path
-    is_named = path[0] in (*_NAMED, "cron") or (path[0] == _REDIS and path[1:] not in _REDIS_KEYS)
+    is_named = path[0] in (*_NAMED, *LISTS) or (path[0] == _REDIS and path[1:] not in _REDIS_KEYS)
     return (path[0], "*", *path[2:]) if is_named else path
 
 

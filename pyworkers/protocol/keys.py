@@ -149,6 +149,21 @@ class Keys:
         return self.own(f"web:muted:{code}")
 
     @property
+    def alarming(self) -> str:
+        """STRING with a TTL: JSON, the process that watches now, and the alarms that it has."""
+        return self.own("web:alarming")
+
+    @property
+    def alarms(self) -> str:
+        """HASH name → JSON: the alarms that have begun, and what of them is still to be sent."""
+        return self.own("web:alarms")
+
+    @property
+    def alarms_sent(self) -> str:
+        """LIST of the last hundred messages of alarms, JSON, the latest first."""
+        return self.own("web:alarms_sent")
+
+    @property
     def suspects(self) -> str:
         """HASH with a TTL: an entry for each job of a dead server, and the suspect that each server runs."""
         return self.own("suspects")

@@ -203,6 +203,9 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.web_secret, admin="set get"),
     Grant(_PLAIN.web_ended("*"), admin="set exists"),
     Grant(_PLAIN.web_muted("*"), admin="set get del"),
+    Grant(_PLAIN.alarming, admin="set get"),
+    Grant(_PLAIN.alarms, admin="hset hdel hgetall"),
+    Grant(_PLAIN.alarms_sent, admin="lpush ltrim lrange"),
     Grant(_PLAIN.enqueued("*"), admin="hmget hset expire"),
     Grant(
         _OTHERS,

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,10 +52,11 @@ _PROXIES = ["127.0.0.1", "::1"]
 log = logs.get_logger()
 
 
-def serve(config: Config, *, with_token: bool = True) -> None:
+def serve(config: Config, *, with_token: bool = True, alarms: bool = False) -> None:
     """Serve the dashboard that ``[web]`` describes; returns when a signal has ended it.
 
     ``with_token``: without users, viewers need the token of this start, which the logged URL has.
+    ``alarms``: send the alarms of the configuration as well.
 
     Raises ConfigError: the address is in use, or reachable from elsewhere without users.
     """
@@ -76,7 +78,24 @@ def serve(config: Config, *, with_token: bool = True) -> None:
         log.info("web.listening", url=url, users=users)
         if token and config.log.level not in ("debug", "info"):
             print(f"The dashboard listens at {url}", file=sys.stderr, flush=True)
-        _DashboardServer(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
+        with _watching(config if alarms else None):
+            _DashboardServer(dashboard, site, place, mask_url(config.redis.url)).run(listeners)
+
+
+@contextmanager
+def _watching(config: Config | None) -> Iterator[None]:
+    """Send the alarms of this configuration in a thread. Raises ConfigError if it has none."""
+    stop = threading.Event()
+    if config is not None:
+        # Imported here, because it brings the clients of HTTP and mail.
+        from pyworkers.alarms.watching import Watcher
+
+        watcher = Watcher(config)
+        threading.Thread(target=watcher.run, args=(stop,), name="alarms", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 def _access(config: Config, place: ListenAddress, site: Site, token: str) -> Access:

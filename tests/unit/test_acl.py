@@ -57,7 +57,17 @@ def test_a_worker_may_use_every_key() -> None:
     # Python negates with another sign.
     globs = [glob.removeprefix("~").replace("[^", "[!") for glob in patterns(Role.WORKER, "app:")]
     # A server has no business with those of the dashboard.
-    of_the_dashboard = {"web_secret", "web_ended", "web_muted", "enqueued", "task", "task_alive"}
+    of_the_dashboard = {
+        "web_secret",
+        "web_ended",
+        "web_muted",
+        "alarming",
+        "alarms",
+        "alarms_sent",
+        "enqueued",
+        "task",
+        "task_alive",
+    }
     missing = {
         name: key
         for name, key in all_keys(Keys("app:")).items()

@@ -15,6 +15,8 @@ import pytest
 from pyworkers.config import sources
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import (
+    AlarmConfig,
+    AlarmsConfig,
     Config,
     CronConfig,
     EncryptionConfig,
@@ -937,6 +939,25 @@ EVERY_KEY = Config(
         ),
         CronConfig(name="two", every="2h", job_class="two"),
     ),
+    alarms=AlarmsConfig(
+        interval=5.0,
+        secret="k",
+        smtp="smtps://mail.example.com",
+        sender="a@b.example",
+        private=("10.0.0.0/8",),
+    ),
+    alarm=(
+        AlarmConfig(
+            name="all",
+            when="limit",
+            match="pay*",
+            over=2.0,
+            lasts=60.0,
+            webhook="https://ops.example.com/a?b=c",
+            slack="https://hooks.example.com/services/T",
+            mail="ops@example.com",
+        ),
+    ),
 )
 
 
@@ -967,6 +988,7 @@ def test_the_round_trip_covers_every_key() -> None:
     values["queues"] = {"*": values["queues"]["mail"]}
     values["groups"] = {"*": values["groups"]["web"]}
     values["cron"] = {"*": values["cron"][1] | values["cron"][0]}
+    values["alarm"] = {"*": values["alarm"][0]}
     assert flat(values).keys() == {option.key for option in describe()}
     assert [option.key for option in describe() if flat(values)[option.key] == option.default] == []
 
@@ -974,7 +996,13 @@ def test_the_round_trip_covers_every_key() -> None:
 def test_the_rendering_masks_password_and_url_and_nothing_else() -> None:
     shown, plain = (render(EVERY_KEY, mask=mask).splitlines() for mask in (True, False))
     changed = [line for line, unmasked in zip(shown, plain, strict=True) if line != unmasked]
-    assert changed == ['url = "rediss://me:***@host/0?password=***"', 'password = "***"', 'password = "***"']
+    assert changed == [
+        'url = "rediss://me:***@host/0?password=***"',
+        *['password = "***"'] * 2,
+        'secret = "***"',
+        'webhook = "https://ops.example.com/***"',
+        'slack = "https://hooks.example.com/***"',
+    ]
 
 
 def test_the_rendering_is_masked_unless_asked_otherwise() -> None:
@@ -1014,6 +1042,8 @@ def test_every_field_of_every_dataclass_is_described() -> None:
         HttpConfig: ("http",),
         WebConfig: ("web",),
         CronConfig: ("cron", "*"),
+        AlarmsConfig: ("alarms",),
+        AlarmConfig: ("alarm", "*"),
     }.items():
         expected |= {(*group, name) for name in get_type_hints(cls)}
     assert described == expected
@@ -1068,8 +1098,11 @@ def sample_with_everything_switched_on() -> dict[str, object]:
     (queue,) = values["queues"].values()
     (group,) = values["groups"].values()
     (entry,) = values["cron"]
+    (alarm,) = values["alarm"]
     values["redis"]["*"] = values["redis"].pop("archive")
-    return flat(values | {"queues": {"*": queue}, "groups": {"*": group}, "cron": {"*": entry}})
+    return flat(
+        values | {"queues": {"*": queue}, "groups": {"*": group}, "cron": {"*": entry}, "alarm": {"*": alarm}}
+    )
 
 
 def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue() -> None:
@@ -1118,6 +1151,7 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "groups.*.mode",
         "cron.*.schedule",
         "cron.*.every",
+        *(f"alarm.*.{key}" for key in ("match", "over", "webhook", "slack", "mail")),
     }
     examples |= {option.key for option in describe() if option.required}
     stated = {
@@ -1129,6 +1163,7 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "log.carry": [],
         "web.hosts": [],
         "http.hosts": [],
+        "alarms.private": [],
         "web.mask": list(WebConfig().mask),
     }
     assert stated == defaults | lists
@@ -1165,6 +1200,7 @@ def test_a_new_configuration_with_everything_switched_on_has_every_key_and_loads
         "queues": {"*": values["queues"]["default"]},
         "groups": groups,
         "cron": {"*": values["cron"][0]},
+        "alarm": {"*": values["alarm"][0]},
     }
     assert list(flat(values | switched_on)) == [option.key for option in describe()]
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule

@@ -15,6 +15,7 @@ _FORMATS = ("auto", "console", "json")
 @click.option("--bind", metavar="ADDRESS", help="HOST:PORT or unix:PATH.  [default: 127.0.0.1:7440]")
 @click.option("--auth", metavar="FILE", help="Users who may look or act; needed beyond this machine.")
 @click.option("--no-token", is_flag=True, help="Without users: ask for no token of this start.")
+@click.option("--alarms", is_flag=True, help="Also send the alarms of the configuration.")
 @click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
 @click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
 @click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
@@ -24,6 +25,7 @@ def web(
     bind: str | None,
     auth: str | None,
     no_token: bool,
+    alarms: bool,
     log_level: str | None,
     log_format: str | None,
     as_json: bool,
@@ -48,4 +50,4 @@ def web(
 
     given = {"web.bind": bind, "web.auth": auth, "log.level": log_level}
     config = source.load({**given, "log.format": "json" if as_json else log_format})
-    serve(config, with_token=not no_token)
+    serve(config, with_token=not no_token, alarms=alarms)

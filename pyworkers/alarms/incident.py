@@ -1,0 +1,107 @@
+"""Incident: one alarm from its begin to its end, as it is stored, and what is still to be told of it.
+
+Pure. An incident is stored before its first message leaves, so that each message has its id, and one that may
+not have arrived is sent again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import simplejson
+
+from pyworkers.store.alarms import as_object
+
+BEGUN, ENDED = "begun", "ended"
+_CALM_S = 30.0
+"""An alarm ends when its reason has been gone for this time."""
+_FIRST_S, _LONGEST_S = 10.0, 300.0
+"""Between two tries to send a message."""
+_GIVEN_UP_S = 3600.0
+"""A message that could not be sent for this time is given up, with a line in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An alarm that has begun. Times are epoch seconds."""
+
+    id: str
+    name: str
+    since: float
+    text: str
+    """What is wrong, in one line."""
+    pending: tuple[tuple[str, str], ...]
+    """What is still to be sent: the target, and ``begun`` or ``ended``; in this order for each target."""
+    seen: float
+    """When the reason was seen last."""
+    ended: float | None = None
+    tries: int = 0
+    next_at: float = 0.0
+    """When the next try is due."""
+    first_try: float | None = None
+    """When the oldest message that is pending was tried first."""
+
+    def dump(self) -> str:
+        """The incident as it is stored."""
+        return simplejson.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, raw: bytes) -> Incident | None:
+        """The stored incident; None for what another program has written."""
+        value = as_object(raw)
+        try:
+            pending = tuple((str(target), str(state)) for target, state in value["pending"])
+            known: dict[str, Any] = {item.name: value[item.name] for item in fields(cls)}
+            numbers = [known["since"], known["seen"], known["next_at"], known["tries"]]
+            if not all(isinstance(number, int | float) for number in numbers):
+                return None
+            return cls(**{**known, "pending": pending})
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def told(self, sent: Sequence[tuple[str, str]], now: float) -> Incident:
+        """After a try: without the messages that were ``sent``."""
+        pending = tuple(message for message in self.pending if message not in sent)
+        if sent and not pending:
+            return replace(self, pending=(), tries=0, first_try=None)
+        wait_s = min(_LONGEST_S, _FIRST_S * 2.0**self.tries)
+        first = now if self.first_try is None else self.first_try
+        return replace(self, pending=pending, tries=self.tries + 1, next_at=now + wait_s, first_try=first)
+
+    def due(self, now: float) -> list[tuple[str, str]]:
+        """The messages to send now: the oldest one of each target."""
+        if now < self.next_at:
+            return []
+        return list({target: (target, state) for target, state in reversed(self.pending)}.values())
+
+    def hopeless(self, now: float) -> bool:
+        """True if what is pending could not be sent for an hour."""
+        return bool(self.pending) and self.first_try is not None and now - self.first_try > _GIVEN_UP_S
+
+    @property
+    def over(self) -> bool:
+        """True if it has ended, and all is told."""
+        return self.ended is not None and not self.pending
+
+
+def advance(
+    incident: Incident | None, name: str, text: str | None, targets: Sequence[str], now: float
+) -> Incident | None:
+    """The incident after a look; ``text`` is what is wrong now, or None. None: nothing is wrong."""
+    if incident is None:
+        if text is None:
+            return None
+        return Incident(
+            secrets.token_hex(8), name, now, text, tuple((target, BEGUN) for target in targets), now
+        )
+    if incident.ended is not None:
+        return incident
+    if text is not None:
+        return replace(incident, text=text, seen=now)
+    if now - incident.seen < _CALM_S:
+        return incident
+    ends = tuple((target, ENDED) for target in targets)
+    return replace(incident, ended=now, pending=(*incident.pending, *ends), next_at=0.0)

@@ -1,0 +1,83 @@
+"""Alarms: who watches, which alarms have begun, and what was sent. Written by ``pyworkers alarms``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import simplejson
+
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one
+from pyworkers.store.transport.replies import done, integer, maybe_blob
+
+_KEPT = 100
+"""The messages that are kept."""
+FIVE_MINUTES_S = 300
+
+
+def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -> Steps[bool]:
+    """Watch for this time, unless another process does. Two may watch for a moment after one has paused."""
+    value = simplejson.dumps({"holder": holder, **about})
+    stored = yield from one("GET", keys.alarming, read=maybe_blob)
+    if stored is None:
+        taken = yield from one("SET", keys.alarming, value, "EX", life_s, "NX", read=bool)
+        return taken
+    if as_object(stored).get("holder") != holder:
+        return False
+    yield from one("SET", keys.alarming, value, "EX", life_s, read=done)
+    return True
+
+
+def read_begun(keys: Keys) -> Request[dict[str, bytes]]:
+    """The alarms that have begun, by name."""
+    return one("HGETALL", keys.alarms, read=_by_name)
+
+
+def write_begun(keys: Keys, name: str, text: str) -> Request[object]:
+    """Store an alarm that has begun."""
+    return one("HSET", keys.alarms, name, text, read=integer)
+
+
+def forget_begun(keys: Keys, name: str) -> Request[object]:
+    """Forget an alarm that has ended, and is told everywhere."""
+    return one("HDEL", keys.alarms, name, read=integer)
+
+
+def note_sent(keys: Keys, text: str) -> Request[object]:
+    """Note a message that was sent, or given up."""
+    commands = [command("LPUSH", keys.alarms_sent, text), command("LTRIM", keys.alarms_sent, 0, _KEPT - 1)]
+    return every(commands)
+
+
+def count_died(keys: Keys, now: float) -> Request[int]:
+    """The jobs that are dead since five minutes."""
+    return one("ZCOUNT", keys.dead, now - FIVE_MINUTES_S, "+inf", read=integer)
+
+
+def read_all(keys: Keys) -> Request[tuple[dict[str, Any], dict[str, bytes], list[dict[str, Any]]]]:
+    """Who watches with which alarms, those that have begun, and the last messages."""
+    commands = [
+        command("GET", keys.alarming, read=maybe_blob),
+        command("HGETALL", keys.alarms, read=_by_name),
+        command("LRANGE", keys.alarms_sent, 0, _KEPT - 1),
+    ]
+    return Request(commands, _all, Mode.LENIENT)
+
+
+def _all(replies: list[Any]) -> tuple[dict[str, Any], dict[str, bytes], list[dict[str, Any]]]:
+    watcher, begun, sent = replies
+    return as_object(watcher or b""), begun or {}, [as_object(raw) for raw in sent or ()]
+
+
+def _by_name(reply: dict[bytes, bytes]) -> dict[str, bytes]:
+    return {decoded(name): text for name, text in reply.items()}
+
+
+def as_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object in these bytes; an empty one if another program wrote something else."""
+    try:
+        value = simplejson.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
