@@ -50,7 +50,7 @@ _COMMANDS = {
     "quiet": ("servers", "Make servers take no more jobs."),
     "stop": ("servers", "Stop servers: finish running jobs, then exit."),
     "reload": ("servers", "Have servers load their code and configuration again."),
-    "cancel": ("cancel", "Cancel a job, waiting or running."),
+    "cancel": ("cancel", "Cancel jobs by their ids, or those of a batch, a tag or a class."),
     "status": ("flow.tracking", "Show where a job is, and how far."),
     "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
     "logs": ("flow.joblog", "Show the log of a job."),
