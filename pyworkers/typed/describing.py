@@ -26,10 +26,10 @@ _KINDS: Mapping[Any, str] = {
 
 
 class _WantedSchema(NamedTuple):
-    """A schema that is wanted: where it goes, whose it is, and for arguments or for results."""
+    """A schema that is wanted: where it goes, of which TypeAdapter, and for arguments or for results."""
 
     target: dict[str, Any]
-    annotation: Any
+    adapter: Any
     mode: _Mode
 
 
@@ -105,22 +105,35 @@ def _ask(
         found = annotation if annotation is type(None) else evaluated(annotation, function)
         found = found | None if optional else found
         type_codec(found)
-        asked.append(_WantedSchema(target, found, mode))
     except (Unresolved, TypeError):
         # The fork server has logged it (types.ignored).
         return
+    if (adapter := _adapter(found, mode)) is not None:
+        asked.append(_WantedSchema(target, adapter, mode))
+
+
+def _adapter(annotation: Any, mode: _Mode) -> Any:
+    """The TypeAdapter of a tuple with this one; None if JSON Schema cannot say it, e.g. a callable."""
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+
+    config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    try:
+        # In a tuple, because a class may not have a configuration from here.
+        alone: Any = tuple.__class_getitem__((annotation,))
+        adapter: TypeAdapter[Any] = TypeAdapter(alone, config=config)
+        adapter.json_schema(mode=mode)
+    except PydanticUserError:
+        return None
+    return adapter
 
 
 def _filled(asked: Sequence[_WantedSchema]) -> dict[str, Any]:
     """Fill the targets, and return the definitions to which they refer."""
-    from pydantic import ConfigDict, TypeAdapter
+    from pydantic import TypeAdapter
 
-    config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-    wanted: list[tuple[int, _Mode, TypeAdapter[Any]]] = []
-    for number, one in enumerate(asked):
-        # In a tuple, because a class may not have a configuration from here.
-        annotation: Any = tuple.__class_getitem__((one.annotation,))
-        wanted.append((number, one.mode, TypeAdapter(annotation, config=config)))
+    wanted: list[tuple[int, _Mode, TypeAdapter[Any]]] = [
+        (number, one.mode, one.adapter) for number, one in enumerate(asked)
+    ]
     schemas, common = TypeAdapter.json_schemas(wanted, ref_template=_REF)
     definitions: dict[str, Any] = common.get("$defs", {})
     for (number, _), schema in schemas.items():

@@ -77,16 +77,62 @@ end
 """
 
 
+ODD = '''"""Names and types that other languages do not have."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypedDict
+
+from pyworkers import Worker
+
+worker = Worker()
+Keys = TypedDict("Keys", {"a-b": int, "-": int, "a,b": str, "😀": int, "": int})
+
+
+class Mixed(Enum):
+    RED = "red"
+    TWO = 2
+
+
+@dataclass
+class Json:
+    """A */ comment `of` #{two}\\0
+    lines."""
+
+    größe: float
+    args: int
+    Args: "list[Json] | None" = None
+
+
+@worker.job(name="end")
+def end_(class_: int, end: Mixed, function: Json, default: str = "😀", *await_: int) -> Keys: ...
+
+
+@worker.job(name="日本")
+def japan(日本: int, größe: str = "ü😀", Größe: int = 1) -> Json: ...
+
+
+@worker.job(name="😀 #{x} \\"q\\" `b`\\u2028")
+def quotes(callback: Callable[[int], int], default=float("inf"), static: int = 10**30): ...
+
+
+for name in ("sendMail", "send_mail", "SendMailArgs", "__proto__", "object_id", "1st"):
+    worker.job(name=name)(lambda _, __, _1, a_b=1, aB=2: None)
+'''
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the application."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "application.py").write_text((CLIENTS / "application.py").read_text())
+    (tmp_path / "odd.py").write_text(ODD)
     return tmp_path
 
 
-def generate(language: str, file: str) -> None:
-    words = ["generate", language, "--app", "application:worker", "--output", file]
+def generate(language: str, file: str, app: str = "application") -> None:
+    words = ["generate", language, "--app", f"{app}:worker", "--output", file]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
 
@@ -104,13 +150,16 @@ def test_go_calls_python(folder: Path, go: Path, client_environment: Mapping[str
     (folder / "go.sum").write_text((go / "go.sum").read_text())
     (folder / "main.go").write_text(GO)
     (folder / "jobs").mkdir()
+    (folder / "odd").mkdir()
 
     def done(*command: str) -> subprocess.CompletedProcess[str]:
         env = {**client_environment, "GOFLAGS": "-mod=mod"}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=4 * PATIENCE_S)
 
     generate("go", "jobs/jobs.go")
+    generate("go", "odd/jobs.go", "odd")
     assert done("gofmt", "-l", ".").stdout == ""
+    assert done("go", "vet", "./odd").stderr == ""
     ran = done("go", "run", ".")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == [True, "EUR", [1, "a"]]
@@ -128,10 +177,11 @@ def test_typescript_that_does_not_fit_does_not_compile(folder: Path, node: Path)
 
     def compiled() -> subprocess.CompletedProcess[str]:
         tsc = [str(node / "node_modules" / ".bin" / "tsc"), "--noEmit", "--strict", "--module", "nodenext"]
-        options = ["--target", "esnext", "--skipLibCheck", "--types", "", "use.ts"]
+        options = ["--target", "esnext", "--skipLibCheck", "--types", "", "use.ts", "odd.ts"]
         return subprocess.run([*tsc, *options], capture_output=True, text=True, timeout=4 * PATIENCE_S)
 
     generate("ts", "jobs.ts")
+    generate("ts", "odd.ts", "odd")
     right = compiled()
     assert right.returncode == 0, right.stdout
     change_the_signature(folder)
@@ -141,11 +191,17 @@ def test_typescript_that_does_not_fit_does_not_compile(folder: Path, node: Path)
 
 def test_ruby_calls_python(folder: Path, ruby: Path, client_environment: Mapping[str, str]) -> None:
     generate("ruby", "jobs.rb")
+    generate("ruby", "odd.rb", "odd")
     (folder / "main.rb").write_text(RUBY)
-    command = ["ruby", "-w", "-I", str(ruby / "lib"), "main.rb"]
-    ran = subprocess.run(
-        command, env=client_environment, capture_output=True, text=True, timeout=4 * PATIENCE_S
-    )
+
+    def done(file: str) -> subprocess.CompletedProcess[str]:
+        command = ["ruby", "-w", "-I", str(ruby / "lib"), file]
+        return subprocess.run(
+            command, env=client_environment, capture_output=True, text=True, timeout=4 * PATIENCE_S
+        )
+
+    odd, ran = done("odd.rb"), done("main.rb")
+    assert (odd.returncode, odd.stderr) == (0, "")
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
     receipt = {"order": 7, "currency": "EUR", "paid": True}
     assert json.loads(ran.stdout) == [receipt, [1, "#{a}"], "wrong number of arguments"]

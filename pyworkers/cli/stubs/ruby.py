@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from pyworkers.cli.stubs.names import Names
+from pyworkers.cli.stubs.names import Names, comment, quoted, words
 
 _PLAIN = {
     "string": "String",
@@ -23,6 +22,8 @@ _WORDS = re.compile(
     "alias|and|begin|break|case|class|def|do|else|elsif|end|ensure|false|for|if|in|module|next|nil|not|or|redo|"
     "rescue|retry|return|self|super|then|true|undef|unless|until|when|while|yield|options"
 )
+# Methods that a module cannot do without.
+_METHODS = ("initialize", "method_missing", "object_id")
 _HEAD = """# frozen_string_literal: true
 
 # Made by `pyworkers generate ruby --app {app}`: a change here is lost.
@@ -52,7 +53,7 @@ end
 
 def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a method for each job, which takes its arguments."""
-    names = Names()
+    names = Names(_METHODS)
     methods = [
         _method(job, names.new(_snake(job["name"])), found["$defs"])
         for job in sorted(found["jobs"], key=lambda job: str(job["name"]))
@@ -70,11 +71,11 @@ def _method(job: Mapping[str, Any], name: str, types: Mapping[str, Any]) -> str:
         about.append(f"    # @param {parameter.lstrip('*')} [{kind}]\n")
         declared.append(parameter if one["required"] or one["kind"] == "rest" else f"{parameter} = NONE")
         given.append(parameter)
-    words = f"    # {' '.join(job['about'].split())}\n    #\n" if job["about"] else ""
+    said = f"    # {comment(job['about'])}\n    #\n" if job["about"] else ""
     result = _type_of(job["result"], types)
     call = f"{_quoted(job['queue'])}, {_quoted(job['name'])}, [{', '.join(given)}], options"
     return (
-        f"{words}{''.join(about)}    # @return [String] the id; the result is [{result}]\n"
+        f"{said}{''.join(about)}    # @return [String] the id; the result is [{result}]\n"
         f"    def {name}({', '.join([*declared, '**options'])})\n      __enqueue({call})\n    end\n"
     )
 
@@ -110,8 +111,7 @@ def _class_of(value: object) -> str:
 
 def _snake(name: str) -> str:
     """``send_mail`` of ``SendMail``, ``shop_charge`` of ``shop.charge``."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    found = re.sub(r"[^A-Za-z0-9]+", "_", parted).strip("_").lower()
+    found = "_".join(words(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name))).lower()
     return found if found and not found[0].isdigit() else f"job_{found}"
 
 
@@ -122,4 +122,4 @@ def _parameter(name: str) -> str:
 
 def _quoted(text: str) -> str:
     # Ruby reads #{…} in a text.
-    return json.dumps(text).replace("#", "\\#")
+    return quoted(text).replace("#", "\\#")

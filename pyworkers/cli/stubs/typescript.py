@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyworkers.cli.stubs.names import Names
+from pyworkers.cli.stubs.names import Names, comment, pascal, quoted, words
 
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PLAIN = {
@@ -20,12 +20,18 @@ _PLAIN = {
     "array": "Json[]",
 }
 _NAME_OF_ANY = "value"
+# What the name of an argument cannot be.
+_RESERVED = re.compile(
+    "await|break|case|catch|class|const|continue|debugger|default|delete|do|else|enum|export|extends|finally|"
+    "for|if|implements|in|instanceof|interface|let|package|private|protected|public|return|static|super|switch|"
+    "throw|try|var|while|with|yield"
+)
 
 
 def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a type for each class, for the arguments and the result of each job."""
-    names = Names(["Call", "Client", "Json", "Jobs"])
-    types = {name: names.new(_pascal(name)) for name in sorted(found["$defs"])}
+    names = Names(("Call", "Client", "Json", "Jobs"))
+    types = {name: names.new(_type_name(name)) for name in sorted(found["$defs"])}
     writer = _TypeScriptWriter(types)
     parts = [
         f"// Made by `pyworkers generate ts --app {app}`: a change here is lost.\n"
@@ -34,7 +40,7 @@ def written(app: str, found: Mapping[str, Any]) -> str:
     parts += [writer.definition(types[name], found["$defs"][name]) for name in sorted(found["$defs"])]
     members = []
     for job in sorted(found["jobs"], key=lambda job: str(job["name"])):
-        base = _pascal(job["name"])
+        base = _type_name(job["name"])
         args, result = names.new(f"{base}Args"), names.new(f"{base}Result")
         parts.append(f"export type {args} = {writer.args(job['parameters'])};\n")
         parts.append(f"export type {result} = {writer.type_of(job['result'])};\n")
@@ -46,10 +52,10 @@ def written(app: str, found: Mapping[str, Any]) -> str:
 def _function(members: Sequence[tuple[Mapping[str, Any], str, str]]) -> str:
     interface, values = [], []
     for job, args, result in members:
-        about = f"  /** {_comment(job['about'])} */\n" if job["about"] else ""
+        about = f"  /** {_in_comment(job['about'])} */\n" if job["about"] else ""
         name = _member(job["name"])
         interface.append(f"{about}  readonly {name}: Call<{args}, {result}>;\n")
-        where = f"{json.dumps(job['name'])}, {{ queue: {json.dumps(job['queue'])} }}"
+        where = f"{quoted(job['name'])}, {{ queue: {quoted(job['queue'])} }}"
         values.append(f"    {name}: client.call<{args}, {result}>({where}),\n")
     return (
         "/** The jobs of the application. */\nexport interface Jobs {\n"
@@ -67,14 +73,14 @@ class _TypeScriptWriter:
 
     def definition(self, name: str, schema: Mapping[str, Any]) -> str:
         """A class or another named type."""
-        about = f"/** {_comment(schema['description'])} */\n" if schema.get("description") else ""
+        about = f"/** {_in_comment(schema['description'])} */\n" if schema.get("description") else ""
         return f"{about}export type {name} = {self.type_of(schema)};\n"
 
     def args(self, parameters: Sequence[Mapping[str, Any]]) -> str:
         """The tuple of the arguments."""
         parts = []
         for one in parameters:
-            name = one["name"] if _WORD.fullmatch(one["name"]) else _NAME_OF_ANY
+            name = _label(one["name"])
             kind = self.type_of(one["schema"])
             if one["kind"] == "rest":
                 parts.append(f"...{name}: {_in_brackets(kind)}[]")
@@ -125,15 +131,24 @@ def _in_brackets(kind: str) -> str:
     return f"({kind})" if " | " in kind else kind
 
 
-def _pascal(name: str) -> str:
+def _type_name(name: str) -> str:
     """``SendMail`` of ``send_mail`` or ``shop.send_mail``."""
-    found = "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))
-    return found if found and not found[0].isdigit() else f"Job{found}"
+    return pascal(words(name))
 
 
 def _member(name: str) -> str:
-    return name if _WORD.fullmatch(name) else json.dumps(name)
+    # Without brackets, it would be the prototype of an object.
+    if name == "__proto__":
+        return '["__proto__"]'
+    return name if _WORD.fullmatch(name) else quoted(name)
 
 
-def _comment(text: str) -> str:
-    return " ".join(text.split()).replace("*/", "* /")
+def _label(name: str) -> str:
+    """The name of an argument, which is only shown."""
+    if not _WORD.fullmatch(name):
+        return _NAME_OF_ANY
+    return f"{name}_" if _RESERVED.fullmatch(name) else name
+
+
+def _in_comment(text: str) -> str:
+    return comment(text).replace("*/", "* /")
