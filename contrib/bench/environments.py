@@ -71,20 +71,23 @@ class Python:
 
 @dataclass(frozen=True)
 class Go:
-    """A program built from ``programs/go``."""
+    """A program built from the Go module ``programs/FOLDER``, of its folder ``package``."""
 
     name: str
     module: str
+    """Whose version goes into the table."""
+    folder: str = "go"
+    package: str = ""
 
     @property
     def _source(self) -> Path:
-        return Path(__file__).parent / "programs" / "go"
+        return Path(__file__).parent / "programs" / self.folder
 
     def install(self) -> None:
         if shutil.which("go") is None:
             raise RuntimeError("no go; install Go 1.22 or newer")
         # The Go build cache makes this cheap when nothing has changed.
-        _run(["go", "build", "-o", self.command(self.name), f"./{self.name}"], self._source)
+        _run(["go", "build", "-o", self.command(self.name), f"./{self.package}"], self._source)
 
     def command(self, name: str) -> str:
         return str(CACHE / "go" / name)

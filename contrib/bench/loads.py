@@ -137,6 +137,12 @@ def enqueue(site: Site, peer: Peer, scale: float) -> Numbers:
     return numbers
 
 
+def producers(site: Site, peer: Peer, scale: float) -> Numbers:
+    """What the peer's program measures itself: producers in turn, in one process."""
+    site.clear()
+    return site.reported(peer, "compare", size(1500, scale))
+
+
 def promote(site: Site, peer: Peer, scale: float) -> Numbers:
     """Jobs that are all due when the server starts: how fast they leave the sorted set, and are done."""
     site.clear()

@@ -68,6 +68,10 @@ def _has_batches(peer: Peer) -> bool:
     return peer.few and peer.batches
 
 
+def _compares(peer: Peer) -> bool:
+    return peer.compares
+
+
 def _has_list(peer: Peer) -> bool:
     return peer.few and bool(peer.queue_key)
 
@@ -149,6 +153,24 @@ MEASURES: dict[str, Measure] = {
             "Enqueueing by one producer",
             loads.enqueue,
             (Column("one_s", "one by one, jobs/s"), Column("bulk_s", "in bulk, jobs/s")),
+        ),
+        Measure(
+            "producers",
+            "Enqueueing from Go: pyworkers' client, go-workers2 and pipelined LPUSH of the same bytes",
+            loads.producers,
+            (
+                Column("plain_s", "one by one, jobs/s"),
+                Column("unique_s", "unique and tracked"),
+                Column("other_s", "go-workers2, one by one"),
+                Column("bulk_s", "in bulk"),
+                Column("lpush_s", "pipelined LPUSH"),
+                Column("plain_us", "CPU of a job with Redis, µs", 1),
+                Column("other_us", "go-workers2", 1),
+                Column("bulk_us", "in bulk", 1),
+                Column("lpush_us", "pipelined LPUSH", 1),
+            ),
+            _compares,
+            base="go-pyworkers",
         ),
         Measure(
             "batch",

@@ -7,8 +7,10 @@ in every language, with the environment that ``Site`` makes:
     PROGRAM batch KIND COUNT one|bulk               enqueue as members of one batch
     PROGRAM pace COUNT INTERVAL_MS                  enqueue "stamp" jobs one by one
     PROGRAM later KIND COUNT SECONDS INTERVAL_MS    schedule jobs, the first due SECONDS from now
+    PROGRAM compare COUNT                           enqueue by several producers in turn, print speeds
 
-each of which prints {"seconds": …} of this alone; and its job does what its first argument, the kind, says:
+each of which, but the last, prints {"seconds": …} of this alone; and its job does what its first argument,
+the kind, says:
 
     noop         nothing
     cpu          uses 1 ms of CPU time
@@ -68,6 +70,8 @@ class Peer:
     """Whether it can enqueue many jobs at once."""
     batches: bool = False
     """Whether its program has ``batch``."""
+    compares: bool = False
+    """Whether its program has ``compare COUNT``, and reports the speed of producers in turn."""
     later: bool = True
     """Whether it can schedule jobs without another process."""
     schedule_key: str = ""

@@ -14,6 +14,7 @@ PEERS: dict[str, Peer] = {
         pyworkers.PYWORKERS_THREAD,
         go.GO_WORKERS,
         go.GO_WORKERS2,
+        go.GO_PYWORKERS,
         sidekiq.SIDEKIQ,
         sidekiq.SIDEKIQ_TWO,
         huey.HUEY,

@@ -69,8 +69,12 @@ class Site:
 
     # Producing
 
-    def program(self, peer: Peer, *words: object, timeout_s: float = 300) -> float:
+    def program(self, peer: Peer, *words: object) -> float:
         """Run the peer's program (peer.py) and return the seconds that it reports."""
+        return self.reported(peer, *words)["seconds"]
+
+    def reported(self, peer: Peer, *words: object, timeout_s: float = 300) -> dict[str, float]:
+        """Run the peer's program and return all numbers that it reports."""
         done = subprocess.run(
             [*peer.program, *map(str, words)],
             env=self._environment(peer, Serving(self.broker.port)),
@@ -83,7 +87,8 @@ class Site:
         )
         if done.returncode:
             raise Failed(f"{words[0]} exited with {done.returncode}: {done.stderr.strip()[-500:]}")
-        return float(json.loads(done.stdout.strip().splitlines()[-1])["seconds"])
+        numbers: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+        return numbers
 
     # Serving
 

@@ -15,6 +15,7 @@ from contrib.bench.measures import BASE, MEASURES, SHARED_BASE
 from contrib.bench.report import Rounds, foot, ratios, spread, values
 
 FAST = "pyworkers-uvloop"
+IN_GO = "go-pyworkers"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,13 @@ class Target:
 _go = partial(Target, peer="go-workers2")
 _async = partial(Target, ours=SHARED_BASE)
 _thread = partial(Target, ours="pyworkers-thread", peer="celery-threads")
+_in_go = partial(Target, ours=IN_GO, peer="go-workers2")
+
+
+def _producer(name: str, what: str, key: str, bound: Bound | None = None, *, peer_key: str) -> Target:
+    return Target(name, what, "producers", key, bound, IN_GO, IN_GO, peer_key)
+
+
 # Compared with itself; flat, but for the noise of a measurement.
 _itself = partial(Target, measure="batch", peer=FAST)
 _growth = partial(Target, peer=FAST, bound=most(1.15))
@@ -90,6 +98,13 @@ _ROWS = (
     _go("latency-p99", "idle latency, p99", "latency", "p99_ms", most(2)),
     _go("pickup", "idle latency, one producer, p50", "pickup", "p50_ms"),
     _go("pickup-p99", "idle latency, one producer, p99", "pickup", "p99_ms"),
+    _in_go("worker-go", "no-op, the worker for Go", "noop", "jobs_s", least(0.9)),
+    _in_go("worker-go-cost", "CPU of a job, the worker for Go, all told", "noop", "cpu_s"),
+    _producer("enqueue-go", "the client for Go, to go-workers2", "plain_s", least(1), peer_key="other_s"),
+    _producer("enqueue-go-cost", "its CPU of a job, with Redis", "plain_us", peer_key="other_us"),
+    _producer("enqueue-go-unique", "unique and tracked jobs", "unique_s", peer_key="other_s"),
+    _producer("enqueue-go-bulk", "in bulk, to pipelined LPUSH", "bulk_s", least(0.8), peer_key="lpush_s"),
+    _producer("enqueue-go-bulk-cost", "its CPU of a job, with Redis", "bulk_us", peer_key="lpush_us"),
     Target("blob", "payloads of 1 MB", "blob", "jobs_s", least(1), peer="sidekiq-2"),
     Target("blob-one", "payloads of 1 MB", "blob", "jobs_s", peer="sidekiq"),
     _async("async", "no-op, 2 processes of 50", "shared", "jobs_s", least(1.5), peer="taskiq-list"),

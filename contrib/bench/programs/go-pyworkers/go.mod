@@ -1,8 +1,9 @@
-module bench
+module bench/go-pyworkers
 
 go 1.26.0
 
 require (
+	bench v0.0.0
 	github.com/digitalocean/go-workers2 v0.10.4
 	github.com/pyworkers/pyworkers/contrib/clients/go v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -19,4 +20,7 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 )
 
-replace github.com/pyworkers/pyworkers/contrib/clients/go => ../../../clients/go
+replace (
+	bench => ../go
+	github.com/pyworkers/pyworkers/contrib/clients/go => ../../../clients/go
+)
