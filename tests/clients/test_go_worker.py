@@ -117,6 +117,7 @@ def side(redis_of_clients: str, go_worker: Path, tmp_path: Path) -> Iterator[Sid
         made.end()
 
 
+@pytest.mark.fault("K1")
 def test_python_runs_the_jobs_of_a_worker_in_go_that_was_killed(side: Side) -> None:
     batch = side.enqueue()
     killed = side.start_go()
