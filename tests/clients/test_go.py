@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,3 +40,29 @@ def test_a_program_of_the_documents_runs(
     assert done.returncode == 0, done.stderr
     expected = [line.partition(") // ")[2] for line in block.code.splitlines() if "fmt.Println" in line]
     assert done.stdout.splitlines() == expected
+
+
+def test_go_and_python_call_each_other(
+    go: Path, client_environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    """The programs of docs/how-to/worker-in-go.md; a comment is what a line prints."""
+    [in_go], [in_python] = (blocks(one, "how-to/worker-in-go.md") for one in ("go", "python"))
+    (tmp_path / "main.go").write_text(in_go.code)
+    program = tmp_path / "worker"
+    subprocess.run(["go", "build", "-o", program, str(tmp_path / "main.go")], cwd=go, check=True)
+    worker = subprocess.Popen([program], env=client_environment)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", in_python.code],
+            env=client_environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout.strip() == in_python.code.strip().rpartition("  # ")[2]
+        worker.terminate()
+        assert worker.wait(PATIENCE_S) == 0
+    finally:
+        worker.kill()
+        worker.wait()
