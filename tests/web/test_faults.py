@@ -145,7 +145,7 @@ def test_many_people_act_on_the_same_jobs_at_once(
 ) -> None:
     key = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}[place]
     db.zadd(key, {raw_job(f"j{number}"): 2e9 + number for number in range(20)})
-    [form] = [form for form in dashboard.get(place).forms if form.boxes]
+    [form] = [form for form in dashboard.get(place).posts if form.boxes]
     rows = {value for _, value in form.boxes}
     assert len(rows) == 20
     actions = ("run", "delete", "kill") if place != "dead" else ("run", "delete")
