@@ -175,13 +175,18 @@ class Worker(Declarations, Producer):
         on_death: Call | None = None,
         on_cancel: Call | None = None,
         missing: Literal["fail", "ignore"] = "fail",
+        flush: int = 0,
     ) -> Batch:
         """A batch, whose members are the jobs that are enqueued inside its ``with``; sent at its end.
 
         The callbacks are jobs: ``finish.call(7)``. ``on_complete`` is enqueued when each member has run at
         least once or has ended, ``on_success`` when all are done, ``on_death`` when the first one ends that
         is not done, ``on_cancel`` when the batch is cancelled; each once. ``missing="ignore"`` leaves members
-        out that are cancelled, deleted, expired or missing. Raises BadArgumentError.
+        out that are cancelled, deleted, expired or missing.
+
+        ``flush=1000``: each thousand members are sent at once, and may run before the end of the ``with``;
+        callbacks wait for it. If the body raises, those that were sent are cancelled. If the program
+        dies, a server cancels them after an hour without a push. Raises BadArgumentError.
         """
         # Imported at the first batch.
         from pyworkers.plugins.batches import new_batch
@@ -192,7 +197,7 @@ class Worker(Declarations, Producer):
             "on_death": on_death,
             "on_cancel": on_cancel,
         }
-        return new_batch(self.client, description, missing, **callbacks)
+        return new_batch(self.client, description, missing, flush, **callbacks)
 
     def redis_config(self) -> RedisConfig:
         """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""

@@ -157,7 +157,8 @@ class AsyncClient(BaseClient):
         if not jobs:
             return NO_OTHERS
         if (batch := gathering.get()) is not None and batch.takes(self):
-            batch.gather(jobs, self.owner)
+            if (send := batch.gather(jobs, self.owner)) is not None:
+                await in_thread(send)
             return NO_OTHERS
         if (other := interceptor()) is not None:
             return other.push(jobs, self.owner) or NO_OTHERS

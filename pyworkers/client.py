@@ -170,7 +170,8 @@ class Client(BaseClient, Producer):
         if not jobs:
             return NO_OTHERS
         if (batch := gathering.get()) is not None and batch.takes(self):
-            batch.gather(jobs, self.owner)
+            if (send := batch.gather(jobs, self.owner)) is not None:
+                send()
             return NO_OTHERS
         warn_in_loop()
         if (other := interceptor()) is not None:

@@ -83,8 +83,11 @@ class Gatherer(Protocol):
         """True if the jobs that this client pushes are members."""
         ...
 
-    def gather(self, jobs: list[PushedJob], owner: object) -> None:
-        """Keep jobs until the end of the ``with``. ``owner``: see ``Client.owner``."""
+    def gather(self, jobs: list[PushedJob], owner: object) -> Callable[[], None] | None:
+        """Keep jobs until the end of the ``with``; or return a function that sends those that are kept.
+
+        The caller calls it, in a thread if it must not block. ``owner``: see ``Client.owner``.
+        """
         ...
 
     def gather_later(self, jobs: list[PushedJob], client: Any) -> Callable[[], object] | None:

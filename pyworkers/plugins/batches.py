@@ -1,14 +1,17 @@
 """Batches: jobs that are enqueued together, and the jobs that follow when they have ended.
 
-Used in programs that enqueue, and in jobs. The members are kept in memory until the end of the ``with``; then
-they are sent. The counting is done by effects (protocol/flow/batch.py), never here.
+Used in programs that enqueue, and in jobs. The members are kept in memory until the end of the ``with``, or
+until there are ``flush`` of them; then they are sent. The counting is done by effects
+(protocol/flow/batch.py), never here.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Token
+from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +21,7 @@ from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.blocking import in_thread, warn_in_loop
 from pyworkers.enqueueing.interception import Gatherer, gathering, interceptor
 from pyworkers.enqueueing.producer import one_job
-from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, ResultTimeout
+from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, PyworkersError, ResultTimeout
 from pyworkers.protocol import envelope
 from pyworkers.protocol.call import RESULT, RESULTS, Call
 from pyworkers.protocol.draft import PushedJob
@@ -50,7 +53,9 @@ class Batch:
     Made by ``worker.batch``, by ``enqueue`` of chains and groups, and by ``message.batch``.
     """
 
-    def __init__(self, client: Client, batch: str, plan: BatchPlan | None = None, queue: str = "") -> None:
+    def __init__(
+        self, client: Client, batch: str, plan: BatchPlan | None = None, queue: str = "", flush: int = 0
+    ) -> None:
         self.id = batch
         self._client = client
         self._queue = plan.queue if plan else queue
@@ -58,6 +63,10 @@ class Batch:
         self._plan = plan
         self._owner: object = client.owner
         self._outer: Token[Gatherer | None] | None = None
+        self._flush = flush
+        """The members that are kept at most before they are sent; 0: all, until the end of the ``with``."""
+        self._unsent: PyworkersError | None = None
+        """Why a portion of members could not be sent."""
 
     @cached_property
     def _admin(self) -> Admin:
@@ -140,6 +149,9 @@ class Batch:
                 f"the batch {self.id} cannot be opened here",
                 hint="a member opens its batch again: with current_message().batch: …",
             )
+        if gathering.get() is not None or type(self._client).defer is not Client.defer:
+            # It is sent with the batch around it, or at the commit.
+            self._flush = 0
         self._outer = gathering.set(self)
         return self
 
@@ -147,8 +159,11 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         plan = self._leave()
-        if kind is None:
+        if kind is None and self._unsent is None:
             self._send(plan)
+        elif plan.begun:
+            self._abandon(plan)
+            self._check_sent(kind)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -157,9 +172,12 @@ class Batch:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         plan = self._leave()
-        if kind is None:
+        if kind is None and self._unsent is None:
             # A batch inside another one only passes its members on.
             await self._client.aside(partial(self._send, plan))
+        elif plan.begun:
+            await self._client.aside(partial(self._abandon, plan))
+            self._check_sent(kind)
 
     def takes(self, client: Any) -> bool:
         """True for clients of the same Redis while the ``with`` is open."""
@@ -168,14 +186,46 @@ class Batch:
         mine, other = self._client.config, client.config
         return interceptor() is not None or (mine.url, mine.namespace) == (other.url, other.namespace)
 
-    def gather(self, jobs: list[PushedJob], owner: object) -> None:
-        """Keep jobs until the end of the ``with``."""
+    def gather(self, jobs: list[PushedJob], owner: object) -> Callable[[], None] | None:
+        """Keep jobs until the end of the ``with``, or until there are ``flush`` of them."""
         if self._plan is not None:
             first = (job.queue for job in self._plan.jobs[:1])
             # Here, so that it is an error of this call and not of the end of the block.
             place_of_jobs(self._client.stores, self._plan.queue, *first, *(job.queue for job in jobs))
             self._owner = self._owner or owner
             self._plan.add(members(jobs, self.id))
+            if 0 < self._flush <= len(self._plan.jobs):
+                return self._send_portion
+        return None
+
+    def _send_portion(self) -> None:
+        """Send the members that are kept, and keep the batch open."""
+        plan = self._plan
+        if plan is None:
+            return
+        self._plan = plan.leave_open()
+        self._queue = self._plan.queue
+        try:
+            self._client.enlist(plan, self._owner)
+        except PyworkersError as error:
+            # Some of them may exist: the end of the block cancels the batch.
+            self._flush, self._unsent = 0, error
+            raise
+
+    def _check_sent(self, kind: type[BaseException] | None) -> None:
+        """Raise BatchError if the body has caught the error of a portion that could not be sent."""
+        if kind is None:
+            raise BatchError(
+                f"the batch {self.id} is cancelled: members of it could not be sent",
+                hint="let the error of enqueue end the block",
+            ) from self._unsent
+
+    def _abandon(self, plan: BatchPlan) -> None:
+        """The body has raised after members were sent: cancel these, and close the batch."""
+        # The caller needs the error of the body. If this fails, the sweep cancels the batch after an hour.
+        with suppress(PyworkersError):
+            self.cancel()
+            self._client.enlist(replace(plan, jobs=[], inner=[]), self._owner)
 
     def gather_later(self, jobs: list[PushedJob], client: Any) -> Callable[[], object] | None:
         """A function that adds the jobs. A batch that exists was sent before: they are sent by themselves."""
@@ -226,8 +276,12 @@ def send(client: Client, plan: BatchPlan, owner: object = None) -> None:
         client.enlist(plan, owner)
 
 
-def new_batch(client: Client, description: str, missing: str = FAIL, **callbacks: Call | None) -> Batch:
+def new_batch(
+    client: Client, description: str, missing: str = FAIL, flush: int = 0, **callbacks: Call | None
+) -> Batch:
     """A batch to be opened with ``with``. Raises BadArgumentError for a callback that is not a call."""
+    if not isinstance(flush, int) or flush < 0:
+        raise BadArgumentError(f"flush is a number of members from 1 on, or 0, not {flush!r}")
     if not isinstance(description, str):
         raise BadArgumentError(f"the description of a batch is a text, not {description!r}")
     batch = new_id()
@@ -236,7 +290,7 @@ def new_batch(client: Client, description: str, missing: str = FAIL, **callbacks
         **missing_field(missing),
         **callback_fields(client, batch, callbacks),
     }
-    return Batch(client, batch, BatchPlan(batch, new_id(), {**ANSWERED, **fields}))
+    return Batch(client, batch, BatchPlan(batch, new_id(), {**ANSWERED, **fields}), flush=flush)
 
 
 def missing_field(missing: object) -> dict[str, str]:

@@ -112,7 +112,8 @@ class MemoryBatches:
         batch = self._find(plan.id)
         if plan.exists and (batch is None or "success" in batch.fired):
             raise BatchError(f"the batch {plan.id} is unknown or has ended")
-        if (batch and batch.cancelled) or self._is_cancelled(_parent_of(plan.fields)):
+        adds = plan.jobs or plan.members or plan.inner or plan.starts
+        if (adds and batch and batch.cancelled) or self._is_cancelled(_parent_of(plan.fields)):
             raise BatchCancelledError(f"the batch {plan.id} is cancelled: it takes no more members")
         if batch is None:
             batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), clock.time())
@@ -124,7 +125,8 @@ class MemoryBatches:
         self.hold(plan.id, plan.token)
         for inner in plan.inner:
             jobs += self.enlist(inner)
-        batch.members.pop(f"hold:{plan.token}")
+        if plan.closes:
+            batch.members.pop(f"hold:{plan.token}")
         return [*jobs, *plan.starts, *self._conclude(plan.id)]
 
     def leave(self, plan: BatchPlan, jids: Collection[str]) -> list[PushedJob]:

@@ -171,3 +171,53 @@ def test_jobs_with_a_tag_or_of_a_class_are_cancelled(app: App, kind: str, value:
     assert noted(app) == {running}
     assert [job["args"] for job in app.waiting("after")] == [["member", "tenant:7"]]
     assert (app.redis.get(app.keys.stat("cancelled")), app.redis.zcard(app.keys.schedule)) == (b"2", 0)
+
+
+def test_a_batch_that_flushes_sends_members_while_it_is_open(app: App) -> None:
+    with opened(app, flush=2) as batch:
+        jids = [app.member.enqueue(number) for number in range(3)]
+        assert [job["jid"] for job in app.waiting("q")] == jids[:2]
+        for jid in jids[:2]:
+            app.count(batch, jid, "done")
+        assert events(app) == []
+        jids += app.member.options(unique_for=60).enqueue_bulk([(7,), (7,), (8,)])
+    assert batch.status().total == 5, "a duplicate is no member"
+    assert not app.redis.hexists(app.keys.batch(batch.id), "streams")
+    for job in app.waiting("q"):
+        app.count(batch, job["jid"], "done")
+    assert events(app) == ["complete", "success"]
+
+
+def test_members_that_were_sent_are_cancelled_if_the_body_raises(app: App) -> None:
+    batch = opened(app, flush=2)
+    with pytest.raises(ZeroDivisionError), batch:
+        for number in range(5):
+            app.member.enqueue(number)
+        raise ZeroDivisionError
+    assert app.waiting("q") == []
+    status = batch.status()
+    assert (status.state, status.total, status.open) == ("cancelled", 4, False)
+    assert events(app) == ["cancel", "complete"]
+
+
+async def test_an_async_batch_flushes_too(app: App) -> None:
+    async with opened(app, flush=2) as batch:
+        for number in range(3):
+            await app.member.aenqueue(number)
+        assert len(app.waiting("q")) == 2
+    assert (await batch.astatus()).total == 3
+
+
+@pytest.mark.fault("B3")
+def test_b3_a_batch_whose_producer_is_dead_is_cancelled_after_an_hour(app: App) -> None:
+    with opened(app, flush=1) as batch:
+        app.member.enqueue(1)
+        key = app.keys.batch(batch.id)
+        for silent_s, cancelled in ((3500, False), (3700, True)):
+            app.redis.hset(key, "pushed_at", float(app.redis.hget(key, "created_at") or 0) - silent_s)
+            app.redis.delete(app.keys.sweep("turn"))
+            app.admin.run(begin(app.keys, "aa"))
+            app.admin.run(sweep(app.keys, "aa"))
+            assert (batch.status().cancel_at is not None) is cancelled
+    assert noted(app) == {f"batch:{batch.id}"}
+    assert events(app) == ["cancel"]

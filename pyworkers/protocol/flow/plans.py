@@ -35,6 +35,10 @@ class BatchPlan:
     """Of the HASH: ``kind``, ``description``, ``on_success`` …"""
     exists: bool = False
     """True for members that are added to a batch that exists."""
+    begun: bool = False
+    """True if its hold is in Redis already: an earlier portion has put it."""
+    closes: bool = True
+    """False if its hold stays: more members follow."""
     queue: str = ""
     members: list[str] = field(default_factory=list)
     """Ids of members that are not pushed with it: later steps of a chain, and the batches inside it."""
@@ -53,6 +57,13 @@ class BatchPlan:
     def follow(self, ready: Iterable[str]) -> None:
         """Add jobs that follow when all members are done."""
         self.then.extend(ready)
+
+    def leave_open(self) -> BatchPlan:
+        """Keep its hold when it is written; returns the plan of the members that follow."""
+        if not self.exists:
+            self.fields["streams"] = self.token
+        self.closes = False
+        return BatchPlan(self.id, self.token, exists=True, begun=True, queue=next(queues_of(self), ""))
 
     def nest(self, inner: BatchPlan, place: int | None = None) -> None:
         """Make ``inner`` a member. ``place``: the place of its result, if it is kept."""

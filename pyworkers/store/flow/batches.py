@@ -52,17 +52,19 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     # In the order of the jobs, so that none is pushed before it is a member.
     members = [*(job.jid for job in jobs), *plan.members]
     several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
-    if not several:
+    if not several and plan.closes and not plan.begun:
         # The hold may be that of an earlier run of the job that adds members.
         _send(wires, plan, [call_of(keys, plan, mode, members, jobs, release=plan.token)])
         return
-    _send(wires, plan, [call_of(keys, plan, mode, hold=plan.token)])
+    if not plan.begun:
+        _send(wires, plan, [call_of(keys, plan, mode, hold=plan.token)])
     _push_conditional(wires, keys, plan)
     _send(wires, plan, _portions(keys, plan, members, jobs))
     for inner in plan.inner:
         _enlist(wires, keys, inner)
     _send(wires, plan, _portions(keys, plan, (), plan.starts))
-    _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
+    if plan.closes:
+        _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
 
 
 def _portions(
@@ -85,7 +87,7 @@ def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
                 list(_call_all(wires, "unlist", [_unlisting(keys, plan.id)]))
-            elif not number:
+            elif not number and not plan.begun:
                 _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
             raise
 

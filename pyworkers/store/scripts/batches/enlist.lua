@@ -114,6 +114,9 @@ for _, push in ipairs(pushes) do
 end
 if ARGV[4] ~= '' then
   batch.release(key, ARGV[4])
+  if redis.call('HGET', key, 'streams') == ARGV[4] then
+    redis.call('HDEL', key, 'streams')
+  end
 end
 batch.conclude(id)
 return 'ok'

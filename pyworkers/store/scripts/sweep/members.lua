@@ -43,10 +43,10 @@ local function counts(id, parent)
 end
 
 -- True for a cancelled batch: servers still refuse its members. One inside a cancelled batch is cancelled, too: the
--- program that cancels them may have died.
+-- program that cancels them may have died. So is one whose producer has died while it pushed members.
 local function is_cancelled(id, key, parent)
   local around = parent and batch.key(string.sub(parent, string.find(parent, ' ', 1, true) + 1))
-  if around and redis.call('HEXISTS', around, 'cancel_at') == 1 then
+  if batch.is_orphan(key) or around and redis.call('HEXISTS', around, 'cancel_at') == 1 then
     batch.cancel(id)
   elseif redis.call('HEXISTS', key, 'cancel_at') == 0 then
     return false

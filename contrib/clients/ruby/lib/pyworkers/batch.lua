@@ -140,6 +140,9 @@ function batch.add(id, ...)
   if batch.touch(key) then
     redis.call('HINCRBY', key, 'total', redis.call('SADD', key .. ':members', ...))
     redis.call('EXPIRE', key .. ':members', batch.LIFE)
+    if redis.call('HEXISTS', key, 'streams') == 1 then
+      redis.call('HSET', key, 'pushed_at', batch.now())
+    end
   end
 end
 
@@ -187,6 +190,15 @@ end
 
 function batch.is_hold(member)
   return string.sub(member, 1, 5) == 'hold:'
+end
+
+-- A batch with `streams`, the name of a hold, gets members until its producer closes it. One that has pushed none for
+-- an hour has died.
+batch.MOST_SILENT = 3600
+function batch.is_orphan(key)
+  local facts = redis.call('HMGET', key, 'streams', 'pushed_at', 'created_at')
+  local last = tonumber(facts[2] or facts[3])
+  return facts[1] and last and last < batch.now() - batch.MOST_SILENT
 end
 
 function batch.release(key, token)
@@ -669,6 +681,9 @@ for _, push in ipairs(pushes) do
 end
 if ARGV[4] ~= '' then
   batch.release(key, ARGV[4])
+  if redis.call('HGET', key, 'streams') == ARGV[4] then
+    redis.call('HDEL', key, 'streams')
+  end
 end
 batch.conclude(id)
 return 'ok'
