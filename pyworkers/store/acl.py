@@ -212,8 +212,8 @@ GRANTS: tuple[Grant, ...] = (
         worker="set get del exists pttl hset hget hdel hexists hgetall hsetnx incrby expire pexpire smembers "
         "sismember zcard zrange zrem hincrby srem type xadd hkeys zadd zcount zscore "
         "zrangebyscore zremrangebyscore hmget hlen bitfield",
-        admin="incr set del hset hsetnx hget hlen hdel hexists sadd srem expire zadd zrem zremrangebyscore "
-        "unlink xadd type zcard zcount zrange zrangebyscore",
+        admin="incr incrby set del hset hsetnx hget hlen hdel hexists sadd srem expire zadd zrem "
+        "zremrangebyscore unlink xadd type zcard zcount zrange zrangebyscore",
         read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget",
     ),
 )

@@ -77,6 +77,7 @@ CHANGING = [
     ["dead", "delete", "dead2"],
     ["cancel", "schedule4"],
     ["cancel", "iterable"],
+    ["cancel", "--batch", "b"],
     ["scheduled", "clear", "--yes"],
     ["retries", "clear", "--yes"],
     ["dead", "clear", "--yes"],
