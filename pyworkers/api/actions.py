@@ -36,6 +36,8 @@ class Acted(NamedTuple):
     done: int = 0
     refused: int = 0
     reason: str = ""
+    undo: str = ""
+    """The id of the deletion with which the jobs can be put back."""
 
     def __str__(self) -> str:
         return f"{self.done or 'nothing changed'}{f', refused: {self.reason}' if self.refused else ''}"

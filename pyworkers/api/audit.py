@@ -33,6 +33,8 @@ class AuditEntry:
     target: str
     result: str
     at: float | None = None
+    undo: str = ""
+    """The id of the deletion that can be undone (``Deletion``), for ten minutes."""
 
     def as_dict(self) -> dict[str, Any]:
         """The entry for JSON."""
@@ -50,6 +52,7 @@ AUDIT_ACTION: Table[AuditEntry] = Table(
     Column("target", title="Target", cut=1),
     Column("result", title="Result", cut=2),
     Column("at", Kind.MOMENT, "When", nullable=True),
+    Column("undo", about="The id with which deleted jobs can be put back for ten minutes.", optional=True),
 )
 
 
@@ -72,6 +75,8 @@ def record(keys: Keys, entry: AuditEntry) -> Steps[float]:
     texts = (entry.who, entry.source, entry.action, entry.target, entry.result)
     who, source, name, target, result = map(_writable, texts)
     fields = {"who": who, "source": source, "action": name, "target": target, "result": result}
+    if entry.undo:
+        fields["undo"] = entry.undo
     return audit.write(keys, fields)
 
 
@@ -110,4 +115,5 @@ def _action(raw: bytes) -> AuditEntry:
     who, source, action, target, result = (
         as_text(found.get(name)) for name in ("who", "source", "action", "target", "result")
     )
-    return AuditEntry(who, source, action, target, result, timestamps.read(found.get("at")))
+    undo = as_text(found.get("undo"))[:_LONGEST]
+    return AuditEntry(who, source, action, target, result, timestamps.read(found.get("at")), undo)

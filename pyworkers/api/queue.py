@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
-from pyworkers.api.actions import Action, Confirmation
+from pyworkers.api.actions import Acted, Action, Confirmation
 from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queuestats import QueueStats
@@ -21,6 +21,7 @@ from pyworkers.store.editing import Written
 from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
+from pyworkers.store.undo import MOST_JOBS, new_id
 from pyworkers.text import counted
 
 
@@ -182,8 +183,15 @@ def _age(job: JobRecord, now: float) -> float:
 
 def _ask_to_clear(admin: Admin, name: str) -> Confirmation:
     size = Queue(name, admin).size
-    text = f"{counted(size, 'waiting job')} will be removed for good."
+    kept = f"{MOST_JOBS:,} of them can be put back" if size > MOST_JOBS else "this can be undone"
+    text = f"{counted(size, 'waiting job')} will be removed; {kept} for ten minutes."
     return Confirmation(f"Clear the queue {name} now?", text, f"Clear {counted(size, 'job')}")
+
+
+def _clear(admin: Admin, name: str) -> Acted:
+    deletion = new_id()
+    number = Queue(name, admin).clear(deletion=deletion)
+    return Acted(number, undo=deletion if number else "")
 
 
 _NAME = Parameter("name", "The name of the queue.", required=True, argument="queue")
@@ -227,7 +235,7 @@ CLEAR: Action[QueueStats] = Action(
     "queue.clear",
     "Delete all waiting jobs.",
     [_NAME],
-    lambda admin, name: Queue(name, admin).clear(),
+    _clear,
     done="{name} is cleared: {count} removed",
     unchanged="{name} is cleared: {count} removed",
     counts="job",

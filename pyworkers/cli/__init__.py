@@ -56,6 +56,7 @@ _COMMANDS = {
     "logs": ("flow.joblog", "Show the log of a job."),
     "adopt": ("adopt", "Return the jobs of a dead foreign process to their queues."),
     "audit": ("flow.audit", "Show what people did, by the dashboard or a command."),
+    "undo": ("flow.audit", "Put jobs back that were deleted, within ten minutes."),
     "check": ("check", "Check Redis and the application for unsafe settings."),
     "alarms": ("web.alarms", "Watch, and send the alarms of the configuration to people."),
     "generate": ("generate", "Write the jobs of an application for another language."),

@@ -16,7 +16,7 @@ import click
 
 from pyworkers.api import JobRecord
 from pyworkers.api.actions import result_of
-from pyworkers.api.browse.actions import JobAction, JobMove, MoveCommand
+from pyworkers.api.browse.actions import How, JobAction, JobMove, MoveCommand
 from pyworkers.cli.listing import Jobs, ListedPlace
 from pyworkers.cli.output.auditing import cut_off, noting
 from pyworkers.cli.output.records import print_json
@@ -49,6 +49,8 @@ class BulkResult:
     done: int = 0
     reason: str = ""
     found: set[str] = field(default_factory=set)
+    undo: list[str] = field(default_factory=list)
+    """The ids of deletions that can be undone: one in each Redis."""
 
     @property
     def movable(self) -> int:
@@ -72,6 +74,7 @@ class BulkResult:
         self.done += other.done
         self.reason = other.reason or self.reason
         self.found |= other.found
+        self.undo += other.undo
 
     def refuse(self, reason: str) -> None:
         """Count a selected job that cannot be moved."""
@@ -93,6 +96,8 @@ class Deed:
     """The place, for people."""
     at: float | None = None
     """The new time of the jobs, in epoch seconds."""
+    deletion: str = ""
+    """The id with which deleted jobs can be put back."""
 
     def look(self) -> BulkResult:
         """Count the selected jobs; changes nothing."""
@@ -105,11 +110,14 @@ class Deed:
         """Perform the action; the audit has the number of jobs also if it is cut off."""
         tally = BulkResult()
         chosen = self._chosen(tally, self.command.verb.capitalize())
-        with noting(self.redis, f"jobs.{self.command.verb}", f"{self.title}: {self.selection}") as noted:
+        target = f"{self.title}: {self.selection}"
+        with noting(self.redis, f"jobs.{self.command.verb}", target, self.deletion) as noted:
             for portion in portions(chosen, self.move.at_once):
                 noted.end(cut_off(tally.done))
-                tally.add_done(self.move.act(self.jobs, portion, self.at))
+                tally.add_done(self.move.act(self.jobs, portion, How(self.at, self.deletion)))
             noted.end(result_of(tally.done))
+        if self.deletion and tally.done:
+            tally.undo.append(self.deletion)
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
@@ -175,18 +183,25 @@ def tell(command: MoveCommand, selection: Selection, tally: BulkResult, mode: Bu
     if mode.as_json:
         numbers = {"selected": tally.selected, "done": tally.done, "gone": gone, "refused": tally.refused}
         about = {"action": command.verb, **numbers, "missing": missing, "dry_run": mode.dry_run}
-        print_json(about)
+        print_json({**about, **({"undo": tally.undo} if tally.undo else {})})
         return
     if mode.dry_run:
         click.echo(f"would {command.verb} {count(tally.movable)}")
     else:
         click.echo(f"{command.done} {count(tally.done)}")
+        tell_undo(tally.undo)
     if gone:
         click.echo(f"{count(gone)} moved elsewhere in the meantime", err=True)
     if tally.refused:
         click.echo(f"{count(tally.refused)} cannot be moved: {printable(tally.reason)}", err=True)
     for jid in missing:
         click.echo(f"no such job: {printable(jid)}", err=True)
+
+
+def tell_undo(deletions: Iterable[str]) -> None:
+    """Print how deleted jobs are put back."""
+    for deletion in deletions:
+        click.echo(f"`pyworkers undo {deletion}` puts them back, for ten minutes", err=True)
 
 
 def count(number: int) -> str:

@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from pyworkers.api import JobRecord, Queue, Stats, browse
+from pyworkers.api import Deletion, JobRecord, Queue, Stats, browse
 from pyworkers.api.actions import result_of
-from pyworkers.api.browse.actions import JobMove, MoveCommand
+from pyworkers.api.browse.actions import JobAction, JobMove, MoveCommand
 from pyworkers.api.editing import EditableJob
-from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing
+from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing, tell_undo
 from pyworkers.cli.listing import (
     DEAD,
     QUEUE,
@@ -278,7 +278,17 @@ def _move(place: ListedPlace, move: JobMove, command: MoveCommand) -> click.Comm
         at = _time_of(**times) if move.fields else None
         queue, title = _queue(), _title(place)
         deeds = [
-            Deed(place, place.open(config, queue), move, command, selection, config, title, at)
+            Deed(
+                place,
+                place.open(config, queue),
+                move,
+                command,
+                selection,
+                config,
+                title,
+                at,
+                _deletion(config, move),
+            )
             for _, config in _targets(source)
         ]
         act(deeds, BulkOptions(every, dry_run, yes, as_json), title)
@@ -365,26 +375,36 @@ def _clear(place: ListedPlace) -> click.Command:
     @redis_options
     def clear(source: ConfigOptions, dry_run: bool, yes: bool, as_json: bool) -> None:
         lists = [(config, place.open(config, _queue())) for _, config in _targets(source)]
-        number = sum(jobs.size for _, jobs in lists)
+        number, undo = sum(jobs.size for _, jobs in lists), list[str]()
         if not (dry_run or yes):
             check_terminal()
             ask(f"Delete all jobs in {_title(place)} ({count(number) if number else 'none now'})?")
         if not dry_run:
-            number = sum(_cleared(config, jobs, _title(place)) for config, jobs in lists)
+            cleared = [_cleared(config, jobs, _title(place)) for config, jobs in lists]
+            number = sum(done for done, _ in cleared)
+            undo = [deletion for done, deletion in cleared if done]
         if as_json:
-            print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run)
+            facts = {"undo": undo} if undo else {}
+            print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run, **facts)
         else:
             click.echo(f"{'would delete' if dry_run else 'deleted'} {count(number)}")
+            tell_undo(undo)
 
     return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")
 
 
-def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> int:
-    with noting(redis, "jobs.clear", f"{title}: all jobs") as noted:
+def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> tuple[int, str]:
+    """How many jobs were deleted, and the id with which they can be put back."""
+    deletion = Deletion(where=redis).id
+    with noting(redis, "jobs.clear", f"{title}: all jobs", deletion) as noted:
         noted.end(cut_off(0))
-        number = jobs.clear()
+        number = jobs.clear(deletion=deletion)
         noted.end(result_of(number))
-    return number
+    return number, deletion
+
+
+def _deletion(redis: RedisConfig, move: JobMove) -> str:
+    return Deletion(where=redis).id if move.action is JobAction.DELETE else ""
 
 
 def _title(place: ListedPlace) -> str:

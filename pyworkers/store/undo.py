@@ -5,6 +5,7 @@ Used by ``api``; never by the server. The scripts of ``removal`` keep the jobs i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -48,6 +49,11 @@ class Return(NamedTuple):
     queue: str
     new: Edited
     batch: str = ""
+
+
+def new_id() -> str:
+    """The id of a new deletion."""
+    return os.urandom(6).hex()
 
 
 def deletions(keys: Keys) -> Request[dict[str, DeletionNumbers]]:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pyworkers import logs
-from pyworkers.api.actions import Action, Given, Performed, result_of
+from pyworkers.api.actions import Acted, Action, Given, Performed, result_of
 from pyworkers.api.audit import AuditEntry, read_audit, record
 from pyworkers.api.browse.tasks import Task
 from pyworkers.errors import PyworkersError, StoreError
@@ -67,7 +67,7 @@ async def audited(
     except PyworkersError as error:
         await _audit(request, action, target, f"failed: {error.message}")
         raise
-    await _audit(request, action, target, described(result))
+    await _audit(request, action, target, described(result), _undo_of(result))
     return result
 
 
@@ -86,9 +86,19 @@ def is_sent(request: Request) -> bool:
     return getattr(request.state, "sent", False) is True
 
 
-async def _audit(request: Request, action: str, target: str, result: str) -> None:
+def _undo_of(result: object) -> str:
+    """The id with which what was done can be undone; empty for most."""
+    value = result.result if isinstance(result, Performed) else result
+    if isinstance(value, Task):
+        return value.undo
+    return value.undo if isinstance(value, Acted) else ""
+
+
+async def _audit(request: Request, action: str, target: str, result: str, undo: str = "") -> None:
     site, client = site_of(request), request.client
-    entry = AuditEntry(viewer_of(request).name, client.host if client else "", action, target, result)
+    entry = AuditEntry(
+        viewer_of(request).name, client.host if client else "", action, target, result, undo=undo
+    )
     log.info("web.action", who=entry.who, source=entry.source, action=action, target=target, result=result)
     if viewer_of(request).role == "enqueue" and not site.is_first_of_hour(entry.who):
         # Programs would push what people did out of the audit; the log has each of their requests.
@@ -99,8 +109,8 @@ async def _audit(request: Request, action: str, target: str, result: str) -> Non
         log.warning("web.unaudited", action=action, target=target, error=error.message)
 
 
-def done(request: Request, to: str, text: str, *, failed: bool = False) -> Response:
-    """Back to the page ``to``, which says what was done."""
+def done(request: Request, to: str, text: str, *, failed: bool = False, undo: str = "") -> Response:
+    """Back to the page ``to``, which says what was done; ``undo``: the id with which it can be undone."""
     answer = RedirectResponse(to, status_code=303)
-    flash.give(request, answer, text, failed=failed)
+    flash.give(request, answer, text, failed=failed, undo=undo)
     return answer

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pyworkers.api.actions import Action, Given, Performed
+from pyworkers.api.actions import Acted, Action, Given, Performed
 from pyworkers.api.parameters import is_storable
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
@@ -56,7 +56,8 @@ async def act(request: Request, actions: Iterable[Action[Any]], to: str, refused
 
 def said(request: Request, outcome: Performed, to: str) -> Response:
     """Back to the page ``to``, which says what was done."""
-    return done(request, to, f"{outcome.words(_shown)}.", failed=outcome.failed)
+    undo = outcome.result.undo if isinstance(outcome.result, Acted) else ""
+    return done(request, to, f"{outcome.words(_shown)}.", failed=outcome.failed, undo=undo)
 
 
 async def ask(request: Request, action: Action[Any], given: Given, to: str) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,24 +20,33 @@ _MOST_CHARACTERS = 500
 _TTL_S = 60
 
 
-def give(request: Request, response: Response, text: str, *, failed: bool = False) -> None:
-    """Show ``text`` on the next page; ``failed``: as an error."""
+class Flash(NamedTuple):
+    """The sentence, True for an error, and the id with which what was done can be undone."""
+
+    text: str
+    failed: bool = False
+    undo: str = ""
+
+
+def give(request: Request, response: Response, text: str, *, failed: bool = False, undo: str = "") -> None:
+    """Show ``text`` on the next page; ``failed``: as an error; ``undo``: with a button."""
     visit = visit_of(request)
     if visit is None:
         return
-    said = f"{'!' if failed else '.'}{text[:_MOST_CHARACTERS]}"
+    said = f"{'!' if failed else '.'}{undo}\n{text[:_MOST_CHARACTERS]}"
     value = urlsafe_b64encode(said.encode(errors="replace")).decode()
     set_cookie(request, response, FLASH, f"{value}.{_signature(visit.secret, value)}", max_age_s=_TTL_S)
 
 
-def take(request: Request) -> tuple[str, bool] | None:
-    """The sentence for this page, and True for an error; None if there is none."""
+def take(request: Request) -> Flash | None:
+    """The sentence for this page; None if there is none."""
     visit = visit_of(request)
     value, _, signature = request.cookies.get(cookie_name(request, FLASH), "").partition(".")
     if visit is None or not hmac.compare_digest(signature.encode(), _signature(visit.secret, value).encode()):
         return None
     text = urlsafe_b64decode(value).decode()
-    return text[1:], text[0] == "!"
+    undo, _, said = text[1:].partition("\n")
+    return Flash(said, text[0] == "!", undo)
 
 
 def clear(request: Request, response: Response) -> None:

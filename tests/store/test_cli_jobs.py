@@ -446,3 +446,22 @@ def test_an_edit_that_is_not_done(
     result = cli("jobs", "q", "edit", *words)
     assert (result.exit_code, said in result.stderr) == (code, True)
     assert db.lrange(keys.queue("q"), 0, -1) == [raw_job("j")]
+
+
+def test_deleted_jobs_are_put_back(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.dead, {raw_job("a"): 1, raw_job("b"): 2})
+    deleted = cli("dead", "delete", "a")
+    word = deleted.stderr.split()[2].rstrip("`")
+    assert deleted.stderr == f"`pyworkers undo {word}` puts them back, for ten minutes\n"
+    assert cli("undo", word).stdout == "1 job put back\n"
+    assert jids(db, keys.dead) == {"a", "b"}
+    [undo] = json.loads(cli("dead", "clear", "--yes", "--json").stdout)["undo"]
+    audit = json.loads(cli("audit", "--json").stdout)
+    assert [line.get("undo") for line in audit] == [undo, None, word]
+    result = cli("undo", undo, "--json")
+    assert json.loads(result.stdout) == {"action": "undo", "done": 2, "deletion": undo}
+    again = cli("undo", undo)
+    assert (again.exit_code, again.stderr) == (
+        1,
+        "Nothing to put back: ten minutes are over, or it was done before\n",
+    )

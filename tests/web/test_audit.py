@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import redis
 
 from pyworkers import Client
@@ -41,6 +43,34 @@ def test_the_line_of_an_action_on_jobs_says_how_many_were_moved(
     results = [found.result for found in actions]
     assert results[1:] == ["nothing changed", "1"]
     assert results[0].startswith("nothing changed, refused: 'a b' cannot be a queue: ")
+
+
+def test_deleted_jobs_are_put_back_by_a_button(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str
+) -> None:
+    db.zadd(keys.dead, {raw_job("1"): 1, raw_job("2"): 2})
+    [form] = [one for one in dashboard.get("dead").posts if one.boxes]
+    [(_, at), _] = form.boxes
+    page = dashboard.ask(form.action, {"csrf": form.hidden["csrf"], "one": f"delete|{at}"}).page
+    assert db.zcard(keys.dead) == 1
+    [button] = [one for one in page.posts if one.buttons.get("action") == "undo"]
+    assert "1 job put back." in dashboard.press(button).text
+    assert db.zcard(keys.dead) == 2
+    assert "Nothing to put back" in dashboard.press(button).text
+    # The queue, all of whose jobs are deleted, and the line in the audit.
+    db.lpush(keys.queue("q"), raw_job("3"))
+    db.sadd(keys.queues, "q")
+    [clear] = [one for one in dashboard.get("queues").forms if one.buttons.get("ask") == "clear"]
+    [question] = [one for one in dashboard.press(clear, "ask").posts if one.buttons.get("action") == "clear"]
+    assert "q is cleared: 1 job removed." in dashboard.press(question).text
+    first = AuditLog(one_redis_url, namespace=keys.namespace).page().actions[0]
+    assert (first.action, first.result, bool(first.undo)) == ("queue.clear", "1", True)
+    numbers = json.loads(dashboard.ask(f"/api/undo/{first.undo}").text)
+    assert (numbers["kept"], numbers["lost"]) == (1, 0)
+    [button] = [one for one in dashboard.get("audit").posts if one.buttons.get("action") == "undo"]
+    assert "1 job put back." in dashboard.press(button).text
+    assert db.llen(keys.queue("q")) == 1
+    assert not [one for one in dashboard.get("audit").posts if one.buttons.get("action") == "undo"]
 
 
 def test_a_change_stays_if_redis_refuses_its_line(

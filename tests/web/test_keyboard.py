@@ -59,7 +59,7 @@ def test_a_queue_is_paused_and_cleared(show: Open, admin: Admin) -> None:
     comes_to(page, "mail is paused.")
     focus(page, "button[name=ask]")
     page.type(Key.ENTER)
-    comes_to(page, "312 waiting jobs will be removed for good.")
+    comes_to(page, "312 waiting jobs will be removed; this can be undone for ten minutes.")
     page.type(Key.TAB)
     assert page.focused().text == "Clear 312 jobs"
     page.type(Key.ENTER)
@@ -97,7 +97,7 @@ def test_selected_jobs_are_deleted_after_a_question(show: Open, admin: Admin) ->
         page.type(Key.SPACE)
     focus(page, "button[value=ask-delete]")
     page.type(Key.ENTER)
-    comes_to(page, "Delete 2 selected jobs now? This cannot be undone.")
+    comes_to(page, "Delete 2 selected jobs now? This can be undone for ten minutes.")
     assert DeadSet(admin).size == len(kept) + 2
     page.type(Key.TAB)
     assert page.focused().text == "Delete 2 jobs"

@@ -51,7 +51,10 @@ def test_a_queue_is_cleared_after_a_question(dashboard: Visitor, one_redis_url: 
         client.enqueue_bulk("mail", "Send", [[1], [2], [3]])
     queue = Queue("mail", one_redis_url, namespace=namespace)
     page = dashboard.press(form_of(dashboard.get("queues"), "clear"), "ask")
-    assert "Clear the queue mail now? 3 waiting jobs will be removed for good." in page.text
+    assert (
+        "Clear the queue mail now? 3 waiting jobs will be removed; this can be undone for ten minutes."
+        in page.text
+    )
     assert queue.size == 3
     assert "mail is cleared: 3 jobs removed." in dashboard.press(form_of(page, "clear")).text
     assert queue.size == 0

@@ -22,6 +22,7 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import JobSet, ScheduledSet, SortedEntry
 from pyworkers.api.target import Admin
 from pyworkers.errors import BadArgumentError
+from pyworkers.store.undo import new_id
 from pyworkers.text import counted
 
 
@@ -43,6 +44,13 @@ Action = JobAction
 """Its former name."""
 
 
+class How(NamedTuple):
+    """What a move needs besides the jobs: their new time, or the id with which they can be put back."""
+
+    at: float | None = None
+    deletion: str = ""
+
+
 class MoveCommand(NamedTuple):
     """A move as a command on a place: its verb, what it has done with jobs, and its sentence."""
 
@@ -62,10 +70,10 @@ class JobMove:
     """What was done with several jobs, after their number; ``done_one`` if it differs for one."""
     about: str
     about_one: str
-    act: Callable[[Any, Iterable[JobRecord], float | None], int]
+    act: Callable[[Any, Iterable[JobRecord], How], int]
     """Moves jobs of a Queue or a JobSet, each of which can be moved so; returns how many were still there.
 
-    The last argument is their new time. Raises BadMessageError, RedisUnavailableError and StoreError.
+    Raises BadMessageError, RedisUnavailableError and StoreError.
     """
     commands: Mapping[str, MoveCommand]
     """Its command for each kind of place that has it."""
@@ -96,24 +104,24 @@ class JobMove:
         return self.done_one if self.done_one and number == 1 else self.done
 
 
-def _run(jobs: JobSet, chosen: Iterable[JobRecord], _at: float | None) -> int:
+def _run(jobs: JobSet, chosen: Iterable[JobRecord], _how: How) -> int:
     return jobs.enqueue_jobs(chosen) if isinstance(jobs, ScheduledSet) else jobs.retry_jobs(chosen)
 
 
-def _first(jobs: Queue, chosen: Iterable[JobRecord], _at: float | None) -> int:
+def _first(jobs: Queue, chosen: Iterable[JobRecord], _how: How) -> int:
     return jobs.run_first(chosen)
 
 
-def _reschedule(jobs: JobSet, chosen: Iterable[JobRecord], at: float | None) -> int:
-    return jobs.reschedule_jobs(chosen, at or 0.0)
+def _reschedule(jobs: JobSet, chosen: Iterable[JobRecord], how: How) -> int:
+    return jobs.reschedule_jobs(chosen, how.at or 0.0)
 
 
-def _kill(jobs: Queue | JobSet, chosen: Iterable[JobRecord], _at: float | None) -> int:
+def _kill(jobs: Queue | JobSet, chosen: Iterable[JobRecord], _how: How) -> int:
     return jobs.kill_jobs(chosen)
 
 
-def _delete(jobs: Queue | JobSet, chosen: Iterable[JobRecord], _at: float | None) -> int:
-    return jobs.delete_jobs(chosen)
+def _delete(jobs: Queue | JobSet, chosen: Iterable[JobRecord], how: How) -> int:
+    return jobs.delete_jobs(chosen, deletion=how.deletion)
 
 
 PLACES = f"{', '.join(SETS)}, or queue:NAME."
@@ -181,7 +189,7 @@ MOVES = (
         _delete,
         {"queue": _DELETED, "scheduled": _DELETED, "retries": _DELETED, "dead": _DELETED},
         dangerous=True,
-        asks="Delete {} now? This cannot be undone.",
+        asks="Delete {} now? This can be undone for ten minutes.",
     ),
 )
 _MOVES = {move.action: move for move in MOVES}
@@ -212,19 +220,24 @@ class Order:
         """The fields of the action, but for the jobs."""
         return {"place": self.place.word} | ({} if self.at is None else {"time": self.at})
 
-    def run(self, admin: Admin, rows: Sequence[Row]) -> Acted:
-        """Act on jobs that were read whole. Raises RedisUnavailableError and StoreError."""
+    def run(self, admin: Admin, rows: Sequence[Row], deletion: str = "") -> Acted:
+        """Act on jobs that were read whole. Raises RedisUnavailableError and StoreError.
+
+        ``deletion``: the id with which deleted jobs can be put back.
+        """
         jobs, entries = self._opened(admin, rows)
         reasons = [self.move.refusal(jobs, entry) for entry in entries]
         fit = [entry for entry, reason in zip(entries, reasons, strict=True) if not reason]
-        done = self.move.act(jobs, fit, self.at)
-        return Acted(done, len(entries) - len(fit), next(filter(None, reversed(reasons)), ""))
+        done = self.move.act(jobs, fit, How(self.at, deletion))
+        reason = next(filter(None, reversed(reasons)), "")
+        kept = deletion if done and self.action is JobAction.DELETE else ""
+        return Acted(done, len(entries) - len(fit), reason, kept)
 
-    def clear(self, admin: Admin) -> int:
+    def clear(self, admin: Admin, deletion: str = "") -> int:
         """Delete all jobs of the place at once; returns their number. Raises as ``run``."""
         if queue := self.place.queue:
-            return Queue(queue, admin).clear()
-        return SETS[self.place.word](admin).clear()
+            return Queue(queue, admin).clear(deletion=deletion)
+        return SETS[self.place.word](admin).clear(deletion=deletion)
 
     def _opened(self, admin: Admin, rows: Sequence[Row]) -> tuple[Queue | JobSet, Sequence[JobRecord]]:
         """The place, and the jobs in it."""
@@ -247,7 +260,7 @@ def act_on(admin: Admin, order: Order, ats: Sequence[str]) -> Acted:
     Raises RedisUnavailableError and StoreError.
     """
     rows = admin.run(read_rows(admin.keys, order.place, ats))
-    return order.run(admin, [row for row in rows if row is not None])
+    return order.run(admin, [row for row in rows if row is not None], new_id())
 
 
 def _order(move: JobMove, word: str, at: float | None) -> Order:

@@ -92,6 +92,11 @@ class Task:
         """True for the deletion of all jobs of the place, which is one step."""
         return self.order.action is JobAction.DELETE and self.sought.wanted.empty
 
+    @property
+    def undo(self) -> str:
+        """The id of the deletion with which its jobs can be put back; empty for another action."""
+        return self.id if self.order.action is JobAction.DELETE else ""
+
     def as_dict(self) -> dict[str, Any]:
         """The task for JSON."""
         return TASK.as_dict(self)

@@ -6,15 +6,17 @@ Used by the dashboard, the command line and users' programs; blocking. The delet
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
+from pyworkers.api.actions import Acted, Action, Performed
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JobRecord
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import Admin, Steps, Where, admin_of
 from pyworkers.protocol.editing import Spot, Stored, restored
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
@@ -49,6 +51,17 @@ class Restored(int):
         return "; ".join(parts)
 
 
+DELETION: Table[DeletionNumbers] = Table(
+    "Deletion", Column("at", Kind.MOMENT), Column("kept", Kind.COUNT), Column("lost", Kind.COUNT)
+)
+
+
+def read_deletions(keys: Keys) -> Steps[dict[str, DeletionNumbers]]:
+    """The deletions that can be undone, by id."""
+    found = yield from undo.deletions(keys)
+    return {id: one for id, one in found.items() if one.at > time.time() - undo.LIFE_S}
+
+
 class Deletion:
     """Jobs that were deleted together, and can be put back for ten minutes.
 
@@ -59,15 +72,14 @@ class Deletion:
         """``id``: that of an earlier one; empty for a new one. ``where``: as in ``Queue``. Raises
         ConfigError.
         """
-        self.id = id or os.urandom(6).hex()
+        self.id = id or undo.new_id()
         self._admin = admin_of(where, namespace)
 
     @classmethod
     def all(cls, where: Where = None, *, namespace: str | None = None) -> dict[str, DeletionNumbers]:
         """Those that can be undone, by id: when each began, and how many of its jobs are kept or lost."""
         admin = admin_of(where, namespace)
-        found = admin.run(undo.deletions(admin.keys))
-        return {id: one for id, one in found.items() if one.at > time.time() - undo.LIFE_S}
+        return admin.run(read_deletions(admin.keys))
 
     @property
     def numbers(self) -> DeletionNumbers | None:
@@ -117,3 +129,38 @@ def _ready(keys: Keys, job: KeptJob, now: float) -> Return | None:
 def _reason(word: str) -> str:
     kind, _, holder = word.partition(" ")
     return f"needs a lock that the job {holder} holds" if kind == "lock" else _REASONS[kind]
+
+
+def _undo(admin: Admin, deletion: str) -> Acted:
+    restored = Deletion(deletion, admin).undo()
+    return Acted(int(restored), sum(restored.refused.values()), "; ".join(restored.refused))
+
+
+def _said(performed: Performed) -> str:
+    """What became of the jobs."""
+    done, refused, reason, _ = performed.result
+    if not done and not refused:
+        return "Nothing to put back: ten minutes are over, or it was done before"
+    parts = [f"{counted(done, 'job')} put back"] if done else []
+    if refused:
+        parts.append(f"{counted(refused, 'job')} not: {reason}")
+    return ". ".join(parts)
+
+
+UNDO: Action[Any] = Action(
+    "jobs.undo",
+    "Put deleted jobs back, for ten minutes.",
+    [Parameter("deletion", "The id of the deletion.", required=True)],
+    _undo,
+    done=_said,
+    missing="deletion",
+    command="""Put jobs back that were deleted, within ten minutes.
+
+    DELETION is the id that the command showed; `pyworkers audit --json` has it, too. Waiting jobs run next,
+    in the order in which they were enqueued. A unique job whose lock another one has, and a member that its
+    batch has counted as not done, stay deleted.
+
+    \b
+    Example: pyworkers undo 0f3a7c1e5b2d
+    """,
+)

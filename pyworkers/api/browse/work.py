@@ -77,7 +77,7 @@ class _Worker:
 
     def _clear(self) -> bool:
         """Delete all jobs of the place in one step, which cannot be stopped."""
-        number = self._trying(lambda: self._task.order.clear(self._admin))
+        number = self._trying(lambda: self._task.order.clear(self._admin, self._task.id))
         self._progress = replace(self._progress, looked_at=number, selected=number, done=number)
         return False
 
@@ -125,7 +125,7 @@ class _Worker:
         """Act on jobs. Returns how many have left their places."""
         chosen = [row for row in rows if not self._again(row)]
         whole = self._whole(chosen)
-        acted = self._trying(lambda: self._task.order.run(self._admin, whole))
+        acted = self._trying(lambda: self._task.order.run(self._admin, whole, self._task.id))
         before = self._progress
         self._progress = replace(
             before,

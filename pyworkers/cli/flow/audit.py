@@ -1,4 +1,4 @@
-"""``pyworkers audit``: who did what, by the dashboard and by commands. Run by people and scripts."""
+"""``pyworkers audit`` and ``undo``: who did what, and the way back. Run by people and scripts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import click
 
 from pyworkers.api import AuditLog
 from pyworkers.api.audit import AUDIT_ACTION
+from pyworkers.api.browse.undo import UNDO
+from pyworkers.cli.actions import command
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
@@ -16,6 +18,7 @@ from pyworkers.cli.targets import each
 
 _COLUMNS = AUDIT_ACTION.shown("at", "who", "source", "action", "target", "result")
 _MOST = 1000
+undo = command(UNDO)
 
 
 @click.command()

@@ -29,20 +29,20 @@ class Noted:
 
 
 @contextmanager
-def noting(redis: RedisConfig, action: str, target: str) -> Iterator[Noted]:
+def noting(redis: RedisConfig, action: str, target: str, undo: str = "") -> Iterator[Noted]:
     """Add one action of several at its end, so that an error or Ctrl-C later loses no line."""
     noted = Noted()
     try:
         yield noted
     finally:
         if noted.result is not None:
-            note(redis, action, target, noted.result)
+            note(redis, action, target, noted.result, undo)
 
 
-def note(redis: RedisConfig, action: str, target: str, result: str) -> None:
+def note(redis: RedisConfig, action: str, target: str, result: str, undo: str = "") -> None:
     """Add an action, ``queue.pause`` for example. Who may not write the audit does without."""
     try:
-        AuditLog(redis).record(AuditEntry(_user(), socket.gethostname(), action, target, result))
+        AuditLog(redis).record(AuditEntry(_user(), socket.gethostname(), action, target, result, undo=undo))
     except PyworkersError as error:
         if error.code != "NOPERM":
             click.echo(f"Not in the audit: {printable(error.message)}", err=True)

@@ -26,6 +26,7 @@ from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import act, said
+from pyworkers.web.flash import Flash
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
@@ -122,7 +123,7 @@ async def _act(request: Request, name: str, back: str) -> Response:
 
 def _said(refusal: str) -> dict[str, Any]:
     """The sentence of a page that is shown at once, with what was typed; nothing without a refusal."""
-    return {"flash": (refusal, True)} if refusal else {}
+    return {"flash": Flash(refusal, True)} if refusal else {}
 
 
 def _fields(form: Form) -> dict[str, Any]:
