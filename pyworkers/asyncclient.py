@@ -22,7 +22,7 @@ from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.blocking import in_thread, running_loop
 from pyworkers.enqueueing.interception import gathering, interceptor
-from pyworkers.enqueueing.producer import bulk, one_job, push_portions_async
+from pyworkers.enqueueing.producer import Moments, bulk, one_job, push_portions_async, timed
 from pyworkers.errors import (
     PyworkersError,
     QueueFullError,
@@ -144,13 +144,15 @@ class AsyncClient(BaseClient):
         args_list: Iterable[Sequence[Any]],
         *,
         delay: float | timedelta | None = None,
-        at: datetime | float | None = None,
+        at: Moments | None = None,
+        spread: float | timedelta | None = None,
         retry: bool | int | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> list[str]:
         """As ``Client.enqueue_bulk``."""
-        plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
-        return await push_portions_async(self.push, bulk(plan, args_list, self.client_links))
+        rows, due, times = timed(args_list, delay, at, spread, clock.time())
+        plan = self._draft(queue, job_class, retry, options, due)
+        return await push_portions_async(self.push, bulk(plan, rows, self.client_links, times))
 
     async def push(self, jobs: list[PushedJob]) -> Others:
         """As ``Client.push``."""

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.binder import Binder
-from pyworkers.enqueueing.producer import bulk, one_job, push_portions, push_portions_async
+from pyworkers.enqueueing.producer import (
+    Moments,
+    Portions,
+    bulk,
+    one_job,
+    push_portions,
+    push_portions_async,
+    timed,
+)
 from pyworkers.errors import BadArgumentError, DeclarationError, QueueFullError
 from pyworkers.handler import CronOptions, Handler, JobOptions, check_cron
 from pyworkers.protocol import timestamps
@@ -146,13 +154,32 @@ class Job(Generic[P, R]):
         """``enqueue`` for the time ``at``: an aware datetime or epoch seconds."""
         return self._push(self._due(None, timestamps.due(at)), args, kwargs)
 
-    def enqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
+    def enqueue_bulk(
+        self,
+        args_list: Iterable[Sequence[Any]],
+        *,
+        at: Moments | None = None,
+        spread: float | timedelta | None = None,
+    ) -> list[str]:
         """Enqueue one job for each tuple of positional arguments; return the jids in that order.
 
-        Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
+        ``at`` is a time for all, or a list with one for each job. ``spread``: seconds over which the jobs are
+        spread evenly, from ``at`` or now on. Sent 1000 at a time: when this raises, the portions before the
+        failing one are in Redis.
         """
         client = self.clients.client
-        return push_portions(client.push, bulk(self._draft, self._bound(args_list), client.client_links))
+        return push_portions(client.push, self._bulk(args_list, at, spread, client))
+
+    def _bulk(
+        self,
+        args_list: Iterable[Sequence[Any]],
+        at: Moments | None,
+        spread: float | timedelta | None,
+        client: Client | AsyncClient,
+    ) -> Portions:
+        rows, due, times = timed(args_list, None, at, spread, clock.time())
+        plan = self._draft if due is None else self._due(None, due)
+        return bulk(plan, self._bound(rows), client.client_links, times)
 
     # --- in event loops -------------------------------------------------------------------------------------
 
@@ -175,10 +202,16 @@ class Job(Generic[P, R]):
         """``enqueue_at`` in an event loop."""
         return await self._apush(self._due(None, timestamps.due(at)), args, kwargs)
 
-    async def aenqueue_bulk(self, args_list: Iterable[Sequence[Any]]) -> list[str]:
+    async def aenqueue_bulk(
+        self,
+        args_list: Iterable[Sequence[Any]],
+        *,
+        at: Moments | None = None,
+        spread: float | timedelta | None = None,
+    ) -> list[str]:
         """``enqueue_bulk`` in an event loop."""
         client = self.clients.async_client
-        jobs = bulk(self._draft, self._bound(args_list), client.client_links)
+        jobs = self._bulk(args_list, at, spread, client)
         return await push_portions_async(client.push, jobs)
 
     # --- other forms ----------------------------------------------------------------------------------------

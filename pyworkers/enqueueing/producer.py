@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from pyworkers.enqueueing import clock
-from pyworkers.errors import QueueFullError
+from pyworkers.errors import BadArgumentError, QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import Others
@@ -115,16 +116,20 @@ class Producer(ABC):
         args_list: Iterable[Sequence[Any]],
         *,
         delay: float | timedelta | None = None,
-        at: datetime | float | None = None,
+        at: Moments | None = None,
+        spread: float | timedelta | None = None,
         retry: bool | int | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> list[str]:
         """Enqueue one job for each list of arguments in ``args_list``; return their jids in that order.
 
-        Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
+        ``at`` is a time for all, or a list with one for each job. ``spread``: seconds over which the jobs are
+        spread evenly, from ``at``, ``delay``, or now on. Sent 1000 at a time: when this raises, the portions
+        before the failing one are in Redis.
         """
-        plan = self._draft(queue, job_class, retry, options, moment(delay, at, clock.time()))
-        return push_portions(self.push, bulk(plan, args_list, self.client_links))
+        rows, due, times = timed(args_list, delay, at, spread, clock.time())
+        plan = self._draft(queue, job_class, retry, options, due)
+        return push_portions(self.push, bulk(plan, rows, self.client_links, times))
 
     @abstractmethod
     def push(self, jobs: list[PushedJob]) -> Others:
@@ -148,13 +153,56 @@ Portions = Generator[list[PushedJob], Others, list[str]]
 """Yields the jobs of a bulk enqueue, up to 1000 at a time, takes their duplicates, and returns all jids."""
 
 
-def bulk(plan: Draft, args_list: Iterable[Sequence[Any]], links: Sequence[ClientMiddleware]) -> Portions:
+Moments = datetime | float | Sequence[datetime | float]
+"""A time for all jobs of a bulk enqueue, or one for each."""
+Times = Sequence[float | None]
+"""When each job of a bulk enqueue is due, in epoch seconds, None for now."""
+
+
+def timed(
+    args_list: Iterable[Sequence[Any]],
+    delay: float | timedelta | None,
+    at: Moments | None,
+    spread: float | timedelta | None,
+    now: float,
+) -> tuple[Iterable[Sequence[Any]], float | None, Times | None]:
+    """The jobs of a bulk enqueue, when all of them are due, or else when each is. Raises BadArgumentError."""
+    each_at = at if isinstance(at, list | tuple) else None
+    start = None if each_at is not None else moment(delay, at, now)
+    if each_at is None and spread is None:
+        return args_list, start, None
+    if not isinstance(args_list, Iterable):
+        raise unlisted(args_list, "args_list")
+    rows = list(args_list)
+    if each_at is not None:
+        return rows, None, _each_at(each_at, len(rows), delay, spread, now)
+    begin, step = now if start is None else start, seconds(spread or 0) / max(1, len(rows))
+    return rows, None, [moment(None, begin + step * place, now) for place in range(len(rows))]
+
+
+def _each_at(at: Sequence[Any], number: int, delay: object, spread: object, now: float) -> Times:
+    if delay is not None or spread is not None:
+        raise BadArgumentError("a list of times excludes delay and spread", field="at")
+    if len(at) != number:
+        raise BadArgumentError(f"at has {len(at)} times for {number} jobs", field="at")
+    return [moment(None, each, now) for each in at]
+
+
+def bulk(
+    plan: Draft,
+    args_list: Iterable[Sequence[Any]],
+    links: Sequence[ClientMiddleware],
+    times: Times | None = None,
+) -> Portions:
     """One job for each of ``args_list``."""
     if not isinstance(args_list, Iterable):
         raise unlisted(args_list, "args_list")
     jids: list[str] = []
     for portion in portions(args_list, PORTION):
-        fresh, jobs = _many_jobs(plan, portion, clock.time(), len(jids), links)
+        if times is None:
+            fresh, jobs = _many_jobs(plan, portion, clock.time(), len(jids), links)
+        else:
+            fresh, jobs = _timed_jobs(plan, portion, clock.time(), len(jids), links, times)
         others = yield jobs
         jids += [others.get(jid, jid) for jid in fresh] if others else fresh
     return jids
@@ -198,3 +246,26 @@ def _many_jobs(
         for index, args in enumerate(args_list)
     ]
     return [jid for jid, _ in passed], [job for _, jobs in passed for job in jobs]
+
+
+def _timed_jobs(
+    plan: Draft,
+    args_list: Sequence[Sequence[Any]],
+    now: float,
+    start: int,
+    links: Sequence[ClientMiddleware],
+    times: Times,
+) -> tuple[list[str], list[PushedJob]]:
+    """As ``_many_jobs``, each job at its own time."""
+    plan.refuse_jid()
+    whole, jids, jobs = Bulk(len(args_list)), list[str](), list[PushedJob]()
+    for place, args in enumerate(args_list, start):
+        own, path = replace(plan, at=times[place]), f"args_list[{place}]"
+        if links:
+            jid, passed = pass_client_links(links, own, args, now, path, whole)
+        else:
+            job = own.job(args, now, path)
+            jid, passed = job.jid, [job]
+        jids.append(jid)
+        jobs += passed
+    return jids, jobs
