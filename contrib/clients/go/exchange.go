@@ -71,6 +71,7 @@ func (x *exchanger) loop() error {
 			}
 		}
 		x.compare()
+		x.returnLost()
 		x.sent = x.portion()
 		wanted := x.wanted()
 		if len(x.sent) == 0 && (wanted == 0 || x.empty && (len(x.blocked) == len(x.queues) || time.Since(x.looked) < blockFor)) {
@@ -95,12 +96,9 @@ func (x *exchanger) loop() error {
 }
 
 func (x *exchanger) stopping() bool {
-	select {
-	case <-x.quit:
-		return true
-	default:
-		return false
-	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return !x.stopsAt.IsZero()
 }
 
 // isOver is true if nothing is left to do, or if Redis was away for too long.
@@ -128,6 +126,30 @@ func (x *exchanger) forgetLost() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.held, func(d *delivery, _ struct{}) bool { return d.mine.lost })
+}
+
+// returnLost returns what is left in the lists of lost incarnations: jobs that this worker took after others had
+// recovered these lists, and before it knew.
+func (x *exchanger) returnLost() {
+	x.mu.Lock()
+	left := x.left
+	x.left = nil
+	x.mu.Unlock()
+	for i, lost := range left {
+		for place := 0; place < len(x.queues); {
+			from, to := x.client.inprogress(x.queues[place], lost.identity), x.client.key("queue:", x.queues[place])
+			replies, err := x.client.send(x.base, []any{"BLMOVE", from, to, "LEFT", "RIGHT", 0.01})
+			if err != nil {
+				x.mu.Lock()
+				x.left = append(x.left, left[i:]...)
+				x.mu.Unlock()
+				return
+			}
+			if replies[0] == nil {
+				place++
+			}
+		}
+	}
 }
 
 // portion are the outcomes of the next exchange: those whose reply was lost again, else what has come together.
@@ -259,10 +281,8 @@ func (x *exchanger) read(mine *incarnation, row []any, wanted int, order []int) 
 			delete(x.held, o.delivery)
 		}
 	}
-	for _, place := range rest(0) {
-		if n, _ := place.(int64); n >= 1 && int(n) <= len(x.sent) {
-			x.log.Debug("job.stale", "queue", x.sent[n-1].delivery.queue)
-		}
+	if stale := len(rest(0)); stale > 0 {
+		x.log.Debug("job.stale", "jobs", stale)
 	}
 	for i := 0; i+1 < len(rest(5)); i += 2 {
 		x.log.Error("effect.refused", "error", rest(5)[i+1])
@@ -385,9 +405,13 @@ func (x *exchanger) take(found move) {
 	delete(x.blocked, found.queue)
 	x.mu.Lock()
 	isLost := found.mine.lost
+	if isLost {
+		x.left = append(x.left, found.mine)
+	}
 	x.mu.Unlock()
 	switch {
-	case found.raw != "" && !isLost:
+	case isLost:
+	case found.raw != "":
 		x.deliver(found.mine, found.queue, found.raw)
 		x.empty = false // one job means probably more
 	case found.err != nil:

@@ -69,7 +69,7 @@ func HandleFunc[In, Out any](queue, class string, run func(context.Context, In) 
 	return Handler{queue: queue, class: class, run: func(ctx context.Context, args []json.RawMessage) (any, error) {
 		var in In
 		if err := read(args, reflect.ValueOf(&in).Elem()); err != nil {
-			return nil, &misfitError{err}
+			return nil, &namedError{badArgument, err}
 		}
 		return run(ctx, in)
 	}}
@@ -95,10 +95,13 @@ func (h Handler) check() error {
 	return nil
 }
 
-// misfitError says that a handler does not take the arguments of a job.
-type misfitError struct{ err error }
+// namedError is an error with a class of its own: of arguments that a handler does not take, a panic, a result.
+type namedError struct {
+	class string
+	err   error
+}
 
-func (e *misfitError) Error() string { return e.err.Error() }
+func (e *namedError) Error() string { return e.err.Error() }
 
 // readerOf makes the function that reads arguments into a value of a type.
 func readerOf(kind reflect.Type) func([]json.RawMessage, reflect.Value) error {
@@ -184,8 +187,6 @@ func (m *Message) Progress(progress Progress) error {
 	return err
 }
 
-const longestProgress = 1000
-
 // perform runs a job that was taken, and returns its outcome; nil if the outcome does not count any more.
 func (s *server) perform(d *delivery) *outcome {
 	now := s.now()
@@ -209,7 +210,8 @@ func (s *server) perform(d *delivery) *outcome {
 	}
 	handler := s.handlers[d.queue][job.class]
 	if handler == nil {
-		return s.withEnd(d, misfit(job, unknownClass(job), now), nil, "")
+		f := failure{class: unknownJob, message: fmt.Sprintf("no handler for the class %q of the queue %q", job.class, job.queue)}
+		return s.withEnd(d, misfit(job, f, now), nil, "")
 	}
 	return s.call(d, handler)
 }
@@ -270,16 +272,12 @@ func protected(handler *Handler, ctx context.Context, args []json.RawMessage) (v
 	defer func() {
 		if why := recover(); why != nil {
 			trace = strings.Split(strings.TrimSpace(string(debug.Stack())), "\n")
-			err = &panicError{why}
+			err = &namedError{panicked, fmt.Errorf("%v", why)}
 		}
 	}()
 	value, err = handler.run(ctx, args)
 	return value, err, nil
 }
-
-type panicError struct{ why any }
-
-func (e *panicError) Error() string { return fmt.Sprint(e.why) }
 
 // lacksKey is the outcome of a job whose arguments do not open here: it is retried, but never dropped for it, because
 // another server may have the key.
@@ -298,9 +296,10 @@ func (s *server) returned(d *delivery, handler *Handler, cause error, value any,
 	var result []byte
 	if err == nil && (job.tracked() > 0 || job.members.get("batch_index") != nil || job.members.get("then") != nil) {
 		if result, err = encode(value, "result"); err == nil && len(result) > maxResult {
-			err = &resultError{fmt.Errorf("the result has %d bytes; the limit is %d", len(result), maxResult)}
-		} else if err != nil {
-			err = &resultError{err}
+			err = fmt.Errorf("the result has %d bytes; the limit is %d", len(result), maxResult)
+		}
+		if err != nil {
+			err = &namedError{badResult, err}
 		}
 	}
 	if err == nil {
@@ -310,17 +309,12 @@ func (s *server) returned(d *delivery, handler *Handler, cause error, value any,
 		}
 		return s.withEnd(d, failed(job, failure{class: badResult, message: err.Error()}, &handler.options, now), nil, "")
 	}
-	var fits *misfitError
-	if errors.As(err, &fits) {
+	if named, isNamed := err.(*namedError); isNamed && named.class == badArgument {
 		d.began.Store(false)
 		return s.withEnd(d, misfit(job, failure{class: badArgument, message: err.Error()}, now), nil, "")
 	}
 	return s.withEnd(d, decide(job, handler, cause, err, trace, now), nil, strings.Join(trace, "\n"))
 }
-
-type resultError struct{ err error }
-
-func (e *resultError) Error() string { return e.err.Error() }
 
 // decide is the outcome of a handler that returned an error, perhaps after a request to end.
 func decide(job *stored, handler *Handler, cause, err error, trace []string, now float64) *outcome {
@@ -334,13 +328,9 @@ func decide(job *stored, handler *Handler, cause, err error, trace []string, now
 	case isChoice && chosen.fate == isPutOff:
 		return putOff(job, now+max(0, chosen.delay.Seconds()))
 	}
-	f := failureOf(err)
-	f.trace = trace
-	switch err.(type) {
-	case *panicError:
-		f.class = panicked
-	case *resultError:
-		f.class = badResult
+	f := failure{class: classOf(err), message: err.Error(), trace: trace}
+	if named, isNamed := err.(*namedError); isNamed {
+		f.class = named.class
 	}
 	options := &handler.options
 	switch {

@@ -73,15 +73,16 @@ func isFinal(ending string) bool {
 }
 
 const (
-	longestError   = 2000
-	longestTrace   = 20_000
-	maxResult      = 4 << 20
-	maxFollowing   = 8 << 20
-	maxSteps       = 1000
-	maxJobsAtOnce  = 50_000
-	runsKept       = 400 * 86400
-	longestKey     = 256
-	defaultSeconds = 3600
+	longestError    = 2000
+	longestProgress = 1000
+	longestTrace    = 20_000
+	maxResult       = 4 << 20
+	maxFollowing    = 8 << 20
+	maxSteps        = 1000
+	maxJobsAtOnce   = 50_000
+	runsKept        = 400 * 86400
+	longestKey      = 256
+	defaultSeconds  = 3600
 
 	latestSlot      = 1_000_000_000_000
 	longestName     = 1000

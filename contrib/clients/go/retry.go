@@ -5,7 +5,6 @@ import (
 	"compress/zlib"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -30,15 +29,14 @@ var misfitDelays = [...]int{5, 10, 20, 40, 80, 120}
 
 // Class names in error_class, the same as Python's.
 const (
-	unknownJob   = "UnknownJobError"
-	badMessage   = "BadMessageError"
-	badArgument  = "BadArgumentError"
-	keyMissing   = "EncryptionKeyError"
-	timeLimit    = "JobTimeout"
-	badResult    = "BadResultError"
-	panicked     = "panic"
-	enterprise   = "these arguments are encrypted by Sidekiq Enterprise, which pyworkers cannot open: run this class in Ruby"
-	withoutStart = "the job was not started"
+	unknownJob  = "UnknownJobError"
+	badMessage  = "BadMessageError"
+	badArgument = "BadArgumentError"
+	keyMissing  = "EncryptionKeyError"
+	timeLimit   = "JobTimeout"
+	badResult   = "BadResultError"
+	panicked    = "panic"
+	enterprise  = "these arguments are encrypted by Sidekiq Enterprise, which pyworkers cannot open: run this class in Ruby"
 )
 
 // choice is an error with which a handler chooses what becomes of its job.
@@ -178,10 +176,7 @@ func refused(raw, queue, reason string, now float64) *outcome {
 // givenBack is the outcome of a job that has started and returns to its queue: it does not expire any more.
 func givenBack(job *stored, hasStarted bool) *outcome {
 	found := &outcome{fate: isGivenBack}
-	if !hasStarted {
-		return found
-	}
-	if remove := job.started(); len(remove) > 0 {
+	if remove := job.started(); hasStarted && len(remove) > 0 {
 		found.payload = job.members.splice(nil, remove...)
 	}
 	return found
@@ -378,12 +373,4 @@ func classOf(err error) string {
 		}
 	}
 	return "error"
-}
-
-func failureOf(err error) failure {
-	return failure{class: classOf(err), message: err.Error()}
-}
-
-func unknownClass(job *stored) failure {
-	return failure{class: unknownJob, message: fmt.Sprintf("no handler for the class %q of the queue %q", job.class, job.queue)}
 }

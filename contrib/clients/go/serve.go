@@ -101,6 +101,7 @@ type server struct {
 
 	mu        sync.Mutex
 	mine      *incarnation
+	left      []*incarnation // lost ones whose lists are to be emptied
 	outbox    []*settlement
 	running   map[*delivery]struct{}
 	cancelled map[string]struct{}
@@ -422,6 +423,7 @@ func (s *server) lose(lost *incarnation) {
 		return
 	}
 	lost.lost = true
+	s.left = append(s.left, lost)
 	s.mine = s.newIncarnation()
 	for d := range s.running {
 		d.cancel(ErrLeaseLost)

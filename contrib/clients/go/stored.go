@@ -22,7 +22,7 @@ type stored struct {
 	id, class string
 }
 
-// member is a member of a JSON object: its name and the text of its value.
+// field is a member of a JSON object: its name and the text of its value.
 type field struct {
 	name string
 	text []byte
@@ -314,7 +314,7 @@ func rewritten(raw []byte) (float64, bool) {
 	return asTime(raw)
 }
 
-// number is the JSON text of a time.
+// timeText is the JSON text of a time.
 func timeText(at float64) []byte { return appendTime(nil, at) }
 
 // quoted is the JSON text of a text; bytes that are no UTF-8 become question marks.

@@ -61,8 +61,7 @@ func (s *server) admit(d *delivery) (instead *outcome, free func()) {
 		s.mu.Lock()
 		s.counts.stats["suspects"]++
 		s.mu.Unlock()
-		_, err := s.client.send(s.base, []any{"HDEL", key, d.mine.identity})
-		if err != nil {
+		if _, err := s.client.send(s.base, []any{"HDEL", key, d.mine.identity}); err != nil {
 			s.log.Error("suspect.noted_still", "error", err)
 		}
 		<-s.turn
