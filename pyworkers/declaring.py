@@ -83,6 +83,8 @@ class Declarations(Hooks, Clients):
           ordered=False       one job at a time over all servers, in the order of the queue
           skip_dead=True      continue an ordered queue after a job that is dead; False: pause it
           fenced=False        end a job before its server's lease can end: no second run overlaps it
+          keep=None           the finished jobs to keep: ``(1000, 86400)``, the last 1000, for a day
+          keep_args=True      keep them with their arguments
           retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
           discard_on=()       the exceptions after which a job is dropped
           dead_on=()          the exceptions after which a job is dead at once
@@ -129,6 +131,8 @@ class Declarations(Hooks, Clients):
           ordered=False       run the jobs of the queue one at a time over all servers, in their order
           skip_dead=True      continue an ordered queue after a job that is dead; False: pause it
           fenced=False        end a job before its server's lease can end: no second run overlaps it
+          keep=None           the finished jobs to keep: ``(1000, 86400)``, the last 1000, for a day
+          keep_args=True      keep them with their arguments
           retry_on=()         the exceptions that are retried; others are dead at once; empty: all are retried
           discard_on=()       the exceptions after which a job is dropped
           dead_on=()          the exceptions after which a job is dead at once

@@ -20,6 +20,7 @@ from pyworkers.groups import SizeOptions, check_sizes, sizes_of
 from pyworkers.middleware import AnyMiddleware
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.fates import Fates, fates_of
+from pyworkers.protocol.flow.finished import check_keep
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.limits import Limit, check_limits
 from pyworkers.protocol.message import Message
@@ -68,6 +69,10 @@ class HandlerOptions(FailureOptions, SizeOptions, total=False):
     """Continue an ordered queue after a job that is dead; False: pause it. Default: True."""
     fenced: bool
     """End a job before its server's lease can end, so that no second run overlaps it. Default: False."""
+    keep: Sequence[int] | None
+    """Finished jobs to keep: about how many, for how many seconds: ``(1000, 86400)``. Default: None."""
+    keep_args: bool
+    """Keep finished jobs with their arguments. Default: True."""
     retry_in: RetryIn | None
     """Computes the delay of a retry. Default: None, Sidekiq's delay."""
     on_exhausted: OnExhausted | None
@@ -134,6 +139,9 @@ class Handler:
     skip_dead: bool = True
     fenced: bool = False
     """A job ends before the lease of its server can end; those of ordered queues do so anyway."""
+    keep: tuple[int, int] | tuple[()] | None = None
+    """How many finished jobs are kept, and for how many seconds; empty: none; None: as the server says."""
+    keep_args: bool = True
     fates: Fates = field(default_factory=Fates)
     retry_in: RetryIn | None = None
     on_exhausted: OnExhausted | None = None
@@ -183,6 +191,8 @@ def declaration(kind: Literal["process", "job"], queue: str, options: HandlerOpt
         ordered=_ordered(given, options),
         skip_dead=given.get("skip_dead", True),
         fenced=given.get("fenced", False),
+        keep=_keep_of(given.get("keep")),
+        keep_args=given.get("keep_args", True),
         fates=fates_of(options),
         timeout=None if timeout == 0 else timeout,
         sizes=sizes_of(given),
@@ -219,6 +229,7 @@ def check_handler(handler: Handler) -> None:
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout is in seconds", timeout)
     _check(isinstance(handler.fenced, bool), handler, "fenced is True or False", handler.fenced)
+    _check(isinstance(handler.keep_args, bool), handler, "keep_args is True or False", handler.keep_args)
     check_sizes(handler.sizes, handler.name)
     for name, arguments in _ARGUMENTS.items():
         if (function := getattr(handler, name)) is not None:
@@ -282,6 +293,14 @@ def _ordered(given: HandlerOptions, options: HandlerOptions) -> bool:
         if options.get(name) is not None:
             raise DeclarationError(f"an ordered queue takes no {name}: it runs one job at a time")
     return True
+
+
+def _keep_of(value: Any) -> tuple[int, int] | tuple[()] | None:
+    """The ``keep=`` of a decorator; empty for an empty list. Raises DeclarationError."""
+    try:
+        return None if value is None else check_keep(value) or ()
+    except ValueError as error:
+        raise DeclarationError(str(error)) from error
 
 
 def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:

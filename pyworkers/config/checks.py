@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.flow.carrying import check_names
+from pyworkers.protocol.flow.finished import check_keep
 from pyworkers.protocol.keys import hash_tag
 from pyworkers.protocol.limits import parse_rate
 
@@ -222,3 +223,8 @@ def check_networks(networks: tuple[object, ...]) -> None:
             ipaddress.ip_network(str(network))
         except ValueError as exc:
             raise ValueError(f"must be networks, 10.0.0.0/8: {exc}") from exc
+
+
+def check_kept(keep: tuple[object, ...]) -> None:
+    """Check ``keep`` of the server or of a queue."""
+    check_keep(keep)

@@ -19,6 +19,7 @@ from pyworkers.config.checks import (
     check_carry,
     check_every,
     check_hosts,
+    check_kept,
     check_label,
     check_mail,
     check_mask,
@@ -98,6 +99,12 @@ class ServerConfig:
     max_memory_mb: int = _option(
         0, "Private memory in MB above which a worker process is replaced; 0: no limit.", minimum=0
     )
+    keep: tuple[int, ...] = _option(
+        (),
+        "Finished jobs to keep: about how many, for how many seconds, e.g. [1000, 86400]; empty: none.",
+        check=check_kept,
+    )
+    keep_args: bool = _option(True, "Keep finished jobs with their arguments.")
     sidekiq6: bool = _option(
         False,
         "Also list the running jobs where the Web UI of Sidekiq up to 6.4.1 reads them (IDENTITY:workers).",
@@ -140,6 +147,15 @@ class QueueConfig:
     )
     skip_dead: bool | None = _option(
         None, "An ordered queue continues after a job that is dead; false: it is paused.", example=True
+    )
+    keep: tuple[int, ...] | None = _option(
+        None,
+        "The finished jobs of this queue to keep, instead of the decorator's and the server's; empty: none.",
+        check=check_kept,
+        example=(1000, 86400),
+    )
+    keep_args: bool | None = _option(
+        None, "Keep finished jobs of this queue with their arguments.", example=False
     )
     redis: str | None = _option(
         None, "Name of the Redis that has this queue, from [redis.NAME].", example="archive"

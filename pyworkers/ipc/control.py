@@ -241,6 +241,9 @@ class Settings:
     backtrace: int = 20
     max_jobs_per_worker: int = 0
     max_memory_mb: int = 0
+    keep: dict[str, Any] = field(default_factory=dict)
+    """By queue, with ``""`` for the server: how many finished jobs are kept, for how many seconds, and if
+    their arguments are, too; an empty list: none."""
     timeouts: dict[str, float] = field(default_factory=dict)
     """Time limits by queue, in seconds, that override the limits of the decorators; 0 is no limit."""
     carry: list[str] = field(default_factory=list)

@@ -227,6 +227,15 @@ class Keys:
         """STREAM with a TTL: the lines that a job has written, and how its runs have ended."""
         return self.own(f"log:{jid}")
 
+    @property
+    def finished(self) -> str:
+        """SET with a TTL: the names of the lists of finished jobs."""
+        return self.own("finished")
+
+    def finished_jobs(self, name: str) -> str:
+        """STREAM with a TTL: jobs that have ended, of a server, queue or class with ``keep``."""
+        return self.own(f"finished:{name}")
+
     def unique(self, key: str) -> str:
         """STRING with a TTL: the jid of the job that holds the lock of its ``unique_key`` (unique.py)."""
         return self.own(f"unique:{key}")

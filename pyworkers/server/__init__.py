@@ -27,6 +27,7 @@ from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
 from pyworkers.programs.interpreter import Interpreter
+from pyworkers.protocol.flow.finished import check_keep
 from pyworkers.server.generations import filelimit
 from pyworkers.server.generations.folder import Folder
 from pyworkers.server.generations.launch import Launch, Launched, execute, fork
@@ -181,6 +182,7 @@ def _load(config: Config, identity: str, interpreter: Interpreter) -> Load:
         max_memory_mb=config.server.max_memory_mb,
         timeouts={name: q.timeout for name, q in config.queues.items() if q.timeout is not None},
         carry=list(config.log.carry),
+        keep=_kept(config),
     )
     return Load(
         _app_of(config),
@@ -196,6 +198,17 @@ def _load(config: Config, identity: str, interpreter: Interpreter) -> Load:
         modules=list(interpreter.modules),
         argv=list(sys.argv),
     )
+
+
+def _kept(config: Config) -> dict[str, list[int | bool]]:
+    """The finished jobs to keep, by queue; those of the server under an empty name."""
+    server = check_keep(config.server.keep)
+    found: dict[str, list[int | bool]] = {"": [*server, config.server.keep_args]} if server else {}
+    for name, queue in config.queues.items():
+        if queue.keep is not None:
+            keep = check_keep(queue.keep)
+            found[name] = [*keep, queue.keep_args is not False] if keep else []
+    return found
 
 
 def _app_of(config: Config) -> str:

@@ -66,7 +66,8 @@ _SCRIPTS = {"eval", "evalsha"}
 _READING = {
     "exists", "get", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hvals", "lindex",
     "llen", "lpos", "lrange", "mget", "pttl", "scard", "sismember", "smembers", "sscan", "type", "xrange",
-    "xread", "zcard", "zcount", "zmscore", "zrange", "zrangebyscore", "zrank", "zrevrange", "zscan", "zscore",
+    "xread", "xrevrange", "zcard", "zcount", "zmscore", "zrange", "zrangebyscore", "zrank", "zrevrange",
+    "zscan", "zscore",
 }  # fmt: skip
 # Commands on keys of two kinds, in one selector.
 _ACROSS: tuple[tuple[Role, str, tuple[str, ...]], ...] = (
@@ -195,6 +196,8 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(_PLAIN.deletions, admin="hgetall hset hdel expire"),
     Grant(_PLAIN.deletion("*"), admin="hgetall hset hdel expire unlink"),
+    Grant(_PLAIN.finished, worker="sadd ttl expire", read_only="smembers"),
+    Grant(_PLAIN.finished_jobs("*"), worker="xadd xtrim expire", read_only="xrevrange"),
     Grant(_PLAIN.own("cleared:*"), admin="expire type llen lrange zrange zcard unlink"),
     Grant(_PLAIN.watched, worker="exists get", admin="set", read_only="exists"),
     Grant(

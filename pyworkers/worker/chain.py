@@ -25,6 +25,7 @@ from pyworkers.middleware import name_of
 from pyworkers.observing.readable import readable
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
+from pyworkers.protocol.flow.finished import Keep
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.protocol.retry import BACKTRACE, Policy
 from pyworkers.worker.bridge import Bridge
@@ -96,10 +97,11 @@ class StepChain:
         default_limit_s: float = 0.0,
         *,
         ordered: bool = False,
+        keep: Keep | None = None,
     ) -> None:
         """``default_limit_s`` is the time limit of jobs without their own; 0 is none.
 
-        ``ordered``: for jobs of an ordered queue.
+        ``ordered``: for jobs of an ordered queue. ``keep``: what is kept of jobs that end.
         """
         self.name = handler.name if handler else ""
         """The name of the handler; empty for the chain of jobs without one."""
@@ -110,7 +112,7 @@ class StepChain:
         hooks = FailureHooks(worker, handler, runtime.bridge.run)
         fence = runtime.fence if ordered or (handler and handler.fenced) else None
         before = tuple(_before(worker, handler, runtime, default_limit_s, fit, starts, fence))
-        after = tuple(_after(worker, handler, runtime, hooks, fit, fence))
+        after = tuple(_after(worker, handler, runtime, hooks, fit, fence, keep))
         self.steps = (
             *(("built-in", step.name) for step in before),
             *(("application", name_of(link)) for link in worker.links),
@@ -254,6 +256,7 @@ def _after(
     hooks: FailureHooks,
     fit: FitCheck,
     fence: Fence | None,
+    keep: Keep | None,
 ) -> Iterator[Step]:
     """The steps after the job."""
     retry_step = RetryStep(
@@ -272,6 +275,11 @@ def _after(
     yield Step("effects", envelope_effects(runtime.clock), Passed.BY_FIELDS)
     if worker.effects:
         yield Step("plug-in effects", plugin_effects(worker.effects))
+    if keep is not None:
+        # Imported here: most servers keep no finished jobs.
+        from pyworkers.worker.steps.keeping import keeping
+
+        yield Step("finished jobs", keeping(keep, runtime.clock))
     if fence is not None:
         yield Step("fence", fence.end)
     has_links = worker.links or (handler and handler.middleware)

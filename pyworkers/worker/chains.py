@@ -17,6 +17,7 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import envelope, retry
+from pyworkers.protocol.flow.finished import Keep
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.chain import Runtime, StepChain
@@ -121,7 +122,18 @@ class Chains:
         default_s = self._settings.timeouts.get(queue)
         if default_s is None:
             default_s = (handler.timeout if handler else None) or 0.0
-        return StepChain(self._app, handler, self._runtime, default_s, ordered=ordered)
+        keep = self._kept(queue, handler) if self._settings.keep or (handler and handler.keep) else None
+        return StepChain(self._app, handler, self._runtime, default_s, ordered=ordered, keep=keep)
+
+    def _kept(self, queue: str, handler: Handler | None) -> Keep | None:
+        """What is kept of jobs that end: by the queue, or else by the handler, or else by the server."""
+        of_queue, of_server = self._settings.keep.get(queue), self._settings.keep.get("")
+        if of_queue is not None:
+            return Keep(f"queue/{queue}", *of_queue) if of_queue else None
+        if handler is not None and handler.keep is not None:
+            name = f"class/{handler.name}" if handler.kind == "job" else f"queue/{queue}"
+            return Keep(name, *handler.keep, handler.keep_args) if handler.keep else None
+        return Keep("server", *of_server) if of_server else None
 
     def _first_of(self, name: bytes) -> _Queue:
         """Note a queue at its first job."""

@@ -904,10 +904,24 @@ EVERY_KEY = Config(
         idle_timeout=5.0,
         max_jobs_per_worker=7,
         max_memory_mb=9,
+        keep=(5, 60),
+        keep_args=False,
         sidekiq6=True,
     ),
     queues={
-        "mail": QueueConfig(3, 2, "thread", 1.5, "5/30s", 7, ordered=False, skip_dead=False, redis="old-1"),
+        "mail": QueueConfig(
+            3,
+            2,
+            "thread",
+            1.5,
+            "5/30s",
+            7,
+            ordered=False,
+            skip_dead=False,
+            keep=(6, 61),
+            keep_args=True,
+            redis="old-1",
+        ),
         "a.b": QueueConfig(timeout=0.0),
         "é": QueueConfig(),
     },
@@ -1116,7 +1130,10 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
-    queue = QueueConfig(2, "auto", "process", 30.0, "10/s", 3, ordered=True, skip_dead=True, redis="archive")
+    queue = QueueConfig(
+        2, "auto", "process", 30.0, "10/s", 3,
+        ordered=True, skip_dead=True, keep=(1000, 86400), keep_args=False, redis="archive",
+    )  # fmt: skip
     assert config.other_redis == {"archive": RedisConfig(url="redis://10.0.0.2/0")}
     assert config.queues == {"default": queue}
     assert config.groups == {
@@ -1143,6 +1160,8 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "queues.*.max_running",
         "queues.*.ordered",
         "queues.*.skip_dead",
+        "queues.*.keep",
+        "queues.*.keep_args",
         "queues.*.redis",
         "groups.*.redis",
         "groups.*.queues",
@@ -1161,6 +1180,7 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
     lists = {
         "cron.*.args": [],
         "log.carry": [],
+        "server.keep": [],
         "web.hosts": [],
         "http.hosts": [],
         "alarms.private": [],

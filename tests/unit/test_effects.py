@@ -50,6 +50,7 @@ NUMBERS = [
     "NoteRun",
     "AppendLog",
     "EndLog",
+    "KeepFinished",
 ]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 some = st.lists(

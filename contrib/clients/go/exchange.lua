@@ -766,6 +766,17 @@ local function apply_effects(k, a, applies)
         redis.call('EXPIRE', KEYS[k], ARGV[a + 1])
       end
     end },
+    KeepFinished = { 2, 4, function(k, a)
+      local ttl = tonumber(ARGV[a + 3])
+      redis.call('XADD', KEYS[k], 'MAXLEN', '~', ARGV[a + 2], '*', 'v', ARGV[a + 1])
+      local oldest = (tonumber(redis.call('TIME')[1]) - ttl) * 1000
+      redis.call('XTRIM', KEYS[k], 'MINID', '~', string.format('%d', math.max(0, oldest)))
+      redis.call('EXPIRE', KEYS[k], ttl)
+      redis.call('SADD', KEYS[k + 1], ARGV[a])
+      if redis.call('TTL', KEYS[k + 1]) < ttl then
+        redis.call('EXPIRE', KEYS[k + 1], ttl)
+      end
+    end },
     HoldHead = { 1, 2, function(k, a)
       local now = redis.call('TIME')
       local till = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[a]

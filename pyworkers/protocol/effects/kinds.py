@@ -332,8 +332,27 @@ class EndLog(OneKey):
     repeatable: ClassVar[bool] = False
 
 
+@dataclass(frozen=True, slots=True)
+class KeepFinished:
+    """Add a job that has ended to the list ``name`` of finished jobs (flow/finished.py).
+
+    The list has about ``most`` jobs, none that ended more than ``ttl_s`` seconds ago.
+    """
+
+    NUMBER: ClassVar[int] = 20
+    name: str
+    entry: bytes
+    most: int
+    ttl_s: int
+    repeatable: ClassVar[bool] = False
+
+    def keys(self, keys: Keys) -> list[str]:
+        """The full names of the keys, in the order of the script."""
+        return [keys.finished_jobs(self.name), keys.finished]
+
+
 Effect = (
     Unlock | FreeSlot | CountOut | StoreValue | DeleteKey | DeleteField | Push | CountMember
     | StoreFields | Announce | PassSlot | HoldHead | PauseQueue | StoreIteration | DeleteIteration
-    | NoteStart | NoteRun | AppendLog | EndLog
+    | NoteStart | NoteRun | AppendLog | EndLog | KeepFinished
 )  # fmt: skip

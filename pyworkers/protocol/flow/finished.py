@@ -1,0 +1,128 @@
+"""Finished: what is kept of the last jobs that have ended, where ``keep`` asks for it.
+
+Pure; made in the worker process, read by ``api``. The effect ``KeepFinished`` adds an entry to a STREAM,
+which has about as many as ``keep`` says, none of them older. Without ``keep``, a job has no such effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyworkers.errors import BadMessageError
+from pyworkers.protocol import envelope, timestamps
+from pyworkers.protocol.effects import KeepFinished
+from pyworkers.protocol.message import as_count
+
+MOST = 1_000_000
+LONGEST_S = 366 * 86_400
+RULE = f"[number of jobs, seconds], from 1 to {MOST:,} jobs and {LONGEST_S:,} s"
+MAX_JOB_BYTES = 4096
+"""A longer job is kept without its arguments."""
+_MAX_ERROR = 300
+_NAMES = ("jid", "class", "queue")
+
+
+class Keep(NamedTuple):
+    """What is kept of the jobs that end: about the last ``most``, none older than ``ttl_s`` seconds."""
+
+    name: str
+    """The list that has them: ``server``, ``queue/QUEUE`` or ``class/CLASS``."""
+    most: int
+    ttl_s: int
+    with_args: bool = True
+    """False: their arguments are left out."""
+
+
+def check_keep(value: Any) -> tuple[int, int] | None:
+    """The two numbers of the option ``keep``; None for an empty list. Raises ValueError, with the rule."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in (0, 2):
+        raise ValueError(f"keep is {RULE}, not {value!r}")
+    if not value:
+        return None
+    # A variable of the environment has texts.
+    numbers = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in value]
+    most, ttl_s = numbers
+    valid = all(isinstance(one, int) and not isinstance(one, bool) for one in numbers)
+    if not (valid and 1 <= most <= MOST and 1 <= ttl_s <= LONGEST_S):
+        raise ValueError(f"keep is {RULE}, not {value!r}")
+    return most, ttl_s
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedFacts:
+    """What is known of a job that has ended, apart from the job."""
+
+    state: str
+    at: float | None
+    """When it ended, in epoch seconds by the worker's clock."""
+    duration_s: float = 0.0
+    """Of the last run."""
+    attempts: int = 1
+    worker: str = ""
+    """``HOSTNAME:PID`` of the worker process."""
+    result_bytes: int | None = None
+    """The size of what it returned, as JSON; None if that is not kept."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEntry:
+    """One job that has ended, as Redis holds it."""
+
+    facts: FinishedFacts
+    job: Mapping[str, Any] = field(repr=False)
+    """The envelope; class, id and queue alone if the arguments are not kept."""
+    has_args: bool = False
+
+
+def entry(keep: Keep, facts: FinishedFacts, data: Mapping[str, Any], raw: bytes, queue: str) -> KeepFinished:
+    """The effect that keeps a job; ``data`` and ``raw`` are its envelope."""
+    found: dict[str, Any] = {
+        "at": facts.at,
+        "state": facts.state,
+        "ms": round(facts.duration_s * 1000, 1),
+        "attempts": facts.attempts,
+        "worker": facts.worker,
+        "queue": queue,
+    }
+    if facts.result_bytes is not None:
+        found["result"] = facts.result_bytes
+    if facts.error:
+        found["error"] = facts.error[:_MAX_ERROR].encode(errors="replace").decode()
+    with_args = keep.with_args and len(raw) <= MAX_JOB_BYTES
+    job = raw if with_args else envelope.encode(_named(data)).encode(errors="replace")
+    key = b"job" if with_args else b"named"
+    packed = envelope.encode(found).encode()[:-1] + b',"' + key + b'":' + job + b"}"
+    return KeepFinished(keep.name, packed, keep.most, keep.ttl_s)
+
+
+def _named(data: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(data.get(name, ""))[:_MAX_ERROR] for name in _NAMES}
+
+
+def read_entry(packed: bytes) -> FinishedEntry | None:
+    """An entry as Redis holds it; None for an invalid one."""
+    try:
+        found = envelope.decode(packed)
+    except BadMessageError:
+        return None
+    job = found.get("job", found.get("named"))
+    if not isinstance(job, dict):
+        return None
+    texts = {name: found[name] for name in ("state", "worker", "error") if isinstance(found.get(name), str)}
+    took = found.get("ms")
+    is_time = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 1e12
+    facts = FinishedFacts(
+        texts.get("state", ""),
+        timestamps.read(found.get("at")),
+        took / 1000 if is_time and took is not None else 0.0,
+        as_count(found.get("attempts")) or 0,
+        texts.get("worker", ""),
+        found.get("result") if type(found.get("result")) is int else None,
+        texts.get("error", ""),
+    )
+    queue = found.get("queue")
+    named = {**job, "queue": queue} if isinstance(queue, str) else job
+    return FinishedEntry(facts, named, has_args="job" in found)
