@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from pyworkers.api.browse.undo import Deletion, Restored
     from pyworkers.api.cron import CronSet
     from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
+    from pyworkers.api.finished import (
+        FinishedFilter,
+        FinishedJob,
+        FinishedPage,
+        FinishedSet,
+        read_finished,
+    )
     from pyworkers.api.groups import GroupStats
+    from pyworkers.api.joblog import JobLog, read_joblog
     from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
     from pyworkers.api.locks import Lock, LockPage, LockSet, StoredLock, read_lock_page
     from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
@@ -70,7 +78,12 @@ __all__ = [
     "DeadSet",
     "Deletion",
     "DeletionNumbers",
+    "FinishedFilter",
+    "FinishedJob",
+    "FinishedPage",
+    "FinishedSet",
     "GroupStats",
+    "JobLog",
     "JobRecord",
     "JobSet",
     "LimitHolder",
@@ -116,6 +129,8 @@ __all__ = [
     "read_batch_page",
     "read_cron_job",
     "read_cron_page",
+    "read_finished",
+    "read_joblog",
     "read_limit",
     "read_limit_page",
     "read_lock_page",
@@ -145,7 +160,15 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.api.browse.undo": ("Deletion", "Restored"),
             "pyworkers.api.cron": ("CronSet",),
             "pyworkers.api.cronjob": ("CronJob", "CronPage", "read_cron_job", "read_cron_page"),
+            "pyworkers.api.finished": (
+                "FinishedFilter",
+                "FinishedJob",
+                "FinishedPage",
+                "FinishedSet",
+                "read_finished",
+            ),
             "pyworkers.api.groups": ("GroupStats",),
+            "pyworkers.api.joblog": ("JobLog", "read_joblog"),
             "pyworkers.api.limits": (
                 "LimitHolder",
                 "LimitPage",

@@ -49,6 +49,7 @@ GROUPS = (
             ("scheduled", "Scheduled"),
             ("retries", "Retries"),
             ("dead", "Dead"),
+            ("finished", "Finished"),
             ("enqueue", "Enqueue"),
         ),
         ("jobs", "tasks"),

@@ -56,6 +56,7 @@ LOOKING = [
     ["status", "tracked"],
     ["result", "tracked", "--timeout", "10ms"],
     ["logs", "tracked"],
+    ["finished"],
     ["limits"],
     ["check"],
 ]
@@ -111,7 +112,7 @@ def tick():
 def limited(what):
     note("limited", what)
 
-@worker.job(queue="rated")
+@worker.job(queue="rated", keep=(10, 60))
 def rated():
     note("rated")
 
@@ -422,6 +423,7 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         admin.set(keys.unique("C|q|12"), "j1")
         for zset in (keys.schedule, keys.retry, keys.dead):
             admin.zadd(zset, {job_of(str(number)): time.time() + 3600 + number for number in range(5)})
+        admin.sadd(keys.finished, "server")
         with Client(redis_url, namespace=namespace) as client:
             client.enqueue("other", "C", jid="tracked", track=60)
             client.enlist(BatchPlan("b", "hold", members=["j"]))

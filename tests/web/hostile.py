@@ -268,6 +268,15 @@ def _tracked(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
         db.xadd(log, {"other": text})
         db.hset(_named(keys, "it-", jid), mapping={"c": text, "ex": b"x", "rt": b"-1"})
     db.zadd(keys.cancelled, dict.fromkeys(NAMES, 1e300))
+    _finished(db, keys, jobs)
+
+
+def _finished(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
+    db.sadd(keys.finished, "server", "gone", *NAMES)
+    for raw in (b"", b"[]", b'{"job":{}}', *(b'{"state":"done","job":%s}' % job for job in jobs)):
+        db.xadd(keys.finished_jobs("server"), {"v": raw})
+    db.xadd(keys.finished_jobs("server"), {"other": b"x"})
+    db.set(_named(keys, "pyworkers:finished:", NAMES[0]), b"not a stream")
 
 
 def _batches(db: redis.Redis, keys: Keys) -> None:

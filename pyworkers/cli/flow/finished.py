@@ -1,0 +1,76 @@
+"""``pyworkers finished``: the last jobs that have ended; enqueues one of them again.
+
+Run by people and scripts.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import chain, islice
+
+import click
+
+from pyworkers.api.finished import ACTIONS, FINISHED, FinishedFilter, FinishedSet
+from pyworkers.cli.actions import commands
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
+from pyworkers.cli.output.listing import Form
+from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.times import Times, utc_option
+
+_HELP = """Show the last jobs that have ended, where keep=(1000, 86400) keeps them; enqueue one again.
+
+A job, a queue or the server has keep: about the last 1000, none older than a day.
+
+\b
+Examples: pyworkers finished --class charge
+          pyworkers finished again '1795225197500-0 server'
+"""
+_COLUMNS = FINISHED.shown("jid", "class", "queue", "state", "ended_at", "duration", "attempts", "error")
+
+
+@click.command("list")
+@click.option("--class", "job_class", metavar="CLASS", default="", help="Only jobs of this class.")
+@click.option("--queue", metavar="QUEUE", default="", help="Only jobs of this queue.")
+@click.option("--state", metavar="STATE", default="", help="Only jobs that ended so, e.g. done, dead.")
+@click.option("--jid", metavar="JID", default="", help="Only the job with this id.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most N."
+)
+@json_option
+@utc_option
+@redis_options
+def list_(
+    source: ConfigOptions,
+    job_class: str,
+    queue: str,
+    state: str,
+    jid: str,
+    limit: int,
+    as_json: bool,
+    times: Times,
+) -> None:
+    """Show finished jobs, the latest first.
+
+    \b
+    Example: pyworkers finished list --class charge --state dead
+    """
+    targets, asked = source.targets(), FinishedFilter(job_class, queue, state, jid)
+    found = islice(
+        (
+            one
+            for target in targets
+            for one in targets.rows(target, FinishedSet(target.config).matching(asked))
+        ),
+        limit,
+    )
+    first = next(found, None)
+    rows = found if first is None else chain([first], found)
+    if as_json:
+        print_list(targets.as_dicts(rows, lambda job: job.as_dict()))
+    elif first is None:
+        click.echo("No finished jobs: none are kept without keep=(1000, 86400), or none is as asked.")
+    else:
+        targets.show(Form(time.time(), times), _COLUMNS, rows)
+
+
+finished = listing_group("finished", _HELP, {"list": list_, **commands(ACTIONS)})

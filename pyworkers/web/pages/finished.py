@@ -1,0 +1,126 @@
+"""Finished: the last jobs that have ended, by class, queue and end; enqueues one of them again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api.browse.masking import masked
+from pyworkers.api.finished import (
+    ACTIONS,
+    FINISHED,
+    FINISHED_PAGE,
+    FinishedFilter,
+    FinishedJob,
+    FinishedPage,
+    read_finished,
+)
+from pyworkers.api.parameters import BadRequestError, Parameter
+from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.status import JobState
+from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import CheckedRequest, Resource
+from pyworkers.web.lists.asking import typed
+from pyworkers.web.lists.showing import args_text
+from pyworkers.web.paging import ROWS
+from pyworkers.web.rendering import address, linkable, own_address, render
+from pyworkers.web.showing import duration, shown, size
+from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
+
+_FILTERS = {"class": "job_class", "queue": "queue", "state": "state", "jid": "jid"}
+_STATES = [state.value for state in JobState if state.final]
+_COLUMNS = FINISHED.shown(
+    "class", "state", "queue", "ended_at", "duration", "attempts", "worker", "result_bytes", "error"
+)
+
+
+async def show(request: Request) -> Response:
+    """Some of the finished jobs, the latest first."""
+    site, query = site_of(request), request.query_params
+    given = {name: typed(query.get(name, "")) for name in _FILTERS}
+    asked = FinishedFilter(**{_FILTERS[name]: value for name, value in given.items()})
+    try:
+        page = await site.read(read_finished(site.keys, asked, query.get("after", ""), ROWS))
+    except BadArgumentError:
+        page = await site.read(read_finished(site.keys, asked, "", ROWS))
+    html: Mapping[str, Callable[[FinishedJob], Markup]] = {
+        "class": partial(_class, request, site.settings.mask),
+        "duration": lambda job: Markup("{}").format(duration(job.facts.duration_s)),
+        "result_bytes": lambda job: _result(job.facts.result_bytes),
+    }
+    return await render(
+        request,
+        "finished.html",
+        title="Finished",
+        jobs=Listing(request, _COLUMNS, page.jobs, time.time(), html=html),
+        page_of=page,
+        actions=ACTIONS,
+        given=given,
+        filtered=any(given.values()),
+        states=_STATES,
+        next=address(request, "finished", **given, after=page.next) if page.next else "",
+    )
+
+
+async def change(request: Request) -> Response:
+    """Enqueue a job again."""
+    return await act(request, ACTIONS, own_address(request))
+
+
+def _class(request: Request, mask: tuple[str, ...], job: FinishedJob) -> Markup:
+    """The class, which leads to the job, and its arguments."""
+    name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
+    linked = name
+    if job.jid and linkable(job.jid):
+        linked = Markup('<a href="{}">{}</a>').format(address(request, "jobs", job.jid), name)
+    if not job.has_args:
+        return linked
+    return Markup("{} <code>{}</code>").format(linked, shown(args_text(job, mask), 300))
+
+
+def _result(length: int | None) -> Markup:
+    return Markup("") if length is None else Markup("{}").format(size(length))
+
+
+async def _finished(ask: CheckedRequest) -> Mapping[str, Any]:
+    given = ask.given
+    asked = FinishedFilter(**{field: given[name] or "" for name, field in _FILTERS.items()})
+    try:
+        page = await ask.site.read(read_finished(ask.keys, asked, given["after"] or "", ROWS))
+    except BadArgumentError as error:
+        raise BadRequestError(error.message) from error
+    return _masked(page, ask.site.settings.mask)
+
+
+def _masked(page: FinishedPage, mask: tuple[str, ...]) -> Mapping[str, Any]:
+    found = page.as_dict()
+    for job in found["jobs"]:
+        job["args"] = masked(job["args"], mask)
+    return found
+
+
+ROUTES = [Route("/finished", show), Route("/finished", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/finished",
+        "The last jobs that have ended, the latest first, of classes, queues and servers with keep.",
+        _finished,
+        FINISHED_PAGE,
+        [
+            Parameter("class", "Only jobs of this class."),
+            Parameter("queue", "Only jobs of this queue."),
+            Parameter("state", f"Only jobs that ended so: {', '.join(_STATES)}."),
+            Parameter("jid", "Only the job with this id."),
+            Parameter("after", "Go on behind this place: next of an earlier answer."),
+        ],
+        ACTIONS,
+    ),
+)

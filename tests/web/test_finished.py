@@ -1,0 +1,62 @@
+"""The page of finished jobs and the log of a job: what they show, filter and hide."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+
+from pyworkers.protocol.flow.finished import FinishedFacts, Keep, entry
+from pyworkers.protocol.keys import Keys
+from tests.web.acting import act
+from tests.web.visitor import Visitor
+
+
+def keep(
+    db: redis.Redis, keys: Keys, facts: FinishedFacts, fields: Mapping[str, Any], *, with_args: bool = True
+) -> str:
+    """Write a finished job; returns its ``at``."""
+    data: Mapping[str, Any] = {"class": "Add", "args": [1], "queue": "q", **fields}
+    effect = entry(Keep("server", 10, 60, with_args), facts, data, json.dumps(data).encode(), data["queue"])
+    db.sadd(keys.finished, "server")
+    written: Any = {"v": effect.entry}
+    added: Any = db.xadd(keys.finished_jobs("server"), written)
+    return f"{added.decode()} server"
+
+
+def test_finished_jobs_are_shown_found_and_enqueued_again(
+    dashboard: Visitor, db: redis.Redis, namespace: str
+) -> None:
+    keys = Keys(namespace)
+    assert "keep = [1000, 86400]" in dashboard.get("finished").text
+    now = time.time()
+    secret = {"jid": "j1", "args": [{"token": "s3cr3t", "n": 7}]}
+    at = keep(db, keys, FinishedFacts("done", now, 1.5, 2, "web1:7", 2048), secret)
+    keep(db, keys, FinishedFacts("dead", now, error="ValueError: no"), {"jid": "j2", "class": "Other"})
+    keep(db, keys, FinishedFacts("done", now), {"jid": "j3"}, with_args=False)
+    page = dashboard.get("finished")
+    assert '"n": 7' in page.text.replace('"n":7', '"n": 7')
+    assert "s3cr3t" not in page.html
+    assert "web1:7" in page.text and "ValueError: no" in page.text
+    assert "j1" not in dashboard.get("finished?class=Other").html
+    assert "ValueError" not in dashboard.get("finished?state=done&queue=q").text
+    assert "as asked" in dashboard.get("finished?jid=none").text
+    assert "ValueError" in dashboard.get("finished?after=x").text
+    assert "Enqueued again as " in act(dashboard, "finished", action="again", at=at.replace(" ", "~20"))
+    assert db.llen(keys.queue("q")) == 1
+    found = json.loads(dashboard.ask("api/finished?jid=j1").page.html)
+    [one] = found["jobs"]
+    assert (one["jid"], one["at"], one["args"][0]["n"]) == ("j1", at, 7)
+    assert "s3cr3t" not in json.dumps(found)
+
+
+def test_the_page_of_a_job_has_its_log(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:
+    log = Keys(namespace).log("j1")
+    for line in ({"at": 1.5, "level": "error", "text": "sent <b>", "fields": {"n": 7}}, {"state": "done"}):
+        db.xadd(log, {"v": json.dumps(line)})
+    page = dashboard.get("jobs/j1")
+    assert "sent <b>" in page.text and "n=7" in page.text
+    assert "Log" in page.text
