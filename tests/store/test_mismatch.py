@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
@@ -51,3 +52,14 @@ def test_a_port_with_tls_is_named(one_redis_url: str, tmp_path: Path, blocking: 
         with pytest.raises(RedisUnavailableError, match=TLS) as caught:
             enqueue(url, blocking)
     assert caught.value.code == "TLS"
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "asyncio"])
+def test_a_port_that_says_nothing_is_given_up_within_the_time_for_a_connection(blocking: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"rediss://127.0.0.1:{silent.getsockname()[1]}?socket_connect_timeout=1.5&socket_timeout=300"
+        began = time.monotonic()
+        with pytest.raises(RedisUnavailableError, match="Timeout connecting") as caught:
+            enqueue(url, blocking)
+    assert time.monotonic() - began < 100
+    assert caught.value.code != "TLS"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeGuard, TypeVar
@@ -25,6 +26,32 @@ _HANDSHAKE_S = 1.0
 _QUESTION_S = 0.4
 
 
+class _Limit:
+    """The time that a connection may take with its handshake, from now on; None: as long as it takes."""
+
+    def __init__(self, usual_s: float | None) -> None:
+        self._end = None if usual_s is None else time.monotonic() + usual_s
+
+    @property
+    def left_s(self) -> float | None:
+        """The seconds that are left; never 0, by which a socket does not wait at all."""
+        return None if self._end is None else max(self._end - time.monotonic(), 0.001)
+
+    @property
+    def first_s(self) -> float:
+        """The time for a handshake before the port is asked; both fit into a short time."""
+        left_s = self.left_s
+        if left_s is None or left_s > _HANDSHAKE_S:
+            return _HANDSHAKE_S
+        return max(left_s - _QUESTION_S, left_s / 2)
+
+    @property
+    def question_s(self) -> float:
+        """The time in which the port has to answer."""
+        left_s = self.left_s
+        return _QUESTION_S if left_s is None else min(left_s, _QUESTION_S)
+
+
 class TlsConnection(redis.Connection):
     """A blocking connection by TLS.
 
@@ -39,12 +66,13 @@ class TlsConnection(redis.Connection):
         self.announced = announced
 
     def _connect(self) -> ssl.SSLSocket:
+        limit = _Limit(self.socket_connect_timeout)
         opened = super()._connect()  # type: ignore[no-untyped-call]
         try:
             context = self._tls.current()
-            # The handshake follows, because it has its own time limit.
+            # The handshake follows, because it has the time limit of a connection, not that of a reply.
             opened = context.wrap_socket(opened, server_hostname=self.host, do_handshake_on_connect=False)
-            self._shake_hands(opened)
+            self._shake_hands(opened, limit)
         except BaseException as error:
             opened.close()
             if _is_of_tls(error):
@@ -52,16 +80,14 @@ class TlsConnection(redis.Connection):
             raise
         return opened
 
-    def _shake_hands(self, opened: ssl.SSLSocket) -> None:
+    def _shake_hands(self, opened: ssl.SSLSocket, limit: _Limit) -> None:
         try:
-            opened.settimeout(_first_s(self.socket_timeout))
+            opened.settimeout(limit.first_s)
             opened.do_handshake()
         except TimeoutError:
-            if _is_plain(self.host, int(self.port)):
+            if _is_plain(self.host, int(self.port), limit.question_s):
                 raise TlsError(_peer(self).speaks_plain) from None
-            if not _is_longer(self.socket_timeout):
-                raise
-            opened.settimeout(self.socket_timeout)
+            opened.settimeout(limit.left_s)
             opened.do_handshake()
         opened.settimeout(self.socket_timeout)
 
@@ -97,15 +123,15 @@ class AsyncTlsConnection(redis.asyncio.Connection):
             raise
 
     async def _connect_in_time(self) -> None:
+        limit = _Limit(self.socket_connect_timeout)
         try:
-            async with asyncio.timeout(_first_s(self.socket_connect_timeout)):
+            async with asyncio.timeout(limit.first_s):
                 await super()._connect()  # type: ignore[no-untyped-call]
         except TimeoutError:
-            if await _answer(_is_plain, self.host, int(self.port)):
+            if await _answer(_is_plain, self.host, int(self.port), limit.question_s):
                 raise TlsError(_peer(self).speaks_plain) from None
-            if not _is_longer(self.socket_connect_timeout):
-                raise
-            await super()._connect()  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(limit.left_s):
+                await super()._connect()  # type: ignore[no-untyped-call]
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
         """The login, as redis-py's."""
@@ -162,15 +188,6 @@ def _is_of_tls(error: BaseException) -> TypeGuard[ssl.SSLError]:
     return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
 
 
-def _first_s(usual_s: float | None) -> float:
-    """The time for a handshake before the port is asked; both fit into the usual time, if that is short."""
-    return _HANDSHAKE_S if usual_s is None or _is_longer(usual_s) else max(usual_s - _QUESTION_S, usual_s / 2)
-
-
-def _is_longer(usual_s: float | None) -> bool:
-    return usual_s is None or usual_s > _HANDSHAKE_S
-
-
 async def _answer(question: Callable[..., T], *about: Any) -> T | None:
     """Ask the server in a thread; None if the system has no thread: the error met keeps its own name."""
     with suppress(RuntimeError):
@@ -183,10 +200,10 @@ def _is_cut(error: Exception) -> bool:
     return type(error) in (redis.ConnectionError, redis.InvalidResponse)
 
 
-def _is_plain(host: str, port: int) -> bool:
+def _is_plain(host: str, port: int, limit_s: float) -> bool:
     """True if Redis answers here without TLS, be it with an error."""
     try:
-        with socket.create_connection((host, port), _QUESTION_S) as opened:
+        with socket.create_connection((host, port), limit_s) as opened:
             opened.sendall(b"PING\r\n")
             return opened.recv(1) in (b"+", b"-")
     except OSError:
