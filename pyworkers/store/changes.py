@@ -38,12 +38,16 @@ class ChangesStore:
     def __init__(self, config: RedisConfig, on_change: Callable[[], None]) -> None:
         self._config = config
         self._on_change = on_change
-        # An old hiredis does not distinguish an announcement from a reply.
-        self._link = Link(config) if PUSH is None else _TrackingLink(config, self._announce)
+        self._link = self._best_link()
         self._kinds: dict[str, str] = {}
         self._listeners: list[Announced] = []
         self.stale: set[str] = set()
         """The keys that have changed since they were read, and those that were never read."""
+        self.agreements = 0
+        """Grows with each connection on which Redis agrees to announce changes, and with each other Redis.
+
+        A refusal is of the time before that.
+        """
 
     @property
     def announced(self) -> bool:
@@ -100,11 +104,23 @@ class ChangesStore:
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data."""
         self._config = config
-        await self._link.connect_to(config)
+        self.agreements += 1
+        if isinstance(self._link, _TrackingLink):
+            await self._link.connect_to(config)
+        else:
+            # The former Redis, or a proxy before it, refused the protocol.
+            former, self._link = self._link, self._best_link()
+            await former.aclose()
 
     async def close(self) -> None:
         """Close the connection."""
         await self._link.aclose()
+
+    def _best_link(self) -> Link:
+        # An old hiredis does not distinguish an announcement from a reply.
+        return (
+            Link(self._config) if PUSH is None else _TrackingLink(self._config, self._announce, self._agreed)
+        )
 
     async def _look(self, names: list[str]) -> Any:
         kinds = [self._kinds[name] for name in names]
@@ -120,6 +136,9 @@ class ChangesStore:
             await self._link.aclose()
             self._link = Link(self._config)
             return await arun_one(self._link, request)
+
+    def _agreed(self) -> None:
+        self.agreements += 1
 
     def _announce(self, names: Iterable[str] | None) -> None:
         """These keys have changed; None: perhaps all have."""
@@ -138,9 +157,10 @@ class _ProtocolRefusedError(ConnectionError):
 class _TrackingLink(Link):
     """A link on which Redis announces the changes of the keys that were read."""
 
-    def __init__(self, config: RedisConfig, announce: Callable[[Iterable[str] | None], None]) -> None:
+    def __init__(self, config: RedisConfig, announce: Announced, agreed: Callable[[], None]) -> None:
         super().__init__(config, protocol=_RESP3)
         self._announce = announce
+        self._agreed = agreed
         self.tracking = False
         self.refused = False
 
@@ -169,6 +189,7 @@ class _TrackingLink(Link):
             # An ACL forbids it, or a service does not have it.
             return
         self.tracking, self.refused = True, False
+        self._agreed()
 
     def _pushed(self, message: list[Any]) -> None:
         if message[:1] == [b"invalidate"]:

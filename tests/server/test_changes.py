@@ -124,7 +124,7 @@ async def test_with_an_older_protocol_in_the_url_all_is_read_again_and_again(ben
 
 
 async def test_where_the_server_lacks_the_newer_protocol_all_is_read_again_and_again(
-    tmp_path: Path, one_binary: str
+    tmp_path: Path, one_binary: str, one_redis_url: str, namespace: str
 ) -> None:
     # As with a proxy: "ERR unknown command 'HELLO'".
     options = ("--save", "", "--rename-command", "HELLO", "")
@@ -134,6 +134,9 @@ async def test_where_the_server_lacks_the_newer_protocol_all_is_read_again_and_a
             store = bench.changes()
             await bench.change_all()
             assert not store.announced
+            # The next Redis is asked again.
+            await store.connect_to(replace(bench.config, url=one_redis_url, namespace=namespace))
+            await async_wait_for(lambda: store.announced)
         finally:
             await bench.close()
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from urllib.parse import urlsplit
 
+from redis.asyncio import Redis
+
+from pyworkers.errors import PyworkersError
 from pyworkers.server.plan import Group
 from tests.helpers.bench import bench_fixture
 from tests.helpers.support import async_wait_for
@@ -50,7 +55,25 @@ class OldBench(Bench):
         super().__init__(f"{url}?protocol=2", namespace)
 
 
-bench, old_bench = bench_fixture(Bench), bench_fixture(OldBench)
+class MuteBench(Bench):
+    """As ``Bench``, for a user whom Redis does not allow to have changes announced."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.user = f"mute-{namespace.rstrip(':')}"
+        parts = urlsplit(url)
+        super().__init__(parts._replace(netloc=f"{self.user}:pw@{parts.netloc}").geturl(), namespace)
+        self.redis = Redis.from_url(url)
+        self.ends.push_async_callback(self.redis.aclose)
+
+    async def prepare(self) -> None:
+        await self.redis.execute_command(
+            "ACL", "SETUSER", self.user, "reset", "on", ">pw", "~*", "&*", "+@all", "-client|tracking"
+        )
+        self.ends.push_async_callback(self.redis.acl_deluser, self.user)
+        await super().prepare()
+
+
+bench, old_bench, mute_bench = bench_fixture(Bench), bench_fixture(OldBench), bench_fixture(MuteBench)
 
 
 async def test_jobs_come_from_idle_queues_without_a_connection_for_each(bench: Bench) -> None:
@@ -97,6 +120,32 @@ async def test_without_announcements_each_queue_waits_for_itself(old_bench: OldB
     await old_bench.run()
     await async_wait_for(lambda: old_bench.connected == QUEUES)
     await old_bench.push("q4", b"job")
+
+
+async def test_a_refusal_is_taken_back_by_the_next_connection(mute_bench: MuteBench) -> None:
+    await mute_bench.run()
+    await async_wait_for(lambda: mute_bench.connected == QUEUES)
+    assert not mute_bench.idle.able
+    await mute_bench.redis.execute_command("ACL", "SETUSER", mute_bench.user, "+client|tracking")
+    for waiter in mute_bench.waiters.values():
+        waiter._block_s = 0.2
+    for client in await mute_bench.redis.client_list():
+        if client["user"] == mute_bench.user:
+            await mute_bench.redis.client_kill_filter(_id=client["id"])
+    # As the changes of other keys are read.
+    await ask(mute_bench)
+    assert mute_bench.idle.able
+    await async_wait_for(lambda: mute_bench.connected == [], message="no queue has a connection")
+    await mute_bench.waits()
+    await mute_bench.push("q4", b"job")
+
+
+async def ask(bench: Bench) -> None:
+    """Send a command by the connection that has the announcements, once it is there again."""
+    with suppress(PyworkersError):
+        await bench.idle._store.ask()
+        return
+    await bench.idle._store.ask()
 
 
 async def test_a_group_without_jobs_lets_its_connection_go(bench: Bench) -> None:

@@ -36,7 +36,8 @@ class IdleQueues:
         """The keys to read: only after that, Redis announces a change."""
         self._reading: asyncio.Task[None] | None = None
         self._served = 0
-        self._refused = False
+        self._refused_at = -1
+        """The ``agreements`` of the store at the last refusal, which ends as soon as the number grows."""
         store.listen(self._announced)
 
     def serve(self, queues: int) -> None:
@@ -46,12 +47,12 @@ class IdleQueues:
     @property
     def able(self) -> bool:
         """False where Redis announces nothing."""
-        return not self._refused
+        return self._refused_at != self._store.agreements
 
     @property
     def watches(self) -> bool:
         """True if empty queues are watched here, False if each waits by a blocking move."""
-        return self._served > _FEW and not self._refused
+        return self._served > _FEW and self.able
 
     def watch(self, key: str, wake: Callable[[bool], None]) -> None:
         """Call ``wake`` once the queue with this key may hold a job, also if it does already.
@@ -117,8 +118,8 @@ class IdleQueues:
             self._wake(filled)
 
     def _refuse(self, reason: str) -> None:
-        """Have each queue wait by a blocking move from now on."""
-        self._refused = True
+        """Have each queue wait by a blocking move, until Redis agrees."""
+        self._refused_at = self._store.agreements
         hint = "each queue has its own connection: allow CLIENT TRACKING"
         log.warning("tracking.refused", queues=self._served, reason=reason, hint=hint)
         self._wake(list(self._wakes), filled=False)

@@ -133,12 +133,12 @@ class Source:
         target: str,
         taken: Callable[[bytes], None],
         wanted: Callable[[], bool],
-        for_now: bool = False,
+        for_now: Callable[[], bool],
     ) -> asyncio.Task[None]:
         """Start to wait for one job, as long as one is ``wanted``. Returns the task.
 
         ``source`` and ``target`` are the keys of the queue and of the list; ``taken`` is called with the job.
-        ``for_now``: if none comes, the queue is not busy, and the connection is closed.
+        ``for_now``: if none comes while this is true, the queue is not busy, and the connection is closed.
         """
         self._waiting = asyncio.create_task(self._wait(source, target, taken, wanted, for_now))
         return self._waiting
@@ -149,7 +149,7 @@ class Source:
         target: str,
         taken: Callable[[bytes], None],
         wanted: Callable[[], bool],
-        for_now: bool,
+        for_now: Callable[[], bool],
     ) -> None:
         got = False
 
@@ -164,7 +164,7 @@ class Source:
                 await self._waiter.wait(source, target, on_job, briefly=self._wait_failed)
                 self._wait_failed = False
                 self.health.ok()
-                if for_now and not got:
+                if not got and for_now():
                     self.is_busy = False
                     self._waiter.hang_up()
                     break
@@ -405,6 +405,9 @@ class Waits:
         # A blocking move would stay when the last worker of a group ends.
         return self._idle.able if self._grows else self._idle.watches and not source.is_busy
 
+    def _may_watch(self) -> bool:
+        return self._idle.watches
+
     def watch(self, source: Source) -> None:
         """Notice when a queue has a job, although no worker is free for it."""
         source.watch(self._inprogress.source(source.queue), self._idle)
@@ -446,7 +449,7 @@ class Waits:
             free = self._jobs.free > 0 and queue not in self._outbox.handed_back
             return free and self._inprogress is mine
 
-        waiting = source.wait(mine.source(queue), mine.key(queue), taken, wanted, self._idle.watches)
+        waiting = source.wait(mine.source(queue), mine.key(queue), taken, wanted, self._may_watch)
         waiting.add_done_callback(self._waited)
 
     def begin_in_place(self, source: Source) -> None:
@@ -455,9 +458,7 @@ class Waits:
         if self._watches(source):
             source.watch(key, self._idle)
             return
-        waiting = source.wait(
-            key, key, lambda _: None, lambda: self._jobs.free > 0, for_now=self._idle.watches
-        )
+        waiting = source.wait(key, key, lambda _: None, lambda: self._jobs.free > 0, self._may_watch)
         waiting.add_done_callback(self._waited)
 
     def _waited(self, task: asyncio.Task[None]) -> None:
