@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyworkers.cli.stubs.names import Names, comment, is_plain, pascal, quoted, words
+from pyworkers.cli.stubs.names import FreeNames, comment, is_plain, pascal, quoted, words
 
 _PLAIN = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
 _INITIALISMS = {"api", "html", "http", "id", "ip", "json", "sql", "url", "uuid"}
@@ -55,7 +55,7 @@ def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a type for each class and for the arguments of each job, and a function each."""
     if not found["jobs"]:
         return f"{_MARK.format(app=app)}\n\n// Package jobs is empty: {app} has no jobs.\npackage jobs\n"
-    names = Names()
+    names = FreeNames()
     types = {name: names.new(_pascal(name)) for name in sorted(found["$defs"])}
     writer = _GoWriter(types)
     parts = [(_MARK + _CODE).format(app=app)]
@@ -78,7 +78,7 @@ class _GoWriter:
         properties = schema.get("properties")
         if schema.get("type") != "object" or not properties or not all(map(_is_tag, properties)):
             return f"{about}type {name} {self.type_of(schema)}\n"
-        required, names = set(schema.get("required", ())), Names()
+        required, names = set(schema.get("required", ())), FreeNames()
         rows = []
         for key, one in properties.items():
             kind, field = self.type_of(one), names.new(_pascal(key))
@@ -91,7 +91,7 @@ class _GoWriter:
 
     def job(self, job: Mapping[str, Any], name: str, args: str) -> str:
         """The type of the arguments of a job, and the function that makes its calls."""
-        names, rows, values, rest = Names(), [], [], ""
+        names, rows, values, rest = FreeNames(), [], [], ""
         # The name of the method.
         names.new("Args")
         for one in job["parameters"]:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 
 
-class Names:
+class FreeNames:
     """The names that are taken in one place of a file: in a module, in a type, in the arguments of a job."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pyworkers.cli.stubs.names import Names, comment, quoted, words
+from pyworkers.cli.stubs.names import FreeNames, comment, quoted, words
 
 _PLAIN = {
     "string": "String",
@@ -53,7 +53,7 @@ end
 
 def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a method for each job, which takes its arguments."""
-    names = Names(_METHODS)
+    names = FreeNames(_METHODS)
     methods = [
         _method(job, names.new(_snake(job["name"])), found["$defs"])
         for job in sorted(found["jobs"], key=lambda job: str(job["name"]))
@@ -62,7 +62,7 @@ def written(app: str, found: Mapping[str, Any]) -> str:
 
 
 def _method(job: Mapping[str, Any], name: str, types: Mapping[str, Any]) -> str:
-    names = Names()
+    names = FreeNames()
     about, declared, given = [], [], []
     for one in job["parameters"]:
         parameter, kind = names.new(_parameter(one["name"])), _type_of(one["schema"], types)

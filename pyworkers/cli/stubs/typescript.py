@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyworkers.cli.stubs.names import Names, comment, pascal, quoted, words
+from pyworkers.cli.stubs.names import FreeNames, comment, pascal, quoted, words
 
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PLAIN = {
@@ -30,7 +30,7 @@ _RESERVED = re.compile(
 
 def written(app: str, found: Mapping[str, Any]) -> str:
     """The text of the file: a type for each class, for the arguments and the result of each job."""
-    names = Names(("Call", "Client", "Json", "Jobs"))
+    names = FreeNames(("Call", "Client", "Json", "Jobs"))
     types = {name: names.new(_type_name(name)) for name in sorted(found["$defs"])}
     writer = _TypeScriptWriter(types)
     parts = [
