@@ -20,7 +20,7 @@ from pyworkers.groups import SizeOptions, check_sizes, sizes_of
 from pyworkers.middleware import AnyMiddleware
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.fates import Fates, fates_of
-from pyworkers.protocol.flow.finished import check_keep
+from pyworkers.protocol.keeping import check_keep
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.limits import Limit, check_limits
 from pyworkers.protocol.message import Message

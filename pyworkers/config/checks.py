@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.flow.carrying import check_names
-from pyworkers.protocol.flow.finished import check_keep
+from pyworkers.protocol.keeping import check_keep
 from pyworkers.protocol.keys import hash_tag
 from pyworkers.protocol.limits import parse_rate
 

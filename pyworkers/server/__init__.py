@@ -27,7 +27,7 @@ from pyworkers.embedded import EmbeddedServer, directory_of, socket_url
 from pyworkers.errors import ConfigError
 from pyworkers.ipc.control import Load, Loaded, Settings
 from pyworkers.programs.interpreter import Interpreter
-from pyworkers.protocol.flow.finished import check_keep
+from pyworkers.protocol.keeping import check_keep
 from pyworkers.server.generations import filelimit
 from pyworkers.server.generations.folder import Folder
 from pyworkers.server.generations.launch import Launch, Launched, execute, fork

@@ -25,7 +25,7 @@ from pyworkers.middleware import name_of
 from pyworkers.observing.readable import readable
 from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.fates import Fates
-from pyworkers.protocol.flow.finished import Keep
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.outcome import DONE, Fate, Outcome
 from pyworkers.protocol.retry import BACKTRACE, Policy
 from pyworkers.worker.bridge import Bridge

@@ -17,7 +17,7 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import envelope, retry
-from pyworkers.protocol.flow.finished import Keep
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
 from pyworkers.worker.chain import Runtime, StepChain

@@ -14,7 +14,8 @@ from pyworkers.api.target import Admin
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.effects import KeepFinished
-from pyworkers.protocol.flow.finished import FinishedFacts, Keep, entry
+from pyworkers.protocol.flow.finished import FinishedFacts, entry
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.outcome import DONE
 from tests.store.test_effects import Bench, bench

@@ -13,7 +13,8 @@ from pyworkers.config.fields import Config
 from pyworkers.config.loading import load
 from pyworkers.errors import ConfigError, DeclarationError
 from pyworkers.ipc.control import Settings
-from pyworkers.protocol.flow.finished import FinishedFacts, Keep, check_keep, entry, read_entry
+from pyworkers.protocol.flow.finished import FinishedFacts, entry, read_entry
+from pyworkers.protocol.keeping import Keep, check_keep
 from pyworkers.server import _kept
 from pyworkers.worker.chains import Chains
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import redis
 
-from pyworkers.protocol.flow.finished import FinishedFacts, Keep, entry
+from pyworkers.protocol.flow.finished import FinishedFacts, entry
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.keys import Keys
 from tests.web.acting import act
 from tests.web.visitor import Visitor

@@ -17,9 +17,10 @@ from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_list
 from pyworkers.cli.output.times import Times, utc_option
 
-_HELP = """Show the last jobs that have ended, where keep=(1000, 86400) keeps them; enqueue one again.
+_HELP = """Show the last jobs that have ended; enqueue one again.
 
-A job, a queue or the server has keep: about the last 1000, none older than a day.
+They are kept where a job, a queue or the server has keep=(1000, 86400): about the last 1000, none older
+than a day.
 
 \b
 Examples: pyworkers finished --class charge

@@ -6,48 +6,20 @@ which has about as many as ``keep`` says, none of them older. Without ``keep``, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.effects import KeepFinished
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.message import as_count
 
-MOST = 1_000_000
-LONGEST_S = 366 * 86_400
-RULE = f"[number of jobs, seconds], from 1 to {MOST:,} jobs and {LONGEST_S:,} s"
 MAX_JOB_BYTES = 4096
 """A longer job is kept without its arguments."""
 _MAX_ERROR = 300
 _NAMES = ("jid", "class", "queue")
-
-
-class Keep(NamedTuple):
-    """What is kept of the jobs that end: about the last ``most``, none older than ``ttl_s`` seconds."""
-
-    name: str
-    """The list that has them: ``server``, ``queue/QUEUE`` or ``class/CLASS``."""
-    most: int
-    ttl_s: int
-    with_args: bool = True
-    """False: their arguments are left out."""
-
-
-def check_keep(value: Any) -> tuple[int, int] | None:
-    """The two numbers of the option ``keep``; None for an empty list. Raises ValueError, with the rule."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in (0, 2):
-        raise ValueError(f"keep is {RULE}, not {value!r}")
-    if not value:
-        return None
-    # A variable of the environment has texts.
-    numbers = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in value]
-    most, ttl_s = numbers
-    valid = all(isinstance(one, int) and not isinstance(one, bool) for one in numbers)
-    if not (valid and 1 <= most <= MOST and 1 <= ttl_s <= LONGEST_S):
-        raise ValueError(f"keep is {RULE}, not {value!r}")
-    return most, ttl_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable
 
 from pyworkers.protocol.flow.ending import ending_of
-from pyworkers.protocol.flow.finished import FinishedFacts, Keep, entry
+from pyworkers.protocol.flow.finished import FinishedFacts, entry
 from pyworkers.protocol.flow.track import state_of
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.steps.effects import After, left_out
