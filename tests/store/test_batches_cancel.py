@@ -18,6 +18,7 @@ from pyworkers.server.cancellations import Cancellations
 from pyworkers.store.flow.cancelling import Wanted, cancel_batch, cancel_jobs
 from pyworkers.store.flow.sweep import begin, sweep
 from pyworkers.store.notes import notes
+from tests.helpers.replies import as_bytes
 from tests.store.test_batches import App
 
 
@@ -171,6 +172,15 @@ def test_jobs_with_a_tag_or_of_a_class_are_cancelled(app: App, kind: str, value:
     assert noted(app) == {running}
     assert [job["args"] for job in app.waiting("after")] == [["member", "tenant:7"]]
     assert (app.redis.get(app.keys.stat("cancelled")), app.redis.zcard(app.keys.schedule)) == (b"2", 0)
+
+
+@pytest.mark.parametrize("tag", ['say "a"', "App\\Jobs", "a/b", "two\nlines", "é"])
+def test_a_tag_that_json_escapes_is_found(app: App, tag: str) -> None:
+    app.member.options(tags=[tag]).enqueue(1)
+    raw = as_bytes(app.redis.rpop(app.keys.queue("q")))
+    # As PHP writes it.
+    app.redis.lpush(app.keys.queue("q"), raw.replace(b"a/b", b"a\\/b"))
+    assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", tag))) == CancelledJobs(removed=1, running=0)
 
 
 def test_a_batch_that_flushes_sends_members_while_it_is_open(app: App) -> None:

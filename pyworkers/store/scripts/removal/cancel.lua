@@ -44,7 +44,7 @@ local fits = {
 local needle = kind == 'batch' and '"batch"' or wanted
 local function job_in(raw)
   -- A text with escapes may have the name in another form.
-  if not (string.find(raw, needle, 1, true) or string.find(raw, '\\u', 1, true)) then
+  if not (string.find(raw, needle, 1, true) or string.find(raw, '\\', 1, true)) then
     return nil
   end
   local read, job = pcall(cjson.decode, raw)
