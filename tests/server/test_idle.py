@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
@@ -11,6 +12,7 @@ from redis.asyncio import Redis
 from pyworkers.errors import PyworkersError
 from pyworkers.server.plan import Group
 from tests.helpers.bench import bench_fixture
+from tests.helpers.redises import OwnRedis
 from tests.helpers.support import async_wait_for
 from tests.server import test_fetcher
 
@@ -71,6 +73,12 @@ class MuteBench(Bench):
         )
         self.ends.push_async_callback(self.redis.acl_deluser, self.user)
         await super().prepare()
+
+
+class CrowdedBench(Bench):
+    """As ``Bench``, with more queues than Redis tracks keys."""
+
+    queues = dict.fromkeys([f"q{number}" for number in range(500)], 1)
 
 
 bench, old_bench, mute_bench = bench_fixture(Bench), bench_fixture(OldBench), bench_fixture(MuteBench)
@@ -146,6 +154,33 @@ async def ask(bench: Bench) -> None:
         await bench.idle._store.ask()
         return
     await bench.idle._store.ask()
+
+
+async def test_a_full_table_of_tracked_keys_costs_two_reads_a_second(tmp_path: Path, one_binary: str) -> None:
+    options = ("--save", "", "--tracking-table-max-keys", "50")
+    with OwnRedis(one_binary, tmp_path / "redis", *options).start() as server:
+        bench = CrowdedBench(server.url, "crowded:")
+        try:
+            await bench.prepare()
+            bench.jobs.free = 50
+            bench.start(bench.fetcher.run())
+            await async_wait_for(lambda: bench.idle._doubt.confirmed, message="announcements are in doubt")
+            await async_wait_for(lambda: not any(source.ready for source in bench.fetcher._sources))
+            began, before = time.monotonic(), await commands(bench)
+            await async_wait_for(lambda: time.monotonic() - began > 2)
+            rate = (await commands(bench) - before) / (time.monotonic() - began)
+            assert rate < 50
+            for name in ("q0", "q499"):
+                await bench.redis.lpush(bench.keys.queue(name), name.encode())
+            await async_wait_for(lambda: sorted(bench.jobs.delivered) == [b"q0", b"q499"])
+        finally:
+            await bench.close()
+
+
+async def commands(bench: Bench) -> int:
+    """How many commands Redis has executed."""
+    found = await bench.redis.info("commandstats")
+    return sum(row["calls"] for row in found.values())
 
 
 async def test_a_group_without_jobs_lets_its_connection_go(bench: Bench) -> None:
