@@ -43,11 +43,6 @@ def targets_of(alarm: AlarmConfig) -> list[str]:
     return [target for target in TARGETS if getattr(alarm, target)]
 
 
-def muted_as(name: str) -> str:
-    """The code by which an alarm is silenced."""
-    return f"alarm:{name}"
-
-
 @dataclass
 class _Sent:
     """What became of a message; ``error`` is None until it was taken."""
@@ -112,11 +107,11 @@ class Watcher:
         seen = {name: look(admin, self._alarms.values()) for name, admin in self._admins.items()}
         now = time.time()
         begun = self._begun()
-        silenced = self._admin.run(read_muted(keys, [muted_as(name) for name in self._alarms]))
+        silenced = self._admin.run(read_muted(keys, [store.silenced_as(name) for name in self._alarms]))
         for name, alarm in self._alarms.items():
             before = begun.get(name)
             text = self._wrong(alarm, seen, before is not None, now)
-            if before is None and muted_as(name) in silenced:
+            if before is None and store.silenced_as(name) in silenced:
                 continue
             after = advance(before, name, text, targets_of(alarm), now)
             if after is not None and after != before:

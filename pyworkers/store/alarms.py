@@ -16,6 +16,11 @@ _KEPT = 100
 FIVE_MINUTES_S = 300
 
 
+def silenced_as(name: str) -> str:
+    """The code by which an alarm is silenced (``muting``)."""
+    return f"alarm:{name}"
+
+
 def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -> Steps[bool]:
     """Watch for this time, unless another process does. Two may watch for a moment after one has paused."""
     value = simplejson.dumps({"holder": holder, **about})

@@ -27,6 +27,7 @@ from pyworkers.web.json import enqueueing
 from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
+    alarms,
     audit,
     batches,
     cron,
@@ -60,8 +61,8 @@ from pyworkers.web.waiting import ProgramWaits
 
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, problems, queues, jobs, job, finished, enqueue, tasks, running, servers, audit, batches, limits,
-    locks, cron, metrics,
+    overview, problems, queues, jobs, job, finished, enqueue, tasks, running, servers, alarms, audit, batches,
+    limits, locks, cron, metrics,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

@@ -55,7 +55,7 @@ GROUPS = (
         ("jobs", "tasks"),
     ),
     PageGroup("Flow", (("batches", "Batches"), ("cron", "Cron"), ("limits", "Limits"), ("locks", "Locks"))),
-    PageGroup("System", (("servers", "Servers"), ("audit", "Audit"))),
+    PageGroup("System", (("servers", "Servers"), ("alarms", "Alarms"), ("audit", "Audit"))),
 )
 NAVIGATION = tuple(page for group in GROUPS for page in group.pages)
 """The pages in the navigation."""

@@ -22,7 +22,7 @@ from pyworkers.alarms import sending
 from pyworkers.alarms.conditions import look, wrong
 from pyworkers.alarms.incident import Incident, advance
 from pyworkers.alarms.sending import Message, SendingError, send
-from pyworkers.alarms.watching import Watcher, muted_as
+from pyworkers.alarms.watching import Watcher
 from pyworkers.api.cronjob import CronJob
 from pyworkers.cli import main
 from pyworkers.config.fields import AlarmConfig, AlarmsConfig, RedisConfig
@@ -32,6 +32,7 @@ from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.admin import Admin
+from pyworkers.store.alarms import silenced_as
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 
@@ -178,10 +179,10 @@ def test_a_silenced_alarm_is_told_when_the_silence_ends(
     config = load(configured(DEAD), env={})
     watcher = Watcher(config)
     server.zadd(keys.dead, {raw_job("dead"): time.time()})
-    server.set(keys.web_muted(muted_as("dead")), 1)
+    server.set(keys.web_muted(silenced_as("dead")), 1)
     watcher.look()
     assert endpoint.got == []
-    server.delete(keys.web_muted(muted_as("dead")))
+    server.delete(keys.web_muted(silenced_as("dead")))
     watcher.look()
     assert len(endpoint.got) == 1
 

@@ -164,6 +164,7 @@ def wrong_types(db: redis.Redis, keys: Keys) -> None:
     )
     lists += (keys.batches, keys.limits, keys.locks, keys.cron_last, keys.cron_entries, keys.cron_paused)
     lists += (keys.suspects, keys.cancelled, keys.own("audit"), keys.watched, keys.stat("processed"))
+    lists += (keys.alarming, keys.alarms)
     for key in lists:
         db.rpush(key, f"<{MARK}>")
 
@@ -368,5 +369,9 @@ def _dashboards(db: redis.Redis, keys: Keys) -> None:
         action["at"] = HUGE * (number % 2)
         other = json.dumps({"who": 7, "at": text})
         db.lpush(keys.own("audit"), json.dumps(action), other, text, "[]", b"\xff")
+        alarm = {"name": text, "when": text, "match": text, "to": [text, 7], "since": HUGE, "text": text}
+        db.set(keys.alarming, json.dumps({"alarms": [alarm, alarm, text, {"to": text}]}))
+        db.hset(keys.alarms, text, json.dumps({**alarm, "pending": text}))
+        db.lpush(keys.alarms_sent, json.dumps({"alarm": text, "at": text, "to": 7}), text, "[]", b"\xff")
         task = {"order": (json.dumps({"action": text}), text)[number % 2], "state": text, "seen": "9" * 400}
         db.hset(_named(keys, "pyworkers:web:task:", NAMES[number]), mapping=dict[Any, Any](task))

@@ -38,6 +38,11 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
     _cron(db, keys, CronSet(where, namespace=keys.namespace), now)
     action = dict.fromkeys(("who", "source", "action", "target", "result"), NAME)
     db.lpush(keys.own("audit"), json.dumps({"at": now, **action}))
+    alarm = {"name": NAME, "when": "latency", "match": NAME, "to": ["webhook"]}
+    db.set(keys.alarming, json.dumps({"alarms": [alarm]}))
+    db.hset(keys.alarms, NAME, json.dumps({"since": now, "text": NAME * 3, "pending": []}))
+    sent = {"alarm": NAME, "state": "begun", "to": "webhook", "message": NAME * 3, "at": now, "id": "0" * 16}
+    db.lpush(keys.alarms_sent, json.dumps(sent))
     for day in ("", f"{time.strftime('%Y-%m-%d', time.gmtime(now))}"):
         db.set(keys.stat("processed", *([day] if day else [])), _MANY)
 

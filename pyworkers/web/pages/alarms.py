@@ -1,0 +1,53 @@
+"""Alarms: those that a process watches, with their state, and the last messages."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api.alarms import ACTIONS, ALARM, ALARMS, SENT, read_alarms
+from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import CheckedRequest, Resource
+from pyworkers.web.rendering import own_address, render
+from pyworkers.web.showing import both
+from pyworkers.web.site import site_of
+from pyworkers.web.tables import Listing
+
+_ALARM_COLUMNS = ALARM.shown("name", "state", "when", "match", "since", "message", "pending")
+
+
+async def show(request: Request) -> Response:
+    """The page."""
+    site = site_of(request)
+    found = await site.read(read_alarms(site.keys))
+    now = time.time()
+    alarms = Listing(request, _ALARM_COLUMNS, found.alarms, now)
+    sent = Listing(request, SENT.shown(), found.sent, now, html={"at": lambda one: both(one.at, now)})
+    return await render(
+        request, "alarms.html", title="Alarms", found=found, alarms=alarms, sent=sent, actions=ACTIONS
+    )
+
+
+async def change(request: Request) -> Response:
+    """Silence an alarm, or end its silence."""
+    return await act(request, ACTIONS, own_address(request))
+
+
+async def _alarms(ask: CheckedRequest) -> dict[str, Any]:
+    return (await ask.site.read(read_alarms(ask.keys))).as_dict()
+
+
+ROUTES = [Route("/alarms", show), Route("/alarms", change, methods=["POST"])]
+RESOURCES = (
+    Resource(
+        "/alarms",
+        "The alarms of `pyworkers alarms`, and their last messages.",
+        _alarms,
+        ALARMS,
+        actions=ACTIONS,
+    ),
+)
