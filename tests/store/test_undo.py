@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.records import raw_job
 from tests.helpers.replies import as_bytes, as_scores
+from tests.helpers.support import free_port, running_server
 
 SOON = time.time() + 600.0
 SETS: dict[str, Callable[[RedisConfig], JobSet]] = {
@@ -79,6 +81,34 @@ def test_a_queue_that_was_cleared(where: RedisConfig, keys: Keys, db: redis.Redi
     assert deletion.undo() == 2500
     assert db.lrange(keys.queue("q"), 0, -1) == [b"%d" % n for n in reversed(range(2500))]
     assert db.sismember(keys.queues, "q")
+
+
+def test_keys_of_another_type_lose_no_job(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
+    db.lpush(keys.queue("q"), raw_job("a"), raw_job("b", unique_key="key", unique_for=60))
+    deletion, jobs = Deletion(where=where), Queue("q", where)
+    assert jobs.delete_jobs(list(jobs), deletion=deletion.id) == 2
+    reason = "was in a key that has another type now"
+    db.set(keys.queues, "x")
+    assert deletion.undo().refused == {reason: 2}
+    db.delete(keys.queues)
+    db.lpush(keys.unique("key"), "x")
+    restored = deletion.undo()
+    assert (restored, restored.refused) == (1, {reason: 1})
+    db.delete(keys.unique("key"))
+    assert deletion.undo() == 1
+    db.set(keys.deletions, "x")
+    assert (jobs.delete_jobs(list(jobs), deletion=Deletion(where=where).id), jobs.size) == (2, 0)
+
+
+def test_a_full_server_deletes_what_it_cannot_keep(tmp_path: Path, one_binary: str) -> None:
+    with running_server(one_binary, tmp_path, free_port()) as url, redis.Redis.from_url(url) as server:
+        server.lpush("queue:q", *(b"%d" % n for n in range(1500)))
+        server.zadd("dead", {b"%d" % n: n for n in range(3)})
+        dead, jobs, deletion = DeadSet(url), Queue("q", url), Deletion(where=url)
+        server.config_set("maxmemory", 1)
+        assert (jobs.clear(deletion=deletion.id), dead.clear(deletion=Deletion(where=url).id)) == (1500, 3)
+        server.config_set("maxmemory", 0)
+        assert (server.keys("*cleared*"), deletion.undo()) == ([], 0)
 
 
 def test_a_job_without_the_id_of_a_deletion_is_not_kept(

@@ -22,7 +22,10 @@ local function counted(batch, jid)
 end
 
 local function reason_against(i, key, lock)
-  if not holds(key, ARGV[i + 2] == '' and 'list' or 'zset') then
+  local waits = ARGV[i + 2] == ''
+  -- All types first: an error after the receipt would lose the job.
+  local fits = holds(key, waits and 'list' or 'zset') and (not waits or holds(KEYS[2], 'set'))
+  if not (fits and (not lock or holds(lock, 'string'))) then
     return 'type'
   elseif counted(ARGV[i + 6], ARGV[i + 5]) then
     return 'batch'

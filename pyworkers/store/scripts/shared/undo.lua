@@ -5,12 +5,12 @@
 local UNDO_LIFE_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_DELETIONS = 600, 100000, 67108864, 1000
 
 -- Keeps the bytes of jobs that this deletion removes: `add` one, and `note` the numbers at the end. The oldest other
--- deletions make room for it.
+-- deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless: its memory may be full.
 local function keeping(deletions, hash, id)
   local now = tonumber(clock())
   local at, jobs, bytes, lost = now, 0, 0, 0
   local others, total = {}, 0
-  local all = redis.call('HGETALL', deletions)
+  local all = holds(deletions, 'hash') and redis.call('HGETALL', deletions) or {}
   for i = 1, #all, 2 do
     local began, its_jobs, its_bytes, its_lost = string.match(all[i + 1], '^([%d.]+) (%d+) (%d+) (%d+)$')
     began = tonumber(began)
@@ -44,8 +44,12 @@ local function keeping(deletions, hash, id)
     while total + bytes + #raw > MOST_KEPT_BYTES do
       drop_oldest()
     end
-    jobs, bytes = jobs + 1, bytes + #raw
-    redis.call('HSET', hash, jobs, #place .. ' ' .. score .. ' ' .. place .. raw)
+    local written = redis.pcall('HSET', hash, jobs + 1, #place .. ' ' .. score .. ' ' .. place .. raw)
+    if type(written) == 'number' then
+      jobs, bytes = jobs + 1, bytes + #raw
+    else
+      lost = lost + 1
+    end
   end
 
   function kept.note()
@@ -53,8 +57,10 @@ local function keeping(deletions, hash, id)
       drop_oldest()
     end
     if jobs + lost > 0 then
-      redis.call('HSET', deletions, id, string.format('%.3f %d %d %d', at, jobs, bytes, lost))
-      redis.call('EXPIRE', deletions, UNDO_LIFE_S)
+      local numbers = string.format('%.3f %d %d %d', at, jobs, bytes, lost)
+      if type(redis.pcall('HSET', deletions, id, numbers)) == 'number' then
+        redis.call('EXPIRE', deletions, UNDO_LIFE_S)
+      end
       redis.call('EXPIRE', hash, UNDO_LIFE_S)
     end
   end
