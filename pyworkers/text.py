@@ -70,6 +70,11 @@ def length_of(seconds: float, units: Sequence[tuple[str, int]]) -> list[str]:
     return parts or [f"0{units[-1][0]}"]
 
 
+def is_unicode(text: str) -> bool:
+    """False for a lone surrogate, which cannot be sent."""
+    return _SURROGATE.search(text) is None
+
+
 def duration(seconds: float) -> str:
     """A time span for people: 850ms, 12s, 3m20s, 5h7m, 12d3h."""
     if seconds < 0:

@@ -23,6 +23,7 @@ from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS
 from pyworkers.protocol.options import RESERVED
 from pyworkers.protocol.sealing import Keyring
 from pyworkers.protocol.status import JobState
+from pyworkers.text import is_unicode
 
 _JID_BYTES = 12
 # What a copy keeps of the fields that no producer sets.
@@ -107,7 +108,7 @@ def restored(job: Stored, now: float) -> Edited:
     locks = LockChange()
     key = data.get(unique.FIELD)
     released = job.spot is Spot.RETRIES and data.get("unique_until") == "start"
-    if isinstance(key, str) and 0 < len(key) <= unique.LONGEST and job.spot is not Spot.DEAD and not released:
+    if unique.is_key(key) and job.spot is not Spot.DEAD and not released:
         life_ms = max(1, int(_life_s(data, job.due, now) * 1000))
         locks = LockChange("", unique.lock_of(key), life_ms, True)
     return Edited(job.raw, jid, None, locks, tuple(_effects_of_return(job, data, jid, now)))
@@ -191,7 +192,7 @@ def _conditions(
 ) -> Conditions | None:
     """The lock and the status of a copy."""
     lock = None
-    if isinstance(key, str):
+    if unique.is_key(key):
         lock = UniqueLock(unique.lock_of(key), _life_s(data, at, now), "raise")
     status_s = track.entered_s(jid, now, at) if track.is_tracked(data, jid) else 0
     if lock is None and not status_s:
@@ -203,6 +204,8 @@ def _jid_of(data: Mapping[str, Any]) -> str:
     jid = data.get("jid")
     if not isinstance(jid, str) or not jid:
         raise BadMessageError("the job has no id")
+    if not is_unicode(jid):
+        raise BadMessageError("the id of the job has a lone surrogate")
     return jid
 
 
@@ -271,7 +274,7 @@ def _locks(
 ) -> LockChange:
     """The lock of a unique job. One that is dead and stays dead has none: it is not going to run."""
     key = data.get(unique.FIELD)
-    if not isinstance(key, str) or not key:
+    if not unique.is_key(key):
         return LockChange()
     new = _rekeyed(key, data, edit) if changes else key
     runs_again = job.spot is Spot.DEAD and edit.at is not None

@@ -83,6 +83,27 @@ def test_a_queue_that_was_cleared(where: RedisConfig, keys: Keys, db: redis.Redi
     assert db.sismember(keys.queues, "q")
 
 
+@pytest.mark.parametrize("name", list(SETS))
+def test_jobs_that_a_stranger_wrote_return_with_all_others(
+    where: RedisConfig, keys: Keys, db: redis.Redis, name: str
+) -> None:
+    key = {"schedule": keys.schedule, "retry": keys.retry, "dead": keys.dead}[name]
+    strangers: list[dict[str, Any]] = [
+        {"batch": "\ud800"},
+        {"unique_key": "\ud800"},
+        {"queue": "\ud800", "track": 5, "error_class": "\ud800"},
+        {"track": 5, "unique_key": "l", "unique_for": 1e300},
+    ]
+    raws = [raw_job(f"j{n}", **fields) for n, fields in enumerate(strangers)]
+    raws += [raw_job("\ud800", track=5, unique_key="m"), b"no job"]
+    db.zadd(key, {raw: float("inf") for raw in raws})
+    before = as_scores(db.zrange(key, 0, -1, withscores=True))
+    deletion = Deletion(where=where)
+    assert SETS[name](where).clear(deletion=deletion.id) == 6
+    assert deletion.undo() == 6
+    assert as_scores(db.zrange(key, 0, -1, withscores=True)) == before
+
+
 def test_keys_of_another_type_lose_no_job(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     db.lpush(keys.queue("q"), raw_job("a"), raw_job("b", unique_key="key", unique_for=60))
     deletion, jobs = Deletion(where=where), Queue("q", where)

@@ -23,7 +23,7 @@ from pyworkers.protocol.portions import portions
 from pyworkers.store import undo
 from pyworkers.store.sets import PAGE
 from pyworkers.store.undo import DeletionNumbers, KeptJob, Return
-from pyworkers.text import counted
+from pyworkers.text import counted, is_unicode
 
 _SPOTS = {SCHEDULED: Spot.SCHEDULED, RETRIES: Spot.RETRIES, DEAD: Spot.DEAD}
 _REASONS = {
@@ -122,7 +122,7 @@ def _ready(keys: Keys, job: KeptJob, now: float) -> Return | None:
     spot = _SPOTS.get(place, Spot.QUEUE)
     new = restored(Stored(job.raw, spot, place.queue or record.queue, due), now)
     batch = record.data.get("batch")
-    is_member = isinstance(batch, str) and bool(new.jid)
+    is_member = isinstance(batch, str) and is_unicode(batch) and bool(new.jid)
     return Return(job, place.key(keys), place.queue, new, batch if is_member and batch else "")
 
 

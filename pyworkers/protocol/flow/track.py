@@ -93,8 +93,8 @@ def entered_s(jid: str, now: float, at: float | None) -> int:
     """How long the status of a job is kept that is enqueued now, and due at ``at``; 0: it has none."""
     if not fits(jid):
         return 0
-    due_s = 0 if at is None else max(0, int(at - now))
-    return min(ALIVE_S + due_s, _MAX_S)
+    due_s = 0.0 if at is None else min(max(0.0, at - now), _MAX_S)
+    return min(ALIVE_S + int(due_s), _MAX_S)
 
 
 def started(start: JobStart) -> Iterable[Effect]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.effects import Unlock
 from pyworkers.protocol.envelope import check_value
 from pyworkers.protocol.flow.canonical import canonical
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.text import is_unicode
 
 FIELD = "unique_key"
 PREFIX = "unique:"
@@ -111,7 +112,7 @@ def effects_at_start(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
 def _release(data: Mapping[str, Any], jid: str) -> tuple[Unlock, ...]:
     key = data.get(FIELD)
     # Other languages may write anything; their lock then ends with its TTL.
-    if isinstance(key, str) and 0 < len(key) <= LONGEST and _is_unicode(key) and _is_unicode(jid):
+    if is_key(key) and is_unicode(jid):
         return (Unlock(lock_of(key), jid),)
     return ()
 
@@ -123,6 +124,6 @@ def _shown(name: str) -> str:
     return f"{name[:_CUT].replace('|', '_')}…{hashed[:_NAME_DIGITS]}"
 
 
-def _is_unicode(text: str) -> bool:
-    """False for a lone surrogate, which cannot be sent."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+def is_key(value: Any) -> TypeGuard[str]:
+    """True if a value of the envelope can be the key of a lock."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST and is_unicode(value)
