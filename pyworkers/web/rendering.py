@@ -149,6 +149,7 @@ def _environment() -> Environment:
     environment.filters.update(
         shown=showing.shown,
         lines=showing.lines,
+        expandable=showing.expandable,
         visible=showing.visible,
         moment=showing.moment,
         exact=showing.exact,

@@ -346,7 +346,7 @@ def test_a_job_that_is_done_is_shown_from_its_history(
     db.hset(keys.job("a"), mapping={"state": "done", "queue": "mail", "job": stored})
     page = dashboard.get("jobs/a")
     assert "Class and arguments are from its history." in page.text
-    assert "Send" in page.text and '"to": "ann"' in page.text
+    assert "Send" in page.text and '"to":"ann"' in page.text
     assert "secret" not in page.text and "not kept" not in page.text
     assert "Delete" not in page.text
 

@@ -19,7 +19,6 @@ from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.api.schemas import ANY, TEXT, array
 from pyworkers.errors import StoreError
-from pyworkers.protocol.flow.history import JobRun
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
 from pyworkers.store.browse import tracks
@@ -151,14 +150,6 @@ JOB_VIEW: Table[JobView] = Table(
     Column("run_at", Kind.MOMENT, "Runs since", value=_held("run_at"), only_shown=True),
     Column("due", Kind.MOMENT, "Due", value=_due, only_shown=True),
     Column("died", Kind.MOMENT, "Died", value=_died, only_shown=True),
-)  # fmt: skip
-JOB_RUN: Table[JobRun] = Table(
-    "",
-    Column("run", Kind.COUNT, "Run", value=lambda run, _now: run.number + 1),
-    Column("started_at", Kind.MOMENT, "Started"),
-    Column("worker", title="Worker"),
-    Column("error", title="Error",
-           value=lambda run, _now: ": ".join(filter(None, (run.error_class, run.error)))),
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.actions import ON_ONE, PLACES, moves_of
-from pyworkers.api.browse.lookup import JOB_RUN, JOB_VIEW, Further, Hint, JobView, read_job
+from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.browse.places import Place
 from pyworkers.api.joblog import JOB_LOG, LOG_LINE, JobLog, fields_text, read_joblog
@@ -37,18 +37,20 @@ from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import number, shown, size
+from pyworkers.web.showing import cut, number, shown, size
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing
+from pyworkers.web.story import frames_of, story
+from pyworkers.web.tables import Listing, link
 from pyworkers.web.waiting import MOST as MOST_WAITS
 from pyworkers.web.waiting import waits_of
 
 _MOST_CHARACTERS = 20_000
-_MOST_RUNS = 100
 _MOST_OF_LINE = 2000
+# An array or object as an argument has one line up to this length.
+_MOST_OF_ARGUMENT = 100
 _LONGEST_WAIT_S = 30.0
-_VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker", "run_at", "due", "died")
-_OF_JOB = ("queue", "created_at", "enqueued_at", "failed_at", "failures", "length", "tags", "batch")
+_VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker")
+_OF_JOB = ("class", "queue", "failures", "length", "tags", "batch")
 
 
 async def find(request: Request) -> Response:
@@ -77,9 +79,10 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     most = 0 if query.get("whole") else _MOST_CHARACTERS
     seen_at = _seen_at(request, view)
     log = await site.read(read_joblog(site.keys, view.jid))
-    kept, history = _kept(view), view.tracked.history
+    kept = _kept(view)
     known = view.job or kept
     texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
+    trace = texts.get("Traceback", "")
     in_json = address(
         request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at")
     )
@@ -97,7 +100,8 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         whole=address(request, "jobs", _segment(request), whole=1, **seen_at),
         result=_result(view, site.settings.mask),
         about=_about(request, view, kept, time.time()),
-        runs=Listing(request, JOB_RUN.shown(), history.runs[-_MOST_RUNS:] if history else (), time.time()),
+        story=story(view, known, log.lines if log else ()),
+        frames=frames_of(cut(trace, most or len(trace))),
         log=_log(request, log),
         place_word="" if view.place is None else encoded(view.place),
         moves=() if view.place is None else moves_of(view.place),
@@ -157,7 +161,9 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
         stored = job.raw.decode(errors="surrogateescape")
         return {"Stored bytes": shown_bytes(stored, mask, operate=operate)}
     fields = {name: value for name, value in job.fields.items() if name != "error_backtrace"}
-    texts = {"Arguments": "\n".join(map(json_text, masked(job.args, mask)))}
+    if fields.get("args") is job.args:
+        del fields["args"]
+    texts = {"Arguments": "\n".join(map(_readable, masked(job.args, mask)))}
     if job.error:
         texts["Error"] = job.error
     if job.error_backtrace:
@@ -171,9 +177,14 @@ def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) 
     found: list[Listing[Any]] = [Listing(request, _VIEW, [view], now, html={"state": state})]
     job, known = view.job, view.job or kept
     if known:
-        stored = JOB.shown(*_OF_JOB) if job else JOB.shown("queue")
-        found.append(Listing(request, stored, [known], now, html={"length": _size, "tags": _tags}))
-    names = [*([] if known and known.queue else ["queue"]), "progress", "started_at", "finished_at"]
+        stored = JOB.shown(*_OF_JOB) if job else JOB.shown("class", "queue", "batch")
+        html: Mapping[str, Callable[[JobRecord], Markup]] = {
+            "class": partial(_class, request),
+            "length": _size,
+            "tags": _tags,
+        }
+        found.append(Listing(request, stored, [known], now, html=html))
+    names = [*([] if known and known.queue else ["queue"]), "progress"]
     columns = STATUS.shown(*names, *([] if job and job.error else ["error"]))
     return [*found, Listing(request, columns, [view.tracked.status], now, html={"error": _error})]
 
@@ -186,6 +197,11 @@ def _state(request: Request, view: JobView) -> Markup:
     if view.row is not None:
         parts += f", at place {number(view.row.index + 1)}"
     return parts + (Markup(' <span class="tag">cancelled</span>') if view.tracked.cancelled else "")
+
+
+def _class(request: Request, job: JobRecord) -> Markup:
+    """The class, which leads to its numbers."""
+    return link(request, "metrics", job.job_class)
 
 
 def _size(job: JobRecord) -> Markup:
@@ -208,6 +224,13 @@ def _kept(view: JobView) -> JobRecord | None:
         return None
     # With escapes: a text of a job may have a lone surrogate.
     return JobRecord(simplejson.dumps(history.job, allow_nan=True).encode())
+
+
+def _readable(value: Any) -> str:
+    """A value as JSON: in one line if it is short, else indented."""
+    line = json_text(value)
+    is_short = len(line) <= _MOST_OF_ARGUMENT or not isinstance(value, dict | list)
+    return line if is_short else _pretty(value)
 
 
 def _pretty(value: Any) -> str:
