@@ -20,6 +20,8 @@ _CALM_S = 30.0
 """An alarm ends when its reason has been gone for this time."""
 _FIRST_S, _LONGEST_S = 10.0, 300.0
 """Between two tries to send a message."""
+_LATEST, _MOST_TRIES = 1e11, 1000
+"""Of what is stored: another program may have written any number."""
 _GIVEN_UP_S = 3600.0
 """A message that could not be sent for this time is given up, with a line in the log."""
 
@@ -49,14 +51,19 @@ class Incident:
         return simplejson.dumps(asdict(self))
 
     @classmethod
-    def load(cls, raw: bytes) -> Incident | None:
-        """The stored incident; None for what another program has written."""
+    def load(cls, name: str, raw: bytes) -> Incident | None:
+        """The stored incident of this alarm; None for what another program has written."""
         value = as_object(raw)
         try:
             pending = tuple((str(target), str(state)) for target, state in value["pending"])
             known: dict[str, Any] = {item.name: value[item.name] for item in fields(cls)}
-            numbers = [known["since"], known["seen"], known["next_at"], known["tries"]]
-            if not all(isinstance(number, int | float) for number in numbers):
+            times = [known["since"], known["seen"], known["next_at"]]
+            times += [known[word] for word in ("ended", "first_try") if known[word] is not None]
+            fits = all(isinstance(moment, int | float) and abs(moment) < _LATEST for moment in times)
+            fits = fits and isinstance(known["tries"], int) and 0 <= known["tries"] < _MOST_TRIES
+            if not (fits and isinstance(known["id"], str) and isinstance(known["text"], str)):
+                return None
+            if known["name"] != name:
                 return None
             return cls(**{**known, "pending": pending})
         except (KeyError, TypeError, ValueError):

@@ -138,7 +138,7 @@ class Watcher:
         """The incidents of our alarms. Those of alarms that are no longer configured are forgotten."""
         found: dict[str, Incident] = {}
         for name, raw in self._admin.run(store.read_begun(self._admin.keys)).items():
-            incident = Incident.load(raw)
+            incident = Incident.load(name, raw)
             if incident is None or name not in self._alarms:
                 log.warning("alarm.forgotten", alarm=name)
                 self._admin.run(store.forget_begun(self._admin.keys, name))

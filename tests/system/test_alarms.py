@@ -155,7 +155,7 @@ def test_what_was_not_taken_is_sent_again_also_by_another_process(
     server.zadd(keys.dead, {raw_job("dead"): time.time()})
     endpoint.status = 500
     assert Watcher(config).look()
-    stored = Incident.load(server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
+    stored = Incident.load("dead", server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
     assert stored is not None
     assert (stored.pending, stored.tries) == ((("webhook", "begun"),), 1)
     assert stored.next_at > time.time()
@@ -165,12 +165,31 @@ def test_what_was_not_taken_is_sent_again_also_by_another_process(
     endpoint.status = 200
     assert Watcher(config).look()
     assert [body["id"] for body in endpoint.bodies] == [stored.id] * 2
-    told = Incident.load(server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
+    told = Incident.load("dead", server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
     assert told is not None
     assert told.pending == ()
 
 
 DEAD = '[[alarm]]\nname = "dead"\nwhen = "dead"\nwebhook = "URL"\n'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "other"}, {"tries": 1e9}, {"ended": "x"}, {"first_try": []}, {"since": 1e300}, {"text": 3}],
+)
+def test_what_another_program_wrote_is_forgotten(
+    configured: Callable[..., Path],
+    endpoint: Endpoint,
+    server: redis.Redis,
+    keys: Keys,
+    change: dict[str, Any],
+) -> None:
+    stored = advance(None, "dead", "text", ["webhook"], time.time())
+    assert stored is not None
+    server.hset(keys.alarms, "dead", json.dumps({**json.loads(stored.dump()), **change}))
+    assert Watcher(load(configured(DEAD), env={})).look()
+    assert server.hgetall(keys.alarms) == {}
+    assert endpoint.got == []
 
 
 def test_a_silenced_alarm_is_told_when_the_silence_ends(
@@ -203,7 +222,7 @@ def test_a_target_that_hangs_delays_no_other_one(
         assert [body["text"] for body in other.bodies] == [
             "[ALARM] dead: 1 job died in the last five minutes"
         ]
-    stored = Incident.load(server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
+    stored = Incident.load("dead", server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
     assert stored is not None
     assert stored.pending == (("webhook", "begun"),)
 
