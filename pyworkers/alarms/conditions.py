@@ -25,7 +25,7 @@ _NAMED = 5
 _FAILED = ("dead", "failed")
 
 
-class Seen(NamedTuple):
+class Looked(NamedTuple):
     """What was read of one Redis, each part only if an alarm needs it."""
 
     now: float
@@ -35,13 +35,13 @@ class Seen(NamedTuple):
     limits: Sequence[LimitStats]
 
 
-def look(admin: Admin, alarms: Iterable[AlarmConfig]) -> Seen:
+def look(admin: Admin, alarms: Iterable[AlarmConfig]) -> Looked:
     """Read what these alarms need. Raises PyworkersError."""
     kinds = {alarm.when for alarm in alarms}
     keys = admin.keys
     stats = admin.run(read_stats(keys)) if kinds & {"latency", "silent"} else None
     now = time.time() if stats is None else stats.now
-    return Seen(
+    return Looked(
         now,
         stats,
         admin.run(count_died(keys, now)) if "dead" in kinds else 0,
@@ -50,7 +50,7 @@ def look(admin: Admin, alarms: Iterable[AlarmConfig]) -> Seen:
     )
 
 
-def wrong(alarm: AlarmConfig, seen: Mapping[str, Seen]) -> str | None:
+def wrong(alarm: AlarmConfig, seen: Mapping[str, Looked]) -> str | None:
     """What is wrong by this alarm, in one line; None if nothing is. ``seen``: by the name of the Redis."""
     over = OVER[alarm.when] if alarm.over is None else alarm.over
     found: list[tuple[float, str]] = []
@@ -72,7 +72,7 @@ _Found = Sequence[tuple[str, float, str]]
 """Subjects with their weight, the worst has the largest, and what is wrong with each."""
 
 
-def _latency(seen: Seen, over: float) -> _Found:
+def _latency(seen: Looked, over: float) -> _Found:
     assert seen.stats is not None
     late = ((queue, queue.latency_s(seen.now)) for queue in seen.stats.queues)
     return [
@@ -86,12 +86,12 @@ def _latency(seen: Seen, over: float) -> _Found:
     ]
 
 
-def _dead(seen: Seen, over: float) -> _Found:
+def _dead(seen: Looked, over: float) -> _Found:
     text = f"{counted(seen.died, 'job')} died in the last five minutes"
     return [("", float(seen.died), text)] if seen.died > over else []
 
 
-def _silent(seen: Seen, over: float) -> _Found:
+def _silent(seen: Looked, over: float) -> _Found:
     assert seen.stats is not None
     found = []
     for server in seen.stats.servers:
@@ -102,7 +102,7 @@ def _silent(seen: Seen, over: float) -> _Found:
     return found
 
 
-def _cron(seen: Seen, _over: float) -> _Found:
+def _cron(seen: Looked, _over: float) -> _Found:
     found = []
     for job in seen.cron:
         if not job.paused and (run := job.last_run) is not None and run.state in _FAILED:
@@ -112,7 +112,7 @@ def _cron(seen: Seen, _over: float) -> _Found:
     return found
 
 
-def _limit(seen: Seen, over: float) -> _Found:
+def _limit(seen: Looked, over: float) -> _Found:
     return [
         (limit.key, float(limit.waiting), f"{valid(limit.key)}: {counted(limit.waiting, 'job')} wait for it")
         for limit in seen.limits
@@ -120,7 +120,7 @@ def _limit(seen: Seen, over: float) -> _Found:
     ]
 
 
-_KINDS: Mapping[str, Callable[[Seen, float], _Found]] = {
+_KINDS: Mapping[str, Callable[[Looked, float], _Found]] = {
     "latency": _latency,
     "dead": _dead,
     "silent": _silent,

@@ -42,7 +42,7 @@ class SendingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class AlarmMessage:
     """What is told: an alarm that has begun or ended. ``id`` is the same in all messages of one incident."""
 
     id: str
@@ -74,7 +74,7 @@ class Message:
         }
 
 
-def send(target: str, alarm: AlarmConfig, settings: AlarmsConfig, message: Message) -> None:
+def send(target: str, alarm: AlarmConfig, settings: AlarmsConfig, message: AlarmMessage) -> None:
     """Send a message to a target of the alarm, ``webhook``, ``slack`` or ``mail``. Raises SendingError."""
     path = _Path(settings.private)
     try:
@@ -119,7 +119,7 @@ def _post(url: str, body: bytes, headers: Mapping[str, str], path: _Path) -> Non
         raise SendingError(f"{host} {what}")
 
 
-def _mail(address: str, message: Message, settings: AlarmsConfig, path: _Path) -> None:
+def _mail(address: str, message: AlarmMessage, settings: AlarmsConfig, path: _Path) -> None:
     if not settings.smtp or not settings.sender:
         raise SendingError("mail needs smtp and sender in [alarms]")
     parts = urlsplit(settings.smtp)

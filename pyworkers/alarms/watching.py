@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 import simplejson
 
 from pyworkers import logs
-from pyworkers.alarms.conditions import Seen, look, wrong
+from pyworkers.alarms.conditions import Looked, look, wrong
 from pyworkers.alarms.incident import Incident, advance
-from pyworkers.alarms.sending import LONGEST_S, Message, SendingError, send
+from pyworkers.alarms.sending import LONGEST_S, AlarmMessage, SendingError, send
 from pyworkers.config.alarming import TARGETS
 from pyworkers.config.fields import AlarmConfig, Config
 from pyworkers.config.stores import DEFAULT, Stores
@@ -130,7 +130,7 @@ class Watcher:
             hint = f"known here: {', '.join(self._alarms)}"
             raise ConfigError(f"there is no alarm {name!r}", hint=hint)
         text = "this is a test of pyworkers alarms --test"
-        message = Message(secrets.token_hex(8), name, "test", alarm.when, text, time.time())
+        message = AlarmMessage(secrets.token_hex(8), name, "test", alarm.when, text, time.time())
         tries = [(_Sent(name, target, message.state), alarm, message) for target in targets_of(alarm)]
         return {sent.target: sent.error for sent in self._deliver(tries)}
 
@@ -146,7 +146,7 @@ class Watcher:
                 found[name] = incident
         return found
 
-    def _wrong(self, alarm: AlarmConfig, seen: dict[str, Seen], begun: bool, now: float) -> str | None:
+    def _wrong(self, alarm: AlarmConfig, seen: dict[str, Looked], begun: bool, now: float) -> str | None:
         """What is wrong, once it has been for as long as the alarm says."""
         text = wrong(alarm, seen)
         if text is None:
@@ -208,12 +208,12 @@ class Watcher:
         text = simplejson.dumps({**about, "message": incident.text, "at": now})
         self._admin.run(store.note_sent(self._admin.keys, text))
 
-    def _message(self, incident: Incident, state: str) -> Message:
+    def _message(self, incident: Incident, state: str) -> AlarmMessage:
         when = self._alarms[incident.name].when
         ended = incident.ended if state == "ended" else None
-        return Message(incident.id, incident.name, state, when, incident.text, incident.since, ended)
+        return AlarmMessage(incident.id, incident.name, state, when, incident.text, incident.since, ended)
 
-    def _deliver(self, tries: Sequence[tuple[_Sent, AlarmConfig, Message]]) -> list[_Sent]:
+    def _deliver(self, tries: Sequence[tuple[_Sent, AlarmConfig, AlarmMessage]]) -> list[_Sent]:
         """Send messages at the same time: a target that hangs delays no other one."""
         for sent, alarm, message in tries:
             threading.Thread(target=self._try, args=(sent, alarm, message), daemon=True).start()
@@ -222,7 +222,7 @@ class Watcher:
             sent.done.wait(max(0.0, deadline - time.monotonic()))
         return [sent for sent, _, _ in tries]
 
-    def _try(self, sent: _Sent, alarm: AlarmConfig, message: Message) -> None:
+    def _try(self, sent: _Sent, alarm: AlarmConfig, message: AlarmMessage) -> None:
         try:
             send(sent.target, alarm, self._settings, message)
         except SendingError as error:

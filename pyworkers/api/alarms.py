@@ -27,7 +27,7 @@ _MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class ArmedAlarm:
     """One alarm of the process that watches."""
 
     name: str
@@ -71,7 +71,7 @@ class Alarms:
     """What is known of alarms; ``watched`` is False if no process watches now."""
 
     watched: bool
-    alarms: Sequence[Alarm]
+    alarms: Sequence[ArmedAlarm]
     sent: Sequence[SentAlarm]
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Alarms:
 
 
 _TONES = {"begun": "bad", "silenced": "warn"}
-ALARM: Table[Alarm] = Table(
+ALARM: Table[ArmedAlarm] = Table(
     "Alarm",
     Column("name", title="Alarm", empty="(no name)"),
     Column("state", title="State", tone=lambda state: _TONES.get(state, "")),
@@ -119,10 +119,10 @@ def read_alarms(keys: Keys) -> Steps[Alarms]:
     return Alarms(bool(watcher), alarms, [_sent(one) for one in sent])
 
 
-def _alarm(about: Mapping[str, Any], begun: Mapping[str, Any], silenced: Mapping[str, int]) -> Alarm:
+def _alarm(about: Mapping[str, Any], begun: Mapping[str, Any], silenced: Mapping[str, int]) -> ArmedAlarm:
     name = _text(about, "name")
     to, pending = about.get("to"), begun.get("pending")
-    return Alarm(
+    return ArmedAlarm(
         name,
         _text(about, "when"),
         _text(about, "match"),
@@ -160,7 +160,7 @@ def _silence(admin: Admin, name: str) -> bool:
 
 
 _NAME = Parameter("name", "The name of the alarm.", required=True)
-SILENCE: Action[Alarm] = Action(
+SILENCE: Action[ArmedAlarm] = Action(
     "alarm.silence",
     "Do not begin this alarm for an hour.",
     [_NAME],
@@ -169,7 +169,7 @@ SILENCE: Action[Alarm] = Action(
     label="Silence for an hour",
     offered=lambda alarm: not alarm.silenced,
 )
-UNSILENCE: Action[Alarm] = Action(
+UNSILENCE: Action[ArmedAlarm] = Action(
     "alarm.unsilence",
     "End the silence of this alarm.",
     [_NAME],

@@ -1,6 +1,6 @@
 """Editing: a job that waits, is scheduled, has failed or is dead gets other arguments or another time.
 
-Used by the command line, the dashboard and users' programs. A copy with other arguments is a job of its own.
+Used by the command line, the dashboard and users' programs. A copy with other arguments is another job.
 """
 
 from __future__ import annotations

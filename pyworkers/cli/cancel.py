@@ -15,7 +15,7 @@ from pyworkers.cli.targets import Targets
 from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.flow.plans import CancelledBatch, CancelledJobs
+from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
 from pyworkers.store.admin import Admin
 from pyworkers.store.cancel import Cancelled
 from pyworkers.store.flow.cancelling import Wanted, cancel_jobs
@@ -125,10 +125,10 @@ class _Whole:
 
     def cancel_jobs(self, wanted: Wanted) -> None:
         each = [one.item for one in self._targets.gather(partial(_cancel_jobs, wanted))]
-        found = CancelledJobs(sum(one.removed for one in each), sum(one.running for one in each))
+        found = CancelledNumbers(sum(one.removed for one in each), sum(one.running for one in each))
         self._jobs.setdefault(wanted.kind, {})[wanted.value] = found.as_dict()
         self.number += found.removed + found.running
-        self.missing |= found == CancelledJobs(0, 0)
+        self.missing |= found == CancelledNumbers(0, 0)
         words = f"{counted(found.removed, 'job')} removed, {_left(found.running)}"
         self.lines.append(f"{wanted.kind} {printable(wanted.value)}: {words}")
 
@@ -152,7 +152,7 @@ def _cancel_batch(batch: str, redis: RedisConfig) -> CancelledBatch | None:
     return found
 
 
-def _cancel_jobs(wanted: Wanted, redis: RedisConfig) -> CancelledJobs:
+def _cancel_jobs(wanted: Wanted, redis: RedisConfig) -> CancelledNumbers:
     with noting(redis, "jobs.cancel", f"{wanted.kind} {wanted.value}") as noted:
         admin = Admin(redis)
         found = admin.run(cancel_jobs(admin.keys, wanted))

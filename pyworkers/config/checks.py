@@ -185,7 +185,7 @@ def check_carry(names: tuple[object, ...]) -> None:
 
 
 def mask_path(url: str) -> str:
-    """The URL with its path replaced by ``***``: whoever has it may post."""
+    """The URL with its path replaced by ``***``: the URL alone allows to post."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}/***"
 

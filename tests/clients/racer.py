@@ -1,6 +1,6 @@
 """Takes part in the races of test_races.py: prints the jid of each round, and the jobs that found room.
 
-With the id of a batch and a number, it adds so many members to it one by one, and prints each number.
+With the id of a batch and a number, it adds this many members to it one by one, and prints each number.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from pyworkers import chain, parallel
 from pyworkers.errors import BatchCancelledError, BatchError, JobFailedError
 from pyworkers.plugins.batches import Batch, batch_of
-from pyworkers.protocol.flow.plans import CancelledBatch, CancelledJobs
+from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
 from pyworkers.protocol.message import Message
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.store.flow.cancelling import Wanted, cancel_batch, cancel_jobs
@@ -168,7 +168,7 @@ def test_jobs_with_a_tag_or_of_a_class_are_cancelled(app: App, kind: str, value:
     app.member.options(tags=["tenant:7"]).enqueue_in(60, 9)
     running = json.loads(app.exchange([], 1).jobs[0])["jid"]
     found = app.admin.run(cancel_jobs(app.keys, Wanted(kind, value)))
-    assert found == CancelledJobs(removed=2, running=1)
+    assert found == CancelledNumbers(removed=2, running=1)
     assert noted(app) == {running}
     assert [job["args"] for job in app.waiting("after")] == [["member", "tenant:7"]]
     assert (app.redis.get(app.keys.stat("cancelled")), app.redis.zcard(app.keys.schedule)) == (b"2", 0)
@@ -180,7 +180,7 @@ def test_a_tag_that_json_escapes_is_found(app: App, tag: str) -> None:
     raw = as_bytes(app.redis.rpop(app.keys.queue("q")))
     # As PHP writes it.
     app.redis.lpush(app.keys.queue("q"), raw.replace(b"a/b", b"a\\/b"))
-    assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", tag))) == CancelledJobs(removed=1, running=0)
+    assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", tag))) == CancelledNumbers(removed=1, running=0)
 
 
 def test_a_batch_that_flushes_sends_members_while_it_is_open(app: App) -> None:

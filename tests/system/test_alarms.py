@@ -21,7 +21,7 @@ from pyworkers.alarms import incident as incident_module
 from pyworkers.alarms import sending
 from pyworkers.alarms.conditions import look, wrong
 from pyworkers.alarms.incident import Incident, advance
-from pyworkers.alarms.sending import Message, SendingError, send
+from pyworkers.alarms.sending import AlarmMessage, SendingError, send
 from pyworkers.alarms.watching import Watcher
 from pyworkers.api.cronjob import CronJob
 from pyworkers.cli import main
@@ -227,7 +227,7 @@ def test_a_target_that_hangs_delays_no_other_one(
     assert stored.pending == (("webhook", "begun"),)
 
 
-MESSAGE = Message("1", "late", "begun", "latency", "mail\n.\nRCPT TO:<x@y>", 0.0)
+MESSAGE = AlarmMessage("1", "late", "begun", "latency", "mail\n.\nRCPT TO:<x@y>", 0.0)
 
 
 @pytest.mark.parametrize(

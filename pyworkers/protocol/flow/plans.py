@@ -206,7 +206,7 @@ class CancelledBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelledJobs:
+class CancelledNumbers:
     """What became of a request to cancel all jobs with a tag or of a class."""
 
     removed: int

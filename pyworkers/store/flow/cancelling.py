@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
-from pyworkers.protocol.flow.plans import CancelledBatch, CancelledJobs
+from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
@@ -79,7 +79,7 @@ def cancel_batch(keys: Keys, batch: str) -> Steps[CancelledBatch | None]:
     return CancelledBatch(removed=removed, left=max(0, left))
 
 
-def cancel_jobs(keys: Keys, wanted: Wanted) -> Steps[CancelledJobs]:
+def cancel_jobs(keys: Keys, wanted: Wanted) -> Steps[CancelledNumbers]:
     """Cancel all jobs with a tag or of a class, waiting or running. Reads all waiting jobs."""
     removed, running = 0, set[str]()
     for _ in range(_ROUNDS):
@@ -91,7 +91,7 @@ def cancel_jobs(keys: Keys, wanted: Wanted) -> Steps[CancelledJobs]:
         running |= new
         if not found and not new:
             break
-    return CancelledJobs(removed, len(running))
+    return CancelledNumbers(removed, len(running))
 
 
 def _mark(keys: Keys, batches: Sequence[str], *, refuse: bool) -> Request[list[int]]:

@@ -1,5 +1,5 @@
 // Command racer takes part in the races of tests/clients/test_races.py: it prints the jid of each round, and the number
-// of jobs that found room. With the id of a batch and a number, it adds so many members to it.
+// of jobs that found room. With the id of a batch and a number, it adds this many members to it.
 package main
 
 import (
