@@ -5,6 +5,7 @@ Pure.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Literal
 # Redis takes indexes of 64 bits.
 _MOST_INDEX = 10**12
 
-Kind = Literal["string", "integer", "number", "boolean", "array"]
+Kind = Literal["string", "integer", "number", "boolean", "array", "list"]
 
 
 class BadRequestError(ValueError):
@@ -22,7 +23,7 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an address, or one field of an action. An array is one of texts."""
+    """One parameter of an address, or one field of an action. An array has texts, a list any values."""
 
     name: str
     about: str
@@ -48,7 +49,8 @@ class Parameter:
         items = {"items": {"type": "string"}} if self.kind == "array" else {}
         said = {name: value for name, value in limits.items() if value is not None}
         default = {} if self.default is None else {"default": self.default}
-        return {"type": self.kind, "description": self.about, **items, **said, **default}
+        kind = "array" if self.kind == "list" else self.kind
+        return {"type": kind, "description": self.about, **items, **said, **default}
 
     def of_text(self, text: str) -> Any:
         """The value in an address. Raises BadRequestError."""
@@ -75,8 +77,8 @@ class Parameter:
     def _rule(self) -> str:
         if self.choices:
             return f"{self.name} must be one of {', '.join(self.choices)}."
-        article = "an" if self.kind[0] in "ia" else "a"
-        kind = "array of strings" if self.kind == "array" else self.kind
+        kind = {"array": "array of strings", "list": "array"}.get(self.kind, self.kind)
+        article = "an" if kind[0] in "ia" else "a"
         bounds = (("from", self.least), ("to", self.most))
         said = "".join(f" {word} {value:g}" for word, value in bounds if value is not None)
         if self.longest is not None:
@@ -154,6 +156,8 @@ def _is(kind: Kind, value: Any) -> bool:
             return is_integer or (isinstance(value, float) and math.isfinite(value))
         case "array":
             return isinstance(value, list) and all(map(is_storable, value))
+        case "list":
+            return isinstance(value, list)
 
 
 def _boolean(text: str) -> bool:
@@ -168,4 +172,5 @@ _READERS: Mapping[Kind, Callable[[str], Any]] = {
     "number": float,
     "boolean": _boolean,
     "array": lambda text: text.split(","),
+    "list": json.loads,
 }

@@ -31,6 +31,7 @@ from pyworkers.web.pages import (
     audit,
     batches,
     cron,
+    editing,
     enqueue,
     finished,
     job,
@@ -61,8 +62,8 @@ from pyworkers.web.waiting import ProgramWaits
 
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, problems, queues, jobs, job, finished, enqueue, tasks, running, servers, alarms, audit, batches,
-    limits, locks, cron, metrics,
+    overview, problems, queues, jobs, job, editing, finished, enqueue, tasks, running, servers, alarms, audit,
+    batches, limits, locks, cron, metrics,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

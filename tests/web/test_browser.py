@@ -89,6 +89,17 @@ def test_a_page_without_data_has_none_either(page: str, chromium: Chromium, dash
     assert problems(chromium, each=False) == []
 
 
+@pytest.mark.parametrize("link", ["Edit …", "Edit and enqueue a copy …"])
+def test_the_form_to_edit_a_job_has_none_either(
+    link: str, chromium: Chromium, dashboard: Visitor, evening: None
+) -> None:
+    chromium.open(f"{dashboard.root}jobs/{shop.JOB}")
+    chromium.wait_for_search()
+    chromium.press(link)
+    assert chromium.all("textarea")
+    assert problems(chromium, each=True) == []
+
+
 def test_hostile_data_stays_text_and_breaks_no_page(
     chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
 ) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from pyworkers.api import actions
 from pyworkers.api.actions import Acted, Performed
 from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.places import SETS, Place
+from pyworkers.api.editing import EditableJob
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queue import Queue, QueuedJob
 from pyworkers.api.record import JobRecord
@@ -225,7 +226,7 @@ class Order:
 
         ``deletion``: the id with which deleted jobs can be put back.
         """
-        jobs, entries = self._opened(admin, rows)
+        jobs, entries = _opened(admin, self.place, rows)
         reasons = [self.move.refusal(jobs, entry) for entry in entries]
         fit = [entry for entry, reason in zip(entries, reasons, strict=True) if not reason]
         done = self.move.act(jobs, fit, How(self.at, deletion))
@@ -239,14 +240,15 @@ class Order:
             return Queue(queue, admin).clear(deletion=deletion)
         return SETS[self.place.word](admin).clear(deletion=deletion)
 
-    def _opened(self, admin: Admin, rows: Sequence[Row]) -> tuple[Queue | JobSet, Sequence[JobRecord]]:
-        """The place, and the jobs in it."""
-        if name := self.place.queue:
-            queue = Queue(name, admin)
-            size = queue.size
-            return queue, [QueuedJob(row.job.raw, queue, max(0, size - 1 - row.index)) for row in rows]
-        jobs = SETS[self.place.word](admin)
-        return jobs, [SortedEntry(row.job.raw, row.score or 0.0, jobs) for row in rows]
+
+def _opened(admin: Admin, place: Place, rows: Sequence[Row]) -> tuple[Queue | JobSet, Sequence[EditableJob]]:
+    """The place, and the jobs in it."""
+    if name := place.queue:
+        queue = Queue(name, admin)
+        size = queue.size
+        return queue, [QueuedJob(row.job.raw, queue, max(0, size - 1 - row.index)) for row in rows]
+    jobs = SETS[place.word](admin)
+    return jobs, [SortedEntry(row.job.raw, row.score or 0.0, jobs) for row in rows]
 
 
 def moves_of(place: Place) -> tuple[JobMove, ...]:
@@ -263,11 +265,17 @@ def act_on(admin: Admin, order: Order, ats: Sequence[str]) -> Acted:
     return order.run(admin, [row for row in rows if row is not None], new_id())
 
 
-def _order(move: JobMove, word: str, at: float | None) -> Order:
+def _place(word: str) -> Place:
     """Raises BadArgumentError."""
     place = Place.read(word)
     if place is None:
         raise BadArgumentError(f"place must be {PLACES}")
+    return place
+
+
+def _order(move: JobMove, word: str, at: float | None) -> Order:
+    """Raises BadArgumentError."""
+    place = _place(word)
     try:
         return Order(place, move.action, at)
     except ValueError as error:
@@ -287,16 +295,19 @@ def _said(move: JobMove, performed: Performed) -> str:
     return ". ".join(parts)
 
 
+_NAMED = (
+    Parameter("jid", "The id of the job.", required=True),
+    Parameter("place", f"Where it was seen: {PLACES}", required=True),
+    Parameter("at", "Its at in that place.", required=True),
+)
+"""What names one job."""
+
+
 def _on_one(move: JobMove) -> actions.Action[Any]:
     return actions.Action(
         f"job.{move.action}",
         move.about_one,
-        [
-            Parameter("jid", "The id of the job.", required=True),
-            Parameter("place", f"Where it was seen: {PLACES}", required=True),
-            Parameter("at", "Its at in that place.", required=True),
-            *move.fields,
-        ],
+        [*_NAMED, *move.fields],
         lambda admin, jid, place, at, time=None: act_on(admin, _order(move, place, time), [at]),
         done=partial(_said, move),
         missing="job",
@@ -323,3 +334,49 @@ ON_ONE = {move.action: _on_one(move) for move in MOVES}
 """The moves as actions on one job."""
 ON_SEVERAL = {move.action: _on_several(move) for move in MOVES}
 """The moves as actions on named jobs of a place."""
+
+
+def _seen(admin: Admin, word: str, at: str) -> EditableJob | None:
+    """The job that a page has named; None if it is no longer there."""
+    place = _place(word)
+    rows = admin.run(read_rows(admin.keys, place, [at]))
+    _, entries = _opened(admin, place, [row for row in rows if row is not None])
+    return next(iter(entries), None)
+
+
+def _edit(
+    admin: Admin, jid: str, place: str, at: str, args: list[Any] | None = None, time: float | None = None
+) -> bool:
+    job = _seen(admin, place, at)
+    return job is not None and job.edit(args, time)
+
+
+def _copy(
+    admin: Admin, jid: str, place: str, at: str, args: list[Any] | None = None, time: float | None = None
+) -> str | bool:
+    job = _seen(admin, place, at)
+    return job is not None and job.enqueue_copy(args, time)
+
+
+_CHANGED = (
+    *_NAMED,
+    Parameter("args", "The new arguments; without them, they stay.", "list"),
+    replace(NEW_TIME, required=False),
+)
+EDIT: actions.Action[Any] = actions.Action(
+    "job.edit",
+    "Give the job other arguments, another time, or both. With a time, a waiting or dead one is scheduled.",
+    _CHANGED,
+    _edit,
+    done="The job is edited",
+    missing="job",
+)
+COPY: actions.Action[Any] = actions.Action(
+    "job.copy",
+    "Enqueue another job with the options of the job, with its arguments or others.",
+    _CHANGED,
+    _copy,
+    done="A copy is enqueued: {result}",
+    missing="job",
+    label="Enqueue a copy",
+)

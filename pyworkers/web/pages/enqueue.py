@@ -97,10 +97,10 @@ def _job_of(request: Request, form: Form) -> BatchedJob:
     """The job that a form describes. Raises BadArgumentError for anything that the client refuses."""
     now, site = time.time(), site_of(request)
     given: dict[str, Any] = {
-        **_json_of(form.get("options", ""), "options", dict, '{"retry": 3}'),
+        **json_of(form.get("options", ""), "options", dict, '{"retry": 3}'),
         "class": unescaped(form.get("class", "")),
         "queue": unescaped(form.get("queue", "")),
-        "args": _json_of(form.get("args", ""), "arguments", list, "[7]"),
+        "args": json_of(form.get("args", ""), "arguments", list, "[7]"),
     }
     if name := site.settings.elsewhere(given["queue"]):
         raise BadArgumentError(f"the queue is on the Redis {name}: enqueue it on the pages of that one")
@@ -111,8 +111,8 @@ def _job_of(request: Request, form: Form) -> BatchedJob:
     return read(given, now, site.writing)
 
 
-def _json_of(text: str, name: str, kind: type[Any], example: str) -> Any:
-    """A value of JSON of this kind; an empty one of an empty text."""
+def json_of(text: str, name: str, kind: type[Any], example: str) -> Any:
+    """A value of JSON of this kind; an empty one of an empty text. Raises BadArgumentError."""
     try:
         value = simplejson.loads(text) if text.strip() else kind()
     except (ValueError, RecursionError) as error:

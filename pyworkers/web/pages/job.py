@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import ON_ONE, PLACES, moves_of
+from pyworkers.api.browse.actions import EDIT, ON_ONE, PLACES, moves_of
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.browse.places import Place
@@ -71,7 +71,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     search could end too soon.
     """
     query = request.query_params
-    jid, hint = _asked(request)
+    jid, hint = asked(request)
     site = site_of(request)
     looked = None if seen else decoded(query.get("look", ""))
     begin = None if looked is None else Further(looked, query.get("from", ""))
@@ -109,6 +109,8 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         searched="" if view.further is None else title_of(view.further.place),
         delays=DELAYS,
         cancel=[CANCEL],
+        edit=address(request, "jobs", _segment(request), "edit", **seen_at),
+        copy=address(request, "jobs", _segment(request), "edit", **seen_at, copy=1),
         refused=refusal,
         typed=form_of(request) if refusal else {},
     )
@@ -117,7 +119,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
 async def change(request: Request) -> Response:
     """Act on the job where it was seen, or cancel it where it runs."""
     form = form_of(request)
-    jid, _ = _asked(request)
+    jid, _ = asked(request)
     if form.get("action") == CANCEL.word:
         return await act(request, [CANCEL], address(request, "jobs", _segment(request)))
     place = decoded(form.get("in", ""))
@@ -133,7 +135,7 @@ async def change(request: Request) -> Response:
     return said(request, outcome, address(request, "jobs", _segment(request)))
 
 
-def _asked(request: Request) -> tuple[str, Hint | None]:
+def asked(request: Request) -> tuple[str, Hint | None]:
     """The id of the job, empty if it has none, and where it was seen."""
     segment = _segment(request)
     place, at = decoded(request.query_params.get("in", "")), request.query_params.get("at", "")
@@ -342,7 +344,7 @@ RESOURCES = (
             Parameter("cursor", "Where a search goes on in that place: the cursor of further."),
             Parameter("wait", "Seconds to wait for the end of a tracked job, at most 30.", "number", least=0),
         ],
-        [*ON_ONE.values(), Change("cancel", "Cancel the job, which runs.", _cancel)],
+        [*ON_ONE.values(), EDIT, Change("cancel", "Cancel the job, which runs.", _cancel)],
         readers=("read", "enqueue", "operate"),
     ),
     Resource(
