@@ -205,7 +205,8 @@ class Worker(Declarations, Producer):
 
     def stores(self) -> Stores:
         """The Redis servers for enqueueing, and the one of each queue. Raises ConfigError."""
-        return stores_for(self._url, self._namespace, os.environ, self._config)
+        stores = stores_for(self._url, self._namespace, os.environ, self._config)
+        return self._registry.with_limited(stores)
 
     def carried(self) -> tuple[str, ...]:
         """The names of ``carry``, found at the first call; from then on, its enqueue calls carry the values.

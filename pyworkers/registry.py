@@ -27,6 +27,7 @@ class Registry:
         self._by_queue: dict[str, Handler] = {}
         self._by_class: dict[str, Handler] = {}
         self._limits: dict[str, Limit] = {}
+        self._limited: dict[str, str] = {}
 
     def add(self, handler: Handler) -> None:
         """Add a handler. Raises DeclarationError if it is invalid, or if another could run the same job."""
@@ -36,6 +37,8 @@ class Registry:
             self._by_queue[handler.queue] = handler
         else:
             self._by_class[handler.name] = handler
+            if handler.limits:
+                self._limited[handler.name] = handler.queue
 
     def add_group(self, name: str, facts: GroupFacts) -> None:
         """Add a group. Raises DeclarationError if its name or one of its queues is taken."""
@@ -73,6 +76,10 @@ class Registry:
                         hint="declare a limit for each Redis",
                         location=handler.place,
                     )
+
+    def with_limited(self, stores: Stores) -> Stores:
+        """The same with the jobs that have limits, also those that are declared later."""
+        return replace(stores, limited=self._limited) if stores.several else stores
 
     def lookup(self, queue: str, job_class: str) -> Handler:
         """The handler that owns a job's queue, or else the handler of its class. Raises UnknownJobError."""

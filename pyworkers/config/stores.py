@@ -22,10 +22,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """``by_name`` has at least the default one, first. ``elsewhere`` names the Redis of all other queues."""
+    """``by_name`` has at least the default one, first. ``elsewhere`` names the Redis of all other queues.
+
+    ``limited`` has the jobs with limits of an application, by class with the queue of the declaration.
+    """
 
     by_name: Mapping[str, RedisConfig]
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    limited: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, config: Config) -> Stores:

@@ -61,6 +61,6 @@ class _FlaskWorker(Worker):
         """The Redis servers for enqueueing, and the one of each queue. Raises ConfigError."""
         given = self._extension.app.config.get("PYWORKERS", {})
         try:
-            return Worker(**given).stores()
+            return self._registry.with_limited(Worker(**given).stores())
         except TypeError as error:
             raise ConfigError(f'app.config["PYWORKERS"]: {error}') from error

@@ -47,7 +47,7 @@ class Routes:
         self._open: dict[str, Wires] = {}
 
     def push(self, jobs: Sequence[PushedJob]) -> Others:
-        """As ``producer.push``, for each Redis. Raises BadArgumentError for a retry on another one."""
+        """As ``producer.push``, for each Redis. Raises BadArgumentError as ``apart``."""
         if not self._stores.several:
             return push(self._wires(DEFAULT), self._keys[DEFAULT], jobs)
         others: dict[str, str] = {}
@@ -184,14 +184,27 @@ def first_result(asks: Sequence[Callable[[], Any]]) -> Any:
 
 
 def apart(stores: Stores, jobs: Iterable[PushedJob]) -> dict[str, list[PushedJob]]:
-    """The jobs of each Redis. Raises BadArgumentError for a job that would be retried on another one."""
+    """The jobs of each Redis.
+
+    Raises BadArgumentError for a job that would be retried on another one, or whose limits count on another.
+    """
     parts: dict[str, list[PushedJob]] = {}
     for job in jobs:
         if b'"retry_queue":' in job.payload:
             queues = [job.queue, *_retry_queues(job.payload)]
             one_of(stores, queues, "the retries of a job stay in its Redis", "choose another retry_queue")
-        parts.setdefault(stores.name_of(job.queue), []).append(job)
+        name = stores.name_of(job.queue)
+        if any(stores.name_of(queue) != name for queue in stores.limited.values()):
+            _check_limits(stores, job)
+        parts.setdefault(name, []).append(job)
     return parts
+
+
+def _check_limits(stores: Stores, job: PushedJob) -> None:
+    job_class = envelope.decode(job.payload).get("class")
+    if isinstance(job_class, str) and (home := stores.limited.get(job_class)) is not None:
+        fix = "choose a queue of that Redis, or declare another job with another limit"
+        one_of(stores, [home, job.queue], f"the limits of {job_class} count on one Redis", fix)
 
 
 def _retry_queues(payload: bytes) -> list[str]:

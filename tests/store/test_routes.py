@@ -174,6 +174,30 @@ def test_a_limit_stays_in_one_redis(worker: Worker) -> None:
         worker.manifest()
 
 
+def test_a_limited_job_stays_in_the_redis_of_its_limit(
+    worker: Worker, length: Callable[[str, str], int]
+) -> None:
+    job = worker.job(queue="mail", name="limited", limits=[worker.limit("api", rate=5)])(mail)
+    refused = (
+        "the limits of limited count on one Redis: "
+        "the queue 'mail' is on 'default' and the queue 'reports' is on 'archive'"
+    )
+    with Client.of(worker) as client, pytest.raises(BadArgumentError, match=refused):
+        client.enqueue("reports", "limited", [1])
+    with pytest.raises(BadArgumentError, match=refused):
+        asyncio.run(job.options(queue="reports").aenqueue(1))
+    with pytest.raises(BadArgumentError, match="the limits of limited"):
+        job.options(queue="old", any_queue=True).enqueue(1)
+    with pytest.raises(BadArgumentError, match="the limits of limited"):
+        chain(job.options(queue="reports").call(1)).enqueue()
+    assert length("archive", "reports") == 0
+    job.options(queue="other", any_queue=True).enqueue(1)
+    assert length("default", "other") == 1
+    # A job without limits goes anywhere.
+    worker._producers["mail"].options(queue="reports").enqueue(1)
+    assert length("archive", "reports") == 1
+
+
 def test_a_given_url_is_the_redis_of_all_queues(
     stores: Stores, length: Callable[[str, str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
