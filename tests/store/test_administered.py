@@ -268,10 +268,10 @@ def test_an_action_on_many_jobs_that_is_cut_off_is_in_the_audit(
     db.zadd(keys.schedule, {raw_job(f"j{number}"): 4e9 for number in range(201)})
     whole, calls = getattr(JobSet, method), iter(results)
 
-    def interrupted(*given: Any) -> int:
+    def interrupted(*given: Any, **more: Any) -> int:
         if next(calls) == "perhaps done":
             raise reason("stopped")
-        return int(whole(*given))
+        return int(whole(*given, **more))
 
     monkeypatch.setattr(JobSet, method, interrupted)
     assert cli("scheduled", *command, "--yes").exit_code != 0

@@ -33,7 +33,7 @@ from tests.helpers.acl import url_of
 from tests.helpers.support import PATIENCE_S, wait_for
 
 Push = Callable[..., Others]
-SOON = time.time() + 3600
+SOON = time.time() + 86_400
 
 
 @pytest.fixture

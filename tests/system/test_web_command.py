@@ -124,7 +124,7 @@ def test_it_listens_for_other_machines_with_users(tmp_path: Path, one_redis_url:
     ("words", "text"),
     [
         (["--bind", "7440"], "web.bind: must be empty or host:port"),
-        (["--bind", ""], "web.bind: must be host:port or unix:PATH"),
+        (["--bind", ""], "'--bind': is empty: give it a value, or leave it out"),
         (["--bind", "nonesuch.invalid:7440"], "cannot listen on nonesuch.invalid:7440: "),
         (["--bind", "unix:nowhere/socket"], "cannot listen on unix:nowhere/socket: No such file"),
         (["--bind", "unix:."], "cannot listen on unix:.: File exists"),
