@@ -31,7 +31,7 @@ from pyworkers.web.lists.asking import typed
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.paging import ROWS
 from pyworkers.web.rendering import address, linkable, own_address, render
-from pyworkers.web.showing import duration, shown, size
+from pyworkers.web.showing import milliseconds, shown, size
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
@@ -53,7 +53,7 @@ async def show(request: Request) -> Response:
         page = await site.read(read_finished(site.keys, asked, "", ROWS))
     html: Mapping[str, Callable[[FinishedJob], Markup]] = {
         "class": partial(_class, request, site.settings.mask),
-        "duration": lambda job: Markup("{}").format(duration(job.facts.duration_s)),
+        "duration": lambda job: Markup("{}").format(milliseconds(job.facts.duration_s * 1000)),
         "result_bytes": lambda job: _result(job.facts.result_bytes),
     }
     return await render(
