@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         read_batch_page,
         read_members,
     )
+    from pyworkers.api.browse.errors import ErrorGroup, ErrorPage, read_errors
     from pyworkers.api.browse.undo import Deletion, Restored
     from pyworkers.api.cron import CronSet
     from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
@@ -78,6 +79,8 @@ __all__ = [
     "DeadSet",
     "Deletion",
     "DeletionNumbers",
+    "ErrorGroup",
+    "ErrorPage",
     "FinishedFilter",
     "FinishedJob",
     "FinishedPage",
@@ -129,6 +132,7 @@ __all__ = [
     "read_batch_page",
     "read_cron_job",
     "read_cron_page",
+    "read_errors",
     "read_finished",
     "read_joblog",
     "read_limit",
@@ -157,6 +161,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
                 "read_batch_page",
                 "read_members",
             ),
+            "pyworkers.api.browse.errors": ("ErrorGroup", "ErrorPage", "read_errors"),
             "pyworkers.api.browse.undo": ("Deletion", "Restored"),
             "pyworkers.api.cron": ("CronSet",),
             "pyworkers.api.cronjob": ("CronJob", "CronPage", "read_cron_job", "read_cron_page"),

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from pyworkers.api import JobRecord
-from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.filter import Filter, folded
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.text import exact_duration
 
@@ -30,6 +30,7 @@ class Selection:
     queue: str | None = None
     batch: str | None = None
     error: str | None = None
+    error_like: str | None = None
     older_s: float | None = None
     newer_s: float | None = None
 
@@ -49,6 +50,7 @@ class Selection:
             ("queue", self.queue),
             ("batch", self.batch),
             ("error contains", self.error),
+            ("error is like", self.error_like),
             ("older than", None if self.older_s is None else exact_duration(self.older_s)),
             ("newer than", None if self.newer_s is None else exact_duration(self.newer_s)),
             ("ids", ", ".join(sorted(self.jids)) or None),
@@ -66,6 +68,7 @@ class Selection:
             job_class="" if set(job_class) & set("?[") else job_class,
             batch=self.batch or "",
             error=self.error or "",
+            error_like=self.error_like or "",
             older_s=self.older_s,
             younger_s=self.newer_s,
         )
@@ -78,6 +81,7 @@ class Selection:
             and (self.queue is None or job.queue == self.queue)
             and (self.batch is None or job.batch == self.batch)
             and (self.error is None or self.error.casefold() in job.error.casefold())
+            and (self.error_like is None or folded(job.error) == self.error_like)
             and (self.older_s is None or (age_s is not None and age_s > self.older_s))
             and (self.newer_s is None or (age_s is not None and age_s < self.newer_s))
         )
@@ -92,6 +96,11 @@ _OPTIONS = (
         "--batch", metavar="ID", help="Only members of this batch, without those of batches inside it."
     ),
     click.option("--error", metavar="TEXT", help="Only jobs whose last error contains this text."),
+    click.option(
+        "--error-like",
+        metavar="ERROR",
+        help="Only jobs of this group of errors, as `pyworkers errors` prints it.",
+    ),
     click.option(
         "--older-than",
         "older_s",
@@ -114,7 +123,7 @@ def selection_options(command: Callable[Concatenate[Selection, P], None]) -> Cal
 
     @functools.wraps(command)
     def with_selection(*args: Any, jids: tuple[str, ...] = (), **others: Any) -> None:
-        names = ("job_class", "queue", "batch", "error", "older_s", "newer_s")
+        names = ("job_class", "queue", "batch", "error", "error_like", "older_s", "newer_s")
         conditions = {name: others.pop(name) for name in names}
         command(Selection(frozenset(jids), **conditions), *args, **others)
 

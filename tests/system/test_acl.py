@@ -57,6 +57,7 @@ LOOKING = [
     ["result", "tracked", "--timeout", "10ms"],
     ["logs", "tracked"],
     ["finished"],
+    ["errors"],
     ["limits"],
     ["check"],
 ]

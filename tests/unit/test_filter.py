@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyworkers.api import JobRecord
 from pyworkers.api.browse import filter as filters
 from pyworkers.api.browse.cut import CutRecord
-from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.filter import Filter, folded
 from pyworkers.api.browse.masking import HIDDEN, masked, shown_bytes
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 
@@ -52,6 +52,8 @@ def record(**fields: Any) -> JobRecord:
         ({"batch": "b"}, False),
         ({"error": "readtimeout: no answer"}, True),
         ({"error": "refused"}, False),
+        ({"error_like": "Net::ReadTimeout: No answer from #"}, True),
+        ({"error_like": "Net::ReadTimeout: No answer"}, False),
         ({"text": "ann"}, True),
         ({"text": "hunter2"}, False),
         ({"text": "12"}, True),
@@ -91,6 +93,31 @@ def test_an_unreadable_job_is_found_by_that_word() -> None:
     wanted = Filter(error="unreadable")
     assert wanted.literals() == []
     assert wanted.matches(JobRecord(b"\xff"), None)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("Timeout: no answer in 1,5 s", "Timeout: no answer in # s"),
+        ("KeyError: 'ann'", "KeyError: '#'"),
+        ("E: it can't be read, and won't be", "E: it can't be read, and won't be"),
+        ("E: 6f1b2c3d-0000-4abc-8def-1234567890ab at 0x7fEE and job 5f3a9b8c7d6e", "E: # at # and job #"),
+        ("E: deadbeef and facade", "E: deadbeef and facade"),
+        ("E: two\nlines\tand \x1b[1m \ud800 \\u001b", "E: two lines and ?[#m ? #"),
+        ("E: " + "x" * 5_000_000, "E: " + "x" * 297),
+        ("", ""),
+    ],
+)
+def test_errors_of_one_cause_are_one_text(error: str, expected: str) -> None:
+    assert folded(error) == expected
+
+
+@given(st.text(), st.text())
+def test_a_job_is_in_the_group_of_its_error(name: str, message: str) -> None:
+    job = record(error_class=name, error_message=message)
+    wanted = Filter(error_like=folded(job.error))
+    assert wanted.matches(job, None)
+    assert wanted.sieve()(job.raw)
 
 
 def test_patterns_of_searches_that_are_over_are_not_kept() -> None:

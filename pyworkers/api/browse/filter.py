@@ -22,13 +22,23 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 _CLASSES, _ERRORS = "class,display_class,wrapped,job_class", "error_class,error_message"
 _UNREADABLE = "unreadable: not json object nested too deep"
 
+# What differs between two errors of one cause: quoted values, UUIDs, addresses, hexadecimal ids, numbers. And
+# what an address cannot hold as it is (``\\u001b``).
+_VARIABLE = re.compile(
+    r"""(?<!\w)'[^']*'(?!\w)|"[^"]*"|`[^`]*`"""
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0[xX][0-9a-fA-F]+"
+    r"|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b|\\u[0-9a-fA-F]{4}|[0-9]+(?:[.,:][0-9]+)*"
+)
+_MOST_READ, _LONGEST_FOLDED = 1000, 300
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """The conditions that a job meets; an empty one is none. Ages are in seconds.
 
     ``job_class`` may contain ``*``. ``error`` and ``text`` (in the arguments) are found anywhere, in upper or
-    lower case. A job of unknown age is neither older nor younger.
+    lower case. ``error_like`` is a text that ``folded`` returns: the jobs with this error, whatever its
+    numbers and ids. A job of unknown age is neither older nor younger.
     """
 
     job_class: str = ""
@@ -37,6 +47,7 @@ class Filter:
     tag: str = ""
     batch: str = ""
     error: str = ""
+    error_like: str = ""
     text: str = ""
     older_s: float | None = None
     younger_s: float | None = None
@@ -73,6 +84,7 @@ class Filter:
             and (not self.tag or self.tag in job.tags)
             and (not self.batch or job.batch == self.batch)
             and (not self.error or self.error.casefold() in job.error.casefold())
+            and (not self.error_like or folded(job.error) == self.error_like)
             and (not self.text or self.text.casefold() in _shown(job, mask))
             and (self.older_s is None or (age_s is not None and age_s > self.older_s))
             and (self.younger_s is None or (age_s is not None and age_s < self.younger_s))
@@ -90,12 +102,13 @@ class Filter:
         error = "" if self.error.casefold() in _UNREADABLE else self.error
         exact = [(_CLASSES, self.job_class)]
         exact += (("jid", self.jid), ("queue", self.queue), ("batch", self.batch))
-        folded = [(_ERRORS, error)]
+        exact.append((_ERRORS, "" if self.error_like.startswith("unreadable: ") else self.error_like))
+        either = [(_ERRORS, error)]
         if not any(mask):
             exact.append(("", self.tag))
-            folded.append(("", self.text))
+            either.append(("", self.text))
         texts = [f"={names}:{_longest(text)}" for names, text in exact if _longest(text)]
-        return texts + [f"~{names}:{_longest(text).lower()}" for names, text in folded if _longest(text)]
+        return texts + [f"~{names}:{_longest(text).lower()}" for names, text in either if _longest(text)]
 
     def sieve(self) -> Callable[[bytes], bool]:
         """A check of stored bytes, which it does not decode.
@@ -104,19 +117,36 @@ class Filter:
         """
         texts = [(text[0], text.partition(":")[2].encode()) for text in self.literals()]
         exact = [text for sign, text in texts if sign == "="]
-        folded = [text for sign, text in texts if sign == "~"]
+        either = [text for sign, text in texts if sign == "~"]
 
         def may_meet(raw: bytes) -> bool:
             if not all(text in raw for text in exact):
                 return False
-            lower = raw.lower() if folded else b""
-            return all(text in lower for text in folded)
+            lower = raw.lower() if either else b""
+            return all(text in lower for text in either)
 
         return may_meet
 
     def but(self, **changes: Any) -> Self:
         """The same filter with other conditions."""
         return replace(self, **changes)
+
+
+def folded(error: str) -> str:
+    """An error with ``#`` instead of its numbers, ids and quoted values, in one line of printable characters.
+
+    Errors of one cause become the same text. It is cut, because some errors have megabytes.
+    """
+    text = _VARIABLE.sub(_placeholder, error[:_MOST_READ])
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else "?" for char in line)
+    return line[:_LONGEST_FOLDED].strip()
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    quote = found[0][0]
+    return f"{quote}#{quote}" if quote in "'\"`" else "#"
 
 
 def _shown(job: JobRecord, mask: tuple[str, ...]) -> str:

@@ -32,6 +32,7 @@ _TEXTS = {
     "tag": "tag",
     "batch": "batch",
     "error": "error",
+    "error_like": "error_like",
     "text": "text",
 }
 _AGES = {"older": "older_s", "younger": "younger_s"}

@@ -42,6 +42,7 @@ def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:
         ("tag is", wanted.tag),
         ("batch is", wanted.batch),
         ("error contains", wanted.error),
+        ("error is like", wanted.error_like),
         ("arguments contain", wanted.text),
         (f"{happened} within the last", "" if within is None else age_of(within).removeprefix("1 ")),
         (f"{happened} more than", "" if before is None else f"{age_of(before)} ago"),

@@ -68,6 +68,7 @@ FILTERS = (
     Parameter(
         "error", "Whose last error contains this text, in upper or lower case.", longest=MOST_CHARACTERS
     ),
+    Parameter("error_like", "Whose last error is this one of GET /errors.", longest=MOST_CHARACTERS),
     Parameter("text", "Whose arguments contain this text, in upper or lower case.", longest=MOST_CHARACTERS),
     Parameter("older", "Older than so many seconds.", "number", least=0),
     Parameter("younger", "Younger than so many seconds.", "number", least=0),
@@ -259,7 +260,8 @@ async def _list(word: str, ask: CheckedRequest) -> dict[str, Any]:
 
 
 def filter_of(given: Any) -> Filter:
-    texts = {name: given[name] or "" for name in ("jid", "queue", "tag", "batch", "error", "text")}
+    fields = ("jid", "queue", "tag", "batch", "error", "error_like", "text")
+    texts = {name: given[name] or "" for name in fields}
     older, younger = (None if given[name] is None else float(given[name]) for name in ("older", "younger"))
     return Filter(given["class"] or "", **texts, older_s=older, younger_s=younger)
 

@@ -1,0 +1,207 @@
+"""Errors: the jobs of ``retries`` and ``dead`` in groups of one error, whatever its numbers and ids.
+
+The reads are steps, and each page of them has a bound: it reads some thousand jobs, and says where to go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+from pyworkers.api.browse.filter import Filter, folded
+from pyworkers.api.browse.pages import Row, read_rows
+from pyworkers.api.browse.places import DEAD, RETRIES, Place
+from pyworkers.api.browse.search import Sought, position_of, read_stretch
+from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.schemas import COUNT, TEXT, array, record
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.browse.parts import Position
+from pyworkers.store.calls import Steps
+
+MOST_JOBS = 10_000
+"""The jobs of a page at most."""
+# Redis has each stretch of it for a millisecond or two, and serves others between them.
+BUDGET_S = 0.25
+PLACES = (RETRIES, DEAD)
+"""The places whose jobs have failed."""
+_END, _BETWEEN = "end", "~"
+_ERROR = frozenset(("error_class", "error_message"))
+_MOST_NAMES, _LONGEST_NAME = 10, 200
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """The jobs with one error. ``error`` selects them as ``error_like`` of a ``Filter``; empty for no error.
+
+    ``first`` and ``last``: when one of them failed or died, in epoch seconds; None if unknown. ``classes``
+    and ``queues``: the most frequent names.
+    """
+
+    error: str
+    error_class: str
+    retries: int
+    dead: int
+    first: float | None
+    last: float | None
+    classes: tuple[str, ...]
+    queues: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """The jobs in both places."""
+        return self.retries + self.dead
+
+    def as_dict(self) -> dict[str, Any]:
+        """The group for JSON."""
+        return ERROR.as_dict(self)
+
+
+ERROR: Table[ErrorGroup] = Table(
+    "ErrorGroup",
+    Column("error", title="Error", empty="no error", cut=1,
+           about="The error, with # instead of numbers, ids and quoted values."),
+    Column("error_class"),
+    Column("count", Kind.COUNT, "Jobs"),
+    Column("retries", Kind.COUNT, "Retries"),
+    Column("dead", Kind.COUNT, "Dead"),
+    Column("first", Kind.MOMENT, "First", nullable=True),
+    Column("last", Kind.MOMENT, "Last", nullable=True),
+    Column("classes", Kind.PARTS, value=lambda group, _now: list(group.classes), schema=array(TEXT)),
+    Column("queues", Kind.PARTS, value=lambda group, _now: list(group.queues), schema=array(TEXT)),
+    Column("of_classes", title="Classes", value=lambda group, _now: ", ".join(group.classes),
+           only_shown=True, cut=2),
+    Column("of_queues", title="Queues", value=lambda group, _now: ", ".join(group.queues),
+           only_shown=True, cut=3),
+)  # fmt: skip
+ERRORS = record(
+    "Errors",
+    {"total": COUNT, "looked_at": COUNT, "read": COUNT, "cursor": TEXT, "errors": array(ERROR.schema)},
+)
+"""The schema of a page of groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPage:
+    """The groups of ``read`` jobs, the largest group first.
+
+    ``looked_at`` of ``total`` jobs have been read so far. ``cursor``: where the next page begins; empty at
+    the end.
+    """
+
+    groups: tuple[ErrorGroup, ...]
+    read: int
+    looked_at: int
+    total: int
+    cursor: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The page for JSON."""
+        facts = {"total": self.total, "looked_at": self.looked_at, "read": self.read, "cursor": self.cursor}
+        return facts | {"errors": [group.as_dict() for group in self.groups]}
+
+
+@dataclass(slots=True)
+class _Tally:
+    """A group as it grows."""
+
+    error_class: str
+    places: Counter[str] = field(default_factory=Counter)
+    classes: Counter[str] = field(default_factory=Counter)
+    queues: Counter[str] = field(default_factory=Counter)
+    first: float = inf
+    last: float = -inf
+
+    def add(self, place: Place, row: Row) -> None:
+        self.places[place.word] += 1
+        for names, name in ((self.classes, row.job.job_class), (self.queues, row.job.queue)):
+            name = name[:_LONGEST_NAME]
+            if name and (name in names or len(names) < _MOST_NAMES):
+                names[name] += 1
+        at = place.since(row.job, row.score)
+        if at is not None and isfinite(at):
+            self.first, self.last = min(self.first, at), max(self.last, at)
+
+    def group(self, error: str) -> ErrorGroup:
+        known = self.first <= self.last
+        return ErrorGroup(
+            error,
+            self.error_class,
+            self.places[RETRIES.word],
+            self.places[DEAD.word],
+            self.first if known else None,
+            self.last if known else None,
+            tuple(name for name, _ in self.classes.most_common()),
+            tuple(name for name, _ in self.queues.most_common()),
+        )
+
+
+def read_errors(
+    keys: Keys,
+    cursor: str = "",
+    most: float = MOST_JOBS,
+    *,
+    budget_s: float = BUDGET_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> Steps[ErrorPage]:
+    """Group about ``most`` jobs from a cursor on, fewer if the time is over. Raises StoreError.
+
+    Both places are read in turn: ``retries`` by their time, ``dead`` from the latest one on.
+    """
+    deadline = clock() + budget_s
+    begins = _begins(cursor)
+    totals, looked_at = dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 0)
+    tallies: dict[str, _Tally] = {}
+    read, going = 0, list(PLACES)
+    while going:
+        for place in list(going):
+            begin = begins[place]
+            # The number of a place is read also if its jobs were read by an earlier page.
+            part = yield from read_stretch(keys, Sought(place, Filter(), 0.0), begin or Position())
+            totals[place] = part.total
+            if begin is None:
+                looked_at[place] = part.total
+                going.remove(place)
+                continue
+            for row in part.rows:
+                whole = yield from _with_error(keys, place, row)
+                tally = tallies.setdefault(
+                    folded(whole.job.error), _Tally(whole.job.error_class[:_LONGEST_NAME])
+                )
+                tally.add(place, whole)
+            read += len(part.rows)
+            looked_at[place], begins[place] = part.looked_at, part.after
+            if part.after is None:
+                going.remove(place)
+        if read >= most or clock() >= deadline:
+            break
+    groups = sorted((tally.group(error) for error, tally in tallies.items()), key=lambda group: -group.count)
+    return ErrorPage(tuple(groups), read, sum(looked_at.values()), sum(totals.values()), _cursor_of(begins))
+
+
+def _with_error(keys: Keys, place: Place, row: Row) -> Steps[Row]:
+    """The row; a large job is read whole if its ends lack its error."""
+    if not row.job.cut or row.job.data.keys() >= _ERROR:
+        return row
+    [whole] = yield from read_rows(keys, place, [row.at])
+    return row if whole is None else whole
+
+
+def _cursor_of(begins: Mapping[Place, Position | None]) -> str:
+    if not any(begins.values()):
+        return ""
+    parts = (begins[place] for place in PLACES)
+    return _BETWEEN.join(_END if part is None else "_".join(map(str, part)) for part in parts)
+
+
+def _begins(cursor: str) -> dict[Place, Position | None]:
+    """Where each place is read from; the beginning for an invalid cursor, None for one that is read."""
+    parts = cursor.split(_BETWEEN)
+    if len(parts) != len(PLACES) or set(parts) == {_END}:
+        return dict.fromkeys(PLACES, Position())
+    return {
+        place: None if part == _END else position_of(part) for place, part in zip(PLACES, parts, strict=True)
+    }
