@@ -157,8 +157,9 @@ class MemoryBatches:
         if "success" in found.fired:
             return None
         jobs = [*self._fire(found, "cancel"), *self._conclude(batch)]
-        for member in list(found.members):
-            if member in self._batches:
+        for member, state in list(found.members.items()):
+            # One that was skipped before has ended.
+            if state not in GONE and member in self._batches:
                 jobs += self.cancel(member) or ()
         return jobs
 

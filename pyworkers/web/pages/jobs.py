@@ -68,7 +68,7 @@ FILTERS = (
     Parameter(
         "error", "Whose last error contains this text, in upper or lower case.", longest=MOST_CHARACTERS
     ),
-    Parameter("error_like", "Whose last error is this one of GET /errors.", longest=MOST_CHARACTERS),
+    Parameter("error_like", "Whose last error is this one of `pyworkers errors`.", longest=MOST_CHARACTERS),
     Parameter("text", "Whose arguments contain this text, in upper or lower case.", longest=MOST_CHARACTERS),
     Parameter("older", "Older than so many seconds.", "number", least=0),
     Parameter("younger", "Younger than so many seconds.", "number", least=0),
