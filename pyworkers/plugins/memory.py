@@ -158,8 +158,9 @@ class MemoryBatches:
             return None
         jobs = [*self._fire(found, "cancel"), *self._conclude(batch)]
         for member, state in list(found.members.items()):
-            # One that was skipped before has ended.
-            if state not in GONE and member in self._batches:
+            inner = self._find(member)
+            # One that was skipped before has ended; one that is skipped because of this is complete now.
+            if inner is not None and (state not in GONE or inner.cancelled):
                 jobs += self.cancel(member) or ()
         return jobs
 

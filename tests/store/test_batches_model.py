@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -287,5 +288,6 @@ class BatchModel(TwoServers):
             assert found.open == wanted.open
 
 
+@pytest.mark.timeout(900)
 def test_each_callback_is_enqueued_once(redis_url: str) -> None:
-    check(BatchModel, redis_url, examples=25, steps=30)
+    check(BatchModel, redis_url, examples=20, steps=30)
