@@ -29,7 +29,7 @@ version=$(basename "${wheel[0]}" | cut -d- -f2)
 echo "pyworkers-server[crypto,fast,http,metrics,types,web]==$version" >"$work/requirements.in"
 # With the wheel that was just built: the index does not have it yet.
 "$work/tools/bin/python" -m piptools compile --quiet --generate-hashes --strip-extras --no-header --no-annotate \
-  --no-emit-find-links --no-emit-index-url --no-emit-trusted-host --find-links "$dist" --output-file "$dist/image/requirements.txt" "$work/requirements.in"
+  --no-emit-options --find-links "$dist" --output-file "$dist/image/requirements.txt" "$work/requirements.in"
 
 python3 -m venv "$work/image"
 "$work/image/bin/python" -m pip install --quiet --require-hashes --find-links "$dist" --requirement "$dist/image/requirements.txt"
