@@ -38,7 +38,7 @@ _COMMANDS = {
     "scheduled": ("jobsets", "Show scheduled jobs; run them now, edit, kill or delete them."),
     "retries": ("jobsets", "Show jobs waiting for a retry; retry, edit, kill or delete them."),
     "dead": ("jobsets", "Show dead jobs; retry, edit or delete them."),
-    "errors": ("flow.errors", "Show the errors of retries and dead, the most frequent one first."),
+    "errors": ("flow.errors", "Show the errors of retries and dead, the most frequent first."),
     "finished": ("flow.finished", "Show the last jobs that have ended; enqueue one again."),
     "batches": ("flow.batches", "Show batches, chains and groups; delete them."),
     "locks": ("flow.locks", "Show the locks of unique jobs; release them."),

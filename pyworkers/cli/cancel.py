@@ -68,44 +68,46 @@ def cancel(
     """
     if not (jids or batches or tags or classes):
         raise click.UsageError("nothing to cancel: name jobs, or use --batch, --tag or --class")
-    targets = source.targets()
-    whole = _Whole(targets)
+    found = _Cancellation(source.targets())
+    for jid in dict.fromkeys(jids):
+        found.cancel_job(jid)
     for batch in batches:
-        whole.cancel_batch(batch)
+        found.cancel_batch(batch)
     for kind, values in (("tag", tags), ("class", classes)):
         for value in values:
-            whole.cancel_jobs(Wanted(kind, value))
-    found: dict[str, Cancelled] = {}
-    where: dict[str, str] = {}
-    for jid in jids:
-        cancelled = targets.first(partial(_cancel, jid))
-        found[jid] = Cancelled.UNKNOWN if cancelled is None else cancelled[1]
-        if cancelled is not None and cancelled[1] is Cancelled.ELSEWHERE:
-            where[jid] = _where(WorkSet(cancelled[0].config), jid)
+            found.cancel_jobs(Wanted(kind, value))
     if as_json:
-        ended = sum(result in (Cancelled.REMOVED, Cancelled.RUNNING) for result in found.values())
-        print_action("cancel", ended + whole.number, results=found, **whole.as_dict())
+        print_action("cancel", found.number, **found.as_dict())
     else:
-        for jid, result in found.items():
-            click.echo(f"{printable(jid)}: {_SENTENCES[result].format(where=where.get(jid, ''))}")
-        for line in whole.lines:
+        for line in found.lines:
             click.echo(line)
-    if whole.missing or {Cancelled.UNKNOWN, Cancelled.ELSEWHERE} & set(found.values()):
+    if found.missing:
         ctx.exit(1)
 
 
-class _Whole:
-    """What became of batches, and of jobs by tag and class."""
+class _Cancellation:
+    """What one call cancels: jobs by their ids, batches, and jobs by tag and class."""
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
+        self._results: dict[str, Cancelled] = {}
         self._batches: dict[str, dict[str, Any]] = {}
         self._jobs: dict[str, dict[str, dict[str, Any]]] = {}
         self.lines: list[str] = []
         self.number = 0
         """The jobs that were removed or asked to end."""
         self.missing = False
-        """True if there was nothing to cancel for one of the options."""
+        """True if something that was named cannot be cancelled."""
+
+    def cancel_job(self, jid: str) -> None:
+        located = self._targets.first(partial(_cancel, jid))
+        result = self._results[jid] = Cancelled.UNKNOWN if located is None else located[1]
+        where = ""
+        if located is not None and result is Cancelled.ELSEWHERE:
+            where = _where(WorkSet(located[0].config), jid)
+        self.number += result in (Cancelled.REMOVED, Cancelled.RUNNING)
+        self.missing |= result in (Cancelled.UNKNOWN, Cancelled.ELSEWHERE)
+        self.lines.append(f"{printable(jid)}: {_SENTENCES[result].format(where=where)}")
 
     def cancel_batch(self, batch: str) -> None:
         located = self._targets.first(partial(_cancel_batch, batch))
@@ -133,9 +135,9 @@ class _Whole:
         self.lines.append(f"{wanted.kind} {printable(wanted.value)}: {words}")
 
     def as_dict(self) -> dict[str, Any]:
-        """The members of the JSON; none for options that were not given."""
+        """The members of the JSON; only ``results`` for options that were not given."""
         found = {"batches": self._batches, "tags": self._jobs.get("tag"), "classes": self._jobs.get("class")}
-        return {name: facts for name, facts in found.items() if facts}
+        return {"results": self._results, **{name: facts for name, facts in found.items() if facts}}
 
 
 def _left(number: int) -> str:

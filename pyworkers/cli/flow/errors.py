@@ -35,7 +35,7 @@ _COLUMNS = ERROR.shown("count", "retries", "dead", "first", "last", "of_classes"
 @utc_option
 @redis_options
 def errors(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> None:
-    """Show the errors of retries and dead, the most frequent one first.
+    """Show the errors of retries and dead, the most frequent first.
 
     Errors of one cause are one group: # replaces numbers, ids and quoted values. --error-like selects the
     jobs of a group in the commands of retries and dead.
