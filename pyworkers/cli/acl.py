@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import click
 
-from pyworkers.cli.options import ConfigOptions, config_options
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.params import reads
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.store.acl import Role, Version, left_open, line
+
+_VERSIONS = [version.value for version in Version]
 
 
 def _user(name: str) -> str:
@@ -36,26 +39,29 @@ def _user(name: str) -> str:
     help="Name of the Redis user, new or not.  [default: pyworkers-ROLE]",
 )
 @click.option(
-    "--redis",
+    "--oldest",
     "version",
-    type=click.Choice([version.value for version in Version]),
+    type=click.Choice(_VERSIONS),
     default=Version.SEVEN.value,
     show_default=True,
     help="The oldest Redis that reads it; 6.2 grants each command on each key.",
 )
 @json_option
-@config_options
+@redis_options
 def acl(source: ConfigOptions, role: str, user: str | None, version: str, as_json: bool) -> None:
     """Print the minimal Redis ACL of a role.
 
     The output is an ACL SETUSER command for redis-cli; replace CHANGE-ME with a password. The namespace comes
-    from --namespace or the configuration. What the user can do besides its work, and the redis-cli command
-    that connects, are printed on stderr.
+    from --namespace or the configuration, of several Redis servers from the one of --redis. What the user can
+    do besides its work, and the redis-cli command that connects, are printed on stderr.
 
     \b
     Example: pyworkers acl --role client --namespace shop:
     """
-    redis = source.load().redis
+    if source.redis_name is not None and source.redis_name in _VERSIONS:
+        # The former meaning of --redis; no table [redis.NAME] can have such a name.
+        version, source = source.redis_name, replace(source, redis_name=None)
+    redis = source.redis_configured()
     name = user or f"pyworkers-{role}"
     redis_cli, database = asyncio.run(_place(redis))
     command = line(Role(role), redis.namespace, name, Version(version), database=database)

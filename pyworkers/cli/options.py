@@ -78,9 +78,13 @@ class ConfigOptions:
 
     def redis_named(self, name: str) -> RedisConfig:
         """The table ``[redis.NAME]``; ``default`` is ``[redis]``. Raises as ``redis``."""
-        stores = self._stores()
+        return _running(replace(self, redis_name=name).redis_configured())
+
+    def redis_configured(self) -> RedisConfig:
+        """As ``redis``, without a look at whether an embedded server is running. Raises ConfigError."""
+        stores, name = self._stores(), self.redis_name or DEFAULT
         self._check(name, stores)
-        return _running(stores.by_name[name])
+        return stores.by_name[name]
 
     def redis_of(self, queue: str) -> RedisConfig:
         """The Redis that has a queue, or the one that ``--redis`` names. Raises as ``redis``."""

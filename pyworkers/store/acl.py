@@ -291,7 +291,7 @@ def left_open(role: Role, namespace: str, version: Version) -> list[str]:
         found.append(
             "Redis 6.2 grants each of these commands on each of these keys: "
             + _OPEN_IN_SIX[role]
-            + " Redis 7 keeps them apart: pyworkers acl --redis 7.0."
+            + " Redis 7 keeps them apart: pyworkers acl --oldest 7.0."
         )
     if _SCRIPTS & set(commands(role)):
         found.append("It may send scripts, and a script that does not end blocks Redis for all clients.")

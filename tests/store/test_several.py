@@ -170,6 +170,14 @@ def test_check_names_the_redis_of_each_finding(there: redis.Redis, keys: Keys) -
     assert "move of archive: " in run("check").stdout
 
 
+def test_the_acl_is_of_one_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYWORKERS_REDIS__ARCHIVE__NAMESPACE", "archive:")
+    assert "~archive:queues" in run("acl", "--redis", "archive").stdout
+    assert "~archive:queues" not in run("acl").stdout
+    assert run("acl", "--redis", "archive", "--oldest", "6.2").exit_code == 0
+    assert run("acl", "--redis", "attic").exit_code == 2
+
+
 def test_a_redis_that_is_not_configured_is_refused() -> None:
     found = run("queues", "--redis", "attic")
     assert (found.exit_code, "there is no Redis 'attic'" in found.stderr) == (2, True)

@@ -149,7 +149,9 @@ def test_the_command_prints_the_line() -> None:
         words = ["acl", "--role", role]
         assert "Without a namespace" in CliRunner().invoke(main, words).stderr
         assert "Without a namespace" not in CliRunner().invoke(main, [*words, "--namespace", "a:"]).stderr
-    old = CliRunner().invoke(main, ["acl", "--redis", "6.2", "--namespace", "a:"])
+    old = CliRunner().invoke(main, ["acl", "--oldest", "6.2", "--namespace", "a:"])
+    # Its former name.
+    assert CliRunner().invoke(main, ["acl", "--redis", "6.2", "--namespace", "a:"]).stdout == old.stdout
     assert old.stdout == line(Role.WORKER, "a:", "pyworkers-worker", Version.SIX) + "\n"
     assert "# Redis 6.2 grants each of these commands on each of these keys" in old.stderr
     # A connection begins in the database 0.
