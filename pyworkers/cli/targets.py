@@ -112,7 +112,7 @@ class Targets:
     def show(self, form: Form, columns: Sequence[Column[R]], found: Iterable[Located[R]]) -> None:
         """Print the records as a table, with a column ``redis`` if there are several."""
         if self.several:
-            form.show(_located(columns), found)
+            form.show(located(columns), found)
         else:
             form.show(columns, (one.item for one in found))
 
@@ -168,7 +168,9 @@ def _away() -> set[str]:
     return found
 
 
-def _located(columns: Sequence[Column[R]]) -> list[Column[Located[R]]]:
+def located(columns: Sequence[Column[R]]) -> list[Column[Located[R]]]:
+    """The columns of a table of what several have: the name of the Redis, and these."""
+
     def value(column: Column[R], one: Located[R], now: float) -> Any:
         return column.of(one.item, now)
 

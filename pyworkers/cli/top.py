@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -21,16 +21,19 @@ from pyworkers.api.target import Admin, admin_of
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_json
+from pyworkers.cli.output.records import json_option, print_json, print_list
 from pyworkers.cli.output.tables import TableColumn
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import Located, Target, Targets, located
 from pyworkers.cli.text import fit, printable
 from pyworkers.config.checks import mask_url
+from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.flow.counted import INCIDENTS
 
 R = TypeVar("R")
-_PATIENCE_S = 0.3
+Order = Callable[[R], Any] | None
+_PATIENCE_S, _LONGEST_S = 0.3, 1.5
 # The longest time that a search stops the screen, twice a minute.
 _SEARCH_S = 0.2
 _QUEUES = QUEUE.shown("name", "size", "latency_s", "in_progress", "state")
@@ -43,7 +46,7 @@ _LEAST_PER_SECTION = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The data of one frame, read at one time (epoch seconds)."""
+    """The data of one frame of one Redis, read at one time (epoch seconds)."""
 
     at: float
     stats: Stats
@@ -56,6 +59,28 @@ class View:
 
     title: str
     times: Times
+
+
+class Watched:
+    """One Redis on the screen: its last two samples, and why there is none of now."""
+
+    def __init__(self, target: Target) -> None:
+        self._admin = admin_of(target.config)
+        self._servers, self._search = ProcessSet(self._admin), Search(self._admin.keys, _SEARCH_S)
+        self.redis = target.label
+        self.before: Sample | None = None
+        self.sample: Sample | None = None
+        self.trouble = ""
+
+    def look(self) -> None:
+        """Take a sample; after an error, keep the one before."""
+        # The first frame waits for current numbers; a later one must not delay a key.
+        patience_s = _PATIENCE_S if self.sample else _LONGEST_S
+        try:
+            fresh = _sample(self._admin, self._servers, self._search, patience_s)
+            self.before, self.sample, self.trouble = self.sample, fresh, ""
+        except PyworkersError as error:
+            self.trouble = printable(f"Retrying{f' {self.redis}' if self.redis else ''}: {error.message}")
 
 
 @click.command()
@@ -75,94 +100,131 @@ class View:
 def top(source: ConfigOptions, once: bool, interval_s: float, as_json: bool, times: Times) -> None:
     """Watch queues, servers and running jobs; q quits.
 
-    --json prints the numbers once, as --once does.
+    --json prints the numbers once, as --once does. Of several Redis servers, all are shown, or the one of
+    --redis.
 
     \b
     Example: pyworkers top --interval 1
     """
-    admin = admin_of(source.redis())
-    view = View(_title(admin), times)
+    targets = source.targets()
     if once or as_json:
-        sample = _sample(admin, ProcessSet(admin), Search(admin.keys))
-        if as_json:
-            works = [work.as_dict() for work in sample.works]
-            print_json({"at": sample.at, **sample.stats.as_dict(), "workers": works})
-            return
-        for line in frame(sample, None, view, shutil.get_terminal_size().columns, None):
-            click.echo(line.rstrip())
+        _print_once(targets, times, as_json)
     elif sys.stdin.isatty() and sys.stdout.isatty():
-        _watch(admin, interval_s, view)
+        _watch(list(targets), interval_s, times)
     else:
         raise click.UsageError("stdin or stdout is not a terminal: pass --once to print one frame.")
 
 
-def _sample(admin: Admin, servers: ProcessSet, search: Search, timeout_s: float = 1.5) -> Sample:
+def _print_once(targets: Targets, times: Times, as_json: bool) -> None:
+    read = targets.gather(_sample_once)
+    if as_json:
+        found = targets.as_dicts(read, _as_dict)
+        print_list(found) if targets.several else print_json(next(found))
+    elif read:
+        shown = read if targets.several else [Located("", one.item) for one in read]
+        width = shutil.get_terminal_size().columns
+        for line in frame(shown, {}, View(_title(targets), times), width, None):
+            click.echo(line.rstrip())
+
+
+def _sample_once(redis: RedisConfig) -> Sample:
+    admin = admin_of(redis)
+    return _sample(admin, ProcessSet(admin), Search(admin.keys), _LONGEST_S)
+
+
+def _sample(admin: Admin, servers: ProcessSet, search: Search, timeout_s: float) -> Sample:
     servers.refresh(timeout_s)
     stats = Stats.fetch(admin, search=search)
     return Sample(stats.now, stats, list(WorkSet(admin)))
 
 
-def _title(admin: Admin) -> str:
-    return printable(f"pyworkers top  {mask_url(admin.config.url)} {admin.config.namespace}".rstrip())
+def _as_dict(sample: Sample) -> dict[str, Any]:
+    works = [work.as_dict() for work in sample.works]
+    return {"at": sample.at, **sample.stats.as_dict(), "workers": works}
 
 
-def _watch(admin: Admin, interval_s: float, view: View) -> None:
+def _title(targets: Iterable[Target]) -> str:
+    addresses = ((one.label, mask_url(one.config.url), one.config.namespace) for one in targets)
+    words = (printable(" ".join(filter(None, parts))) for parts in addresses)
+    return "  ".join(["pyworkers top", *words])
+
+
+def _watch(targets: Sequence[Target], interval_s: float, times: Times) -> None:
     from pyworkers.cli.terminal import Screen
 
-    screen, servers = Screen(), ProcessSet(admin)
-    before: Sample | None = None
-    sample: Sample | None = None
-    trouble = ""
+    screen, view = Screen(), View(_title(targets), times)
+    watched = [Watched(target) for target in targets]
     due = 0.0
-    search = Search(admin.keys, _SEARCH_S)
     with screen.held():
         while True:
             if time.monotonic() >= due:
-                try:
-                    # The first frame waits for current numbers; a later one must not delay a key.
-                    fresh = _sample(admin, servers, search, _PATIENCE_S if sample else 1.5)
-                    before, sample, trouble = sample, fresh, ""
-                except PyworkersError as error:
-                    trouble = printable(f"Retrying: {error.message}")
+                for one in watched:
+                    one.look()
                 due = time.monotonic() + interval_s
-            screen.draw(_lines(sample, before, view, trouble, *screen.size()))
+            screen.draw(_lines(watched, view, *screen.size()))
             if screen.wait(due - time.monotonic()) in ("q", "Q"):
                 return
 
 
-def _lines(
-    sample: Sample | None, before: Sample | None, view: View, trouble: str, columns: int, lines: int
-) -> list[str]:
+def _lines(watched: Sequence[Watched], view: View, columns: int, lines: int) -> list[str]:
     """The lines of one frame; after an error, the error above the previous frame."""
-    if sample is None:
-        return [fit(view.title, columns), fit(trouble, columns)]
-    clock = time.strftime("%H:%M:%S  q quits ", time.localtime(sample.at))
+    samples = [Located(one.redis, one.sample) for one in watched if one.sample is not None]
+    troubles = [fit(one.trouble, columns) for one in watched if one.trouble]
+    if not samples:
+        return [fit(view.title, columns), *troubles]
+    clock = time.strftime("%H:%M:%S  q quits ", time.localtime(samples[-1].item.at))
     headline = fit(view.title, max(0, columns - len(clock))) + clock
     titled = replace(view, title=headline)
-    shown = frame(sample, before, titled, columns, max(1, lines - bool(trouble)))
-    return [shown[0], fit(trouble, columns), *shown[1:]] if trouble else shown
+    before = {one.redis: one.before for one in watched if one.before is not None}
+    shown = frame(samples, before, titled, columns, max(1, lines - len(troubles)))
+    return [shown[0], *troubles, *shown[1:]]
 
 
-def frame(sample: Sample, before: Sample | None, view: View, width: int, height: int | None) -> list[str]:
-    """The lines of a frame, each as wide as the screen; ``height`` None: any number of lines."""
-    stats = sample.stats
+def frame(
+    samples: Sequence[Located[Sample]],
+    before: Mapping[str, Sample],
+    view: View,
+    width: int,
+    height: int | None,
+) -> list[str]:
+    """The lines of a frame of one or several Redis servers, each as wide as the screen.
+
+    ``before``: the samples before, by the names of the servers. ``height`` None: any number of lines.
+    """
+    head = [view.title]
+    for one in samples:
+        head += _wrapped(_counts(one, before.get(one.redis)), width)
+    form = Form(samples[0].item.at, view.times, brief=True)
+
+    def listed(shown: Sequence[Column[R]], of: Callable[[Sample], Iterable[R]], order: Order[R]) -> list[str]:
+        found = [Located(one.redis, record) for one in samples for record in of(one.item)]
+        if order is not None:
+            found.sort(key=lambda one: order(one.item))
+        if any(one.redis for one in samples):
+            return _listed(located(shown), found, form, width)
+        return _listed(shown, [one.item for one in found], form, width)
+
+    sections = [
+        listed(_QUEUES, lambda sample: sample.stats.queues, _fullest),
+        listed(_GROUPS, lambda sample: sample.stats.groups, None),
+        listed(_PROCESSES, lambda sample: sample.stats.servers, _busiest),
+        listed(_WORKS, lambda sample: sample.works, _longest),
+    ]
+    lines = [*head, *_shared(sections, None if height is None else height - len(head))]
+    return [fit(line, width) for line in lines[:height]]
+
+
+def _counts(one: Located[Sample], before: Sample | None) -> list[str]:
+    """The counts of one Redis in words, after its name if there are several."""
+    sample = one.item
     # The unusual is shown once it happens.
-    counted = stats.counts().items()
+    counted = sample.stats.counts().items()
     counts = {name: f"{number:,}" for name, number in counted if number or name not in INCIDENTS}
     if before is not None and sample.at > before.at:
         for name in ("processed", "failed"):
             counts[name] += f" ({_rate(name, sample, before):,.0f}/s)"
-    words = [f"{name} {text}" for name, text in counts.items()]
-    head = [view.title, *_wrapped(words, width)]
-    form = Form(sample.at, view.times, brief=True)
-    sections = [
-        _listed(_QUEUES, _fullest(stats.queues), form, width),
-        _listed(_GROUPS, stats.groups, form, width),
-        _listed(_PROCESSES, _busiest(stats), form, width),
-        _listed(_WORKS, _longest(sample.works), form, width),
-    ]
-    lines = [*head, *_shared(sections, None if height is None else height - len(head))]
-    return [fit(line, width) for line in lines[:height]]
+    named = [f"{one.redis}:"] if one.redis else []
+    return [*named, *(f"{name} {text}" for name, text in counts.items())]
 
 
 def _rate(name: str, sample: Sample, before: Sample) -> float:
@@ -207,13 +269,13 @@ def _cut(section: Sequence[str], size: int) -> list[str]:
     return [*section[: size - 1], f"… {len(section) - size + 1} more"]
 
 
-def _fullest(queues: Sequence[QueueStats]) -> list[QueueStats]:
-    return sorted(queues, key=lambda queue: (-queue.size, -queue.in_progress, queue.name))
+def _fullest(queue: QueueStats) -> tuple[int, int, str]:
+    return -queue.size, -queue.in_progress, queue.name
 
 
-def _busiest(stats: Stats) -> list[ProcessView]:
-    return sorted(stats.servers, key=lambda server: (-server.busy, server.identity))
+def _busiest(server: ProcessView) -> tuple[int, str]:
+    return -server.busy, server.identity
 
 
-def _longest(works: Sequence[Work]) -> list[Work]:
-    return sorted(works, key=lambda work: (work.run_at, work.jid))
+def _longest(work: Work) -> tuple[float, str]:
+    return work.run_at, work.jid

@@ -93,7 +93,11 @@ def test_counts_have_a_column_for_each_redis() -> None:
     found = json.loads(run("stats", "--json").stdout)
     assert [(one["redis"], one["enqueued"]) for one in found] == [("default", 1), ("archive", 1)]
     assert json.loads(run("stats", "--json", "--redis", "archive").stdout)[0]["redis"] == "archive"
-    assert "q-archive" in run("top", "--once", "--redis", "archive").stdout
+    top = run("top", "--once").stdout
+    assert "q-archive" in top and "q-default" in top
+    top = run("top", "--once", "--redis", "archive").stdout
+    assert "q-archive" in top and "q-default" not in top
+    assert [one["redis"] for one in json.loads(run("top", "--json").stdout)] == ["default", "archive"]
 
 
 @pytest.mark.usefixtures("filled")
