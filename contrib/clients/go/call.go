@@ -80,17 +80,29 @@ func argsOf(in any) []any {
 	if _, writesItself := in.(json.Marshaler); writesItself || value.Kind() != reflect.Struct {
 		return []any{in}
 	}
-	args := []any{}
-	kept := 0
-	for field, value := range value.Fields() {
-		name, tag, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if !field.IsExported() || name == "-" && tag == "" {
-			continue
-		}
-		args = append(args, value.Interface())
-		if !value.IsZero() || !strings.Contains(tag, "omit") {
-			kept = len(args)
+	places, kept := argumentFields(value.Type())
+	args := make([]any, len(places))
+	for i, place := range places {
+		args[i] = value.Field(place).Interface()
+		if !value.Field(place).IsZero() {
+			kept = max(kept, i+1)
 		}
 	}
 	return args[:kept]
+}
+
+// argumentFields are the places of the fields of a struct that are arguments, and how many of them a call has at least:
+// those at the end that have omitempty or omitzero may be missing.
+func argumentFields(kind reflect.Type) (places []int, least int) {
+	for i := range kind.NumField() {
+		name, tag, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
+		if !kind.Field(i).IsExported() || name == "-" && tag == "" {
+			continue
+		}
+		places = append(places, i)
+		if !strings.Contains(tag, "omit") {
+			least = len(places)
+		}
+	}
+	return places, least
 }

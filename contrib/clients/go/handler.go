@@ -120,18 +120,7 @@ func readerOf(kind reflect.Type) func([]json.RawMessage, reflect.Value) error {
 			return readArg(args[0], 0, to)
 		}
 	}
-	var places []int
-	least := 0
-	for i := range kind.NumField() {
-		name, tag, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
-		if !kind.Field(i).IsExported() || name == "-" && tag == "" {
-			continue
-		}
-		places = append(places, i)
-		if !strings.Contains(tag, "omit") {
-			least = len(places)
-		}
-	}
+	places, least := argumentFields(kind)
 	return func(args []json.RawMessage, to reflect.Value) error {
 		if len(args) < least || len(args) > len(places) {
 			return fmt.Errorf("the handler takes %d to %d arguments, and the job has %d", least, len(places), len(args))

@@ -186,17 +186,11 @@ func (w *writer) explain(err error) error {
 	return refused
 }
 
-func (w *writer) skip() byte {
-	for w.src[w.pos] == ' ' || w.src[w.pos] == '\t' || w.src[w.pos] == '\n' || w.src[w.pos] == '\r' {
-		w.pos++
-	}
-	return w.src[w.pos]
-}
-
 func (w *writer) value(out []byte) ([]byte, error) {
-	switch first := w.skip(); first {
+	w.pos = skipBlanks(w.src, w.pos)
+	switch first := w.src[w.pos]; first {
 	case '"':
-		text, err := w.text()
+		text, err := w.text(w.next())
 		if err != nil {
 			return nil, err
 		}
@@ -218,33 +212,38 @@ func (w *writer) value(out []byte) ([]byte, error) {
 		}
 		return w.object(out)
 	}
-	start := w.pos
-	for w.pos < len(w.src) && !bytes.ContainsRune([]byte(",]} \t\n\r"), rune(w.src[w.pos])) {
-		w.pos++
-	}
-	word := string(w.src[start:w.pos])
+	word := string(w.next())
 	if w.canonical && word[0] != 't' && word[0] != 'f' && word[0] != 'n' {
 		return w.number(out, word)
 	}
 	return append(out, word...), nil
 }
 
+// next is the text of the value that begins here.
+func (w *writer) next() []byte {
+	start := w.pos
+	w.pos, _ = skipValue(w.src, start)
+	return w.src[start:w.pos]
+}
+
 func (w *writer) list(out []byte) ([]byte, error) {
-	w.pos++
 	out = append(out, '[')
-	for index := 0; w.skip() != ']'; index++ {
+	index := 0
+	end, err := walk(w.src, w.pos, func(_ []byte, at int) (int, error) {
 		if index > 0 {
-			w.pos++ // the comma
 			out = append(out, ',')
 		}
-		w.at = append(w.at, index)
+		w.pos, w.at = at, append(w.at, index)
+		index++
 		var err error
-		if out, err = w.value(out); err != nil {
-			return nil, err
-		}
+		out, err = w.value(out)
 		w.at = w.at[:len(w.at)-1]
+		return w.pos, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	w.pos++
+	w.pos = end
 	return append(out, ']'), nil
 }
 
@@ -255,28 +254,22 @@ type member struct {
 }
 
 func (w *writer) object(out []byte) ([]byte, error) {
-	w.pos++
 	var members []member
-	for w.skip() != '}' {
-		if len(members) > 0 {
-			w.pos++ // the comma
-			w.skip()
-		}
-		name, err := w.text()
+	end, err := walk(w.src, w.pos, func(quoted []byte, at int) (int, error) {
+		name, err := w.text(quoted)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		w.skip()
-		w.pos++ // the colon
-		w.at = append(w.at, name)
+		w.pos, w.at = at, append(w.at, name)
 		value, err := w.value(nil)
-		if err != nil {
-			return nil, err
-		}
 		w.at = w.at[:len(w.at)-1]
 		members = append(members, member{name, utf16.Encode([]rune(name)), value})
+		return w.pos, err
+	})
+	if err != nil {
+		return nil, err
 	}
-	w.pos++
+	w.pos = end
 	if w.canonical {
 		slices.SortStableFunc(members, func(a, b member) int { return slices.Compare(a.units, b.units) })
 		// Of members with the same name, the last one counts.
@@ -294,22 +287,10 @@ func (w *writer) object(out []byte) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// text is the string that begins here. encoding/json writes the escape of U+FFFD for bytes that are not UTF-8, and the
-// character itself for itself.
-func (w *writer) text() (string, error) {
-	start := w.pos
-	w.pos++
-	escaped := false
-	for w.src[w.pos] != '"' {
-		if w.src[w.pos] == '\\' {
-			escaped = true
-			w.pos++
-		}
-		w.pos++
-	}
-	w.pos++
-	quoted := w.src[start:w.pos]
-	if !escaped {
+// text is the text of a string. encoding/json writes the escape of U+FFFD for bytes that are not UTF-8, and the character
+// itself for itself.
+func (w *writer) text(quoted []byte) (string, error) {
+	if bytes.IndexByte(quoted, '\\') < 0 {
 		if !utf8.Valid(quoted) {
 			return "", w.refuse("is not valid UTF-8, which JSON demands")
 		}
@@ -415,4 +396,89 @@ func appendText(out []byte, text string) []byte {
 		}
 	}
 	return append(append(out, text[start:]...), '"')
+}
+
+// walk calls each for every value of the valid list or object that begins at a place: with its name, still quoted, if it
+// is a member, and with its place. each returns the end of the value; walk that of the list or object.
+func walk(raw []byte, at int, each func(name []byte, at int) (end int, err error)) (int, error) {
+	last := raw[at] + 2 // in ASCII, ] and } come so long after [ and {
+	for at = skipBlanks(raw, at+1); raw[at] != last; at = skipBlanks(raw, at) {
+		if raw[at] == ',' {
+			at = skipBlanks(raw, at+1)
+		}
+		var name []byte
+		if last == '}' {
+			end, _ := skipValue(raw, at)
+			name, at = raw[at:end], skipBlanks(raw, skipBlanks(raw, end)+1)
+		}
+		var err error
+		if at, err = each(name, at); err != nil {
+			return at, err
+		}
+	}
+	return at + 1, nil
+}
+
+func skipBlanks(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\n' || raw[at] == '\r' {
+		at++
+	}
+	return at
+}
+
+// skipValue is the end of the valid value at a place, and the levels inside it.
+func skipValue(raw []byte, at int) (end, levels int) {
+	depth := 0
+	for {
+		switch raw[at] {
+		case '"':
+			for at++; raw[at] != '"'; at++ {
+				if raw[at] == '\\' {
+					at++
+				}
+			}
+			at++
+		case '{', '[':
+			depth++
+			levels = max(levels, depth)
+			at++
+		case '}', ']':
+			depth--
+			at++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			at++
+			continue
+		default:
+			for at < len(raw) && !strings.ContainsRune(",:]} \t\n\r", rune(raw[at])) {
+				at++
+			}
+		}
+		if depth == 0 {
+			return at, levels
+		}
+	}
+}
+
+// unquoted is the text of a valid JSON string.
+func unquoted(quoted []byte) string {
+	if !bytes.ContainsRune(quoted, '\\') {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var text string
+	_ = json.Unmarshal(quoted, &text)
+	return text
+}
+
+// items are the texts of the values of a valid list; nil for another value.
+func items(raw []byte) []json.RawMessage {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	found := []json.RawMessage{}
+	_, _ = walk(raw, 0, func(_ []byte, at int) (int, error) {
+		end, _ := skipValue(raw, at)
+		found = append(found, raw[at:end:end])
+		return end, nil
+	})
+	return found
 }

@@ -103,11 +103,7 @@ func (job *stored) ruled() bool {
 // tracked is how long the status is kept after the end, in seconds; 0: it is not tracked.
 func (job *stored) tracked() int {
 	raw := job.members.get("track")
-	switch string(raw) {
-	case "", "null", "false", `""`, "[]", "{}":
-		return 0
-	}
-	if !isPrintable(job.id) {
+	if !job.truthy("track") || !isPrintable(job.id) {
 		return 0
 	}
 	number, err := strconv.ParseFloat(string(raw), 64)
@@ -387,11 +383,11 @@ func (m members) nextStep(rest, result []byte, now float64) []byte {
 	if args == nil {
 		args = []byte("[]")
 	}
-	tree := new(filling)
+	var paths [][]json.RawMessage
 	if about, err := parseMembers(m.get("fill")); err == nil {
 		for _, path := range items(about.get("RESULT")) {
 			if path[0] == '[' {
-				tree.add(items(path))
+				paths = append(paths, items(path))
 			}
 		}
 	}
@@ -407,7 +403,7 @@ func (m members) nextStep(rest, result []byte, now float64) []byte {
 	changes = append(changes, field{"enqueued_at", timeText(now)})
 	text := m.splice(changes, "args", "fill")
 	text = append(text[:len(text)-1], `,"args":`...)
-	return append(tree.fill(text, args, result), '}')
+	return append(fill(text, args, paths, result), '}')
 }
 
 func plainNumber(raw []byte) (float64, bool) {
@@ -418,60 +414,38 @@ func plainNumber(raw []byte) (float64, bool) {
 	return number, err == nil && !math.IsInf(number, 0)
 }
 
-// filling is where results go in a value: by index or by name, both as their JSON text.
-type filling struct {
-	here   bool
-	inside map[string]*filling
-}
-
-func (f *filling) add(path []json.RawMessage) {
-	for _, at := range path {
-		if f.inside == nil {
-			f.inside = make(map[string]*filling)
+// fill adds the JSON text of a value with the results at these paths in it: each is indexes and names, as their JSON texts.
+func fill(out, value []byte, paths [][]json.RawMessage, result []byte) []byte {
+	inside := make(map[string][][]json.RawMessage)
+	for _, path := range paths {
+		if len(path) == 0 {
+			return append(out, result...)
 		}
-		key := string(at)
-		if at[0] == '"' {
-			key = `"` + unquoted(at)
+		key := string(path[0])
+		if path[0][0] == '"' {
+			key = `"` + unquoted(path[0])
 		}
-		if f.inside[key] == nil {
-			f.inside[key] = new(filling)
-		}
-		f = f.inside[key]
+		inside[key] = append(inside[key], path[1:])
 	}
-	f.here = true
-}
-
-// fill adds the JSON text of a value with the results in it.
-func (f *filling) fill(out, value, result []byte) []byte {
-	switch {
-	case f == nil || !f.here && len(f.inside) == 0:
+	if len(inside) == 0 || value[0] != '[' && value[0] != '{' {
 		return append(out, value...)
-	case f.here:
-		return append(out, result...)
-	case value[0] == '[':
-		out = append(out, '[')
-		for i, item := range items(value) {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = f.inside[strconv.Itoa(i)].fill(out, item, result)
-		}
-		return append(out, ']')
-	case value[0] == '{':
-		found, err := parseMembers(value)
-		if err != nil {
-			return append(out, value...)
-		}
-		out = append(out, '{')
-		for i, one := range found {
-			if i > 0 {
-				out = append(out, ',')
-			}
-			out = f.inside[`"`+one.name].fill(append(appendText(out, one.name), ':'), one.text, result)
-		}
-		return append(out, '}')
 	}
-	return append(out, value...)
+	out = append(out, value[0])
+	index := 0
+	_, _ = walk(value, 0, func(name []byte, at int) (int, error) {
+		if index > 0 {
+			out = append(out, ',')
+		}
+		key := strconv.Itoa(index)
+		if name != nil {
+			out, key = append(append(out, name...), ':'), `"`+unquoted(name)
+		}
+		index++
+		end, _ := skipValue(value, at)
+		out = fill(out, value[at:end], inside[key], result)
+		return end, nil
+	})
+	return append(out, value[0]+2)
 }
 
 // storeFields is the effect that sets fields of a hash, a key of pyworkers' own, and its life in seconds.

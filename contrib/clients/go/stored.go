@@ -77,21 +77,15 @@ func parseMembers(raw []byte) (members, error) {
 		return nil, badJob{"not a JSON object"}
 	}
 	found := make(members, 0, 16)
-	for at = skipBlanks(raw, at+1); raw[at] != '}'; at = skipBlanks(raw, at) {
-		if raw[at] == ',' {
-			at = skipBlanks(raw, at+1)
-		}
-		end, _ := skipValue(raw, at)
-		name := unquoted(raw[at:end])
-		at = skipBlanks(raw, skipBlanks(raw, end)+1)
+	_, err := walk(raw, at, func(name []byte, at int) (int, error) {
 		end, levels := skipValue(raw, at)
 		if levels >= maxLevels {
-			return nil, badJob{fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+			return 0, badJob{fmt.Sprintf("nested deeper than %d levels", maxDepth)}
 		}
-		found.set(name, raw[at:end:end])
-		at = end
-	}
-	return found, nil
+		found.set(unquoted(name), raw[at:end:end])
+		return end, nil
+	})
+	return found, err
 }
 
 func (m *members) set(name string, text []byte) {
@@ -149,65 +143,6 @@ func (m members) splice(changes []field, remove ...string) []byte {
 		out = append(append(appendText(out, one.name), ':'), one.text...)
 	}
 	return append(out, '}')
-}
-
-func skipBlanks(raw []byte, at int) int {
-	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\n' || raw[at] == '\r' {
-		at++
-	}
-	return at
-}
-
-// skipValue is the end of the valid value at a place, and the levels inside it.
-func skipValue(raw []byte, at int) (end, levels int) {
-	depth := 0
-	for {
-		switch raw[at] {
-		case '"':
-			for at++; raw[at] != '"'; at++ {
-				if raw[at] == '\\' {
-					at++
-				}
-			}
-			at++
-		case '{', '[':
-			depth++
-			levels = max(levels, depth)
-			at++
-		case '}', ']':
-			depth--
-			at++
-		case ',', ':', ' ', '\t', '\n', '\r':
-			at++
-			continue
-		default:
-			for at < len(raw) && !strings.ContainsRune(",:]} \t\n\r", rune(raw[at])) {
-				at++
-			}
-		}
-		if depth == 0 {
-			return at, levels
-		}
-	}
-}
-
-// unquoted is the text of a valid JSON string.
-func unquoted(quoted []byte) string {
-	if !bytes.ContainsRune(quoted, '\\') {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var text string
-	_ = json.Unmarshal(quoted, &text)
-	return text
-}
-
-// items are the texts of the values of a list; nil for another value.
-func items(raw []byte) []json.RawMessage {
-	var found []json.RawMessage
-	if len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &found) != nil {
-		return nil
-	}
-	return found
 }
 
 // args are the arguments: null is none, any other value that is no list is one.
