@@ -14,10 +14,10 @@ const (
 	// One exchange settles so many outcomes at most, and so many bytes after the first one.
 	mostOutcomes = 1000
 	mostBytes    = 8 << 20
-	// How long Redis blocks at a time for a job of an empty queue. A stop waits for it.
-	blockFor = time.Second
-	// The queues for which connections block at once; the others are looked at each second.
-	mostBlocked = 8
+	// How long a connection waits at a time for a job of an empty queue. Each is looked at that often in any case.
+	watchFor = time.Second
+	// The empty queues for which connections wait at once.
+	mostWatched = 8
 	// How often the in-progress lists are compared with the jobs that are known, and the time between two tries.
 	compareEvery           = 5 * time.Second
 	shortPause, longPause  = 50 * time.Millisecond, time.Second
@@ -30,39 +30,48 @@ const (
 // outcomes of many goroutines come together for the next one. Its fields belong to that loop.
 type exchanger struct {
 	*server
+	sources []*source
 	// held are the jobs in the in-progress lists.
 	held    map[*delivery]struct{}
 	sent    []*settlement // whose reply is awaited, or was lost
-	blocked map[string]bool
-	moved   chan move
-	// empty: the last exchange has found less than it wanted. doubtful: a job may have been taken without our knowledge.
-	empty, doubtful bool
-	compared        time.Time
-	looked          time.Time
-	pause           time.Duration
-	failingSince    time.Time
-	over            time.Time // when the loop ends at the latest; zero before the stop
-	number          uint64
+	watched chan watched
+	// doubtful: a job may have been taken without our knowledge.
+	doubtful     bool
+	compared     time.Time
+	pause        time.Duration
+	failingSince time.Time
+	over         time.Time // when the loop ends at the latest; zero before the stop
+	number       uint64
 }
 
-// move is a job that a blocking connection has taken, or none.
-type move struct {
-	mine       *incarnation
-	queue, raw string
-	err        error
+// source is a queue, as the exchanger takes from it.
+type source struct {
+	queue string
+	place int       // among the queues
+	next  time.Time // when it is looked at again
+	empty bool
+	waits bool // a connection waits for a job
+}
+
+// watched is the end of a wait for a job in a queue.
+type watched struct {
+	source   *source
+	isFilled bool
+	err      error
 }
 
 func newExchanger(s *server) *exchanger {
-	return &exchanger{
-		server: s, held: make(map[*delivery]struct{}), blocked: make(map[string]bool),
-		moved: make(chan move, len(s.queues)), compared: time.Now(), pause: shortPause,
+	x := &exchanger{
+		server: s, held: make(map[*delivery]struct{}), watched: make(chan watched, len(s.queues)), compared: time.Now(), pause: shortPause,
 	}
+	for i, queue := range s.queues {
+		x.sources = append(x.sources, &source{queue: queue, place: i})
+	}
+	return x
 }
 
 // loop runs until the worker has stopped and all outcomes are in Redis.
 func (x *exchanger) loop() error {
-	timer := time.NewTicker(200 * time.Millisecond)
-	defer timer.Stop()
 	for {
 		if x.stopping() {
 			x.giveBackWaiting(0)
@@ -71,27 +80,51 @@ func (x *exchanger) loop() error {
 			}
 		}
 		x.compare()
-		x.returnLost()
 		x.sent = x.portion()
 		wanted := x.wanted()
-		if len(x.sent) == 0 && (wanted == 0 || x.empty && (len(x.blocked) == len(x.queues) || time.Since(x.looked) < blockFor)) {
-			if wanted > 0 {
-				x.block()
-			}
-			select {
-			case <-x.wake:
-			case found := <-x.moved:
-				x.take(found)
-			case <-timer.C:
-				x.giveBackWaiting(aheadFor)
-			}
-			continue
-		}
-		if err := x.exchange(wanted); err != nil {
+		ready := x.ready(wanted)
+		if len(x.sent) == 0 && len(ready) == 0 {
+			x.rest(wanted > 0)
+		} else if err := x.exchange(wanted, ready); err != nil {
 			x.failed(err)
 		} else {
 			x.pause, x.failingSince = shortPause, time.Time{}
 		}
+	}
+}
+
+// ready are the queues from which jobs are taken now, in a random order.
+func (x *exchanger) ready(wanted int) (found []*source) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, one := range x.sources {
+		// An exchange that settles asks the empty ones, too.
+		isDue := !one.next.After(time.Now()) || one.empty && len(x.sent) > 0
+		if isDue && wanted > 0 && x.mine.registered && !x.rests(one.queue) {
+			found = append(found, one)
+		}
+	}
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+	return found
+}
+
+// rest waits until there is something to do.
+func (x *exchanger) rest(watches bool) {
+	if watches {
+		x.watch()
+	}
+	pause := 200 * time.Millisecond
+	for _, one := range x.sources {
+		if left := time.Until(one.next); left > 0 {
+			pause = min(pause, left)
+		}
+	}
+	select {
+	case <-x.wake:
+	case found := <-x.watched:
+		x.end(found)
+	case <-time.After(pause):
+		x.giveBackWaiting(aheadFor)
 	}
 }
 
@@ -115,10 +148,10 @@ func (x *exchanger) isOver() (bool, error) {
 	x.mu.Lock()
 	left := len(x.outbox) + len(x.sent)
 	x.mu.Unlock()
-	if left+len(x.held)+len(x.blocked) > 0 && time.Now().After(x.over) {
+	if left+len(x.held) > 0 && time.Now().After(x.over) {
 		return true, &UnavailableError{fmt.Errorf("%d jobs are not settled, and run again", max(left, len(x.held)))}
 	}
-	return left+len(x.held)+len(x.blocked) == 0, nil
+	return left+len(x.held) == 0, nil
 }
 
 // forgetLost drops the jobs of lost incarnations, whose lists others have recovered.
@@ -126,30 +159,6 @@ func (x *exchanger) forgetLost() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.held, func(d *delivery, _ struct{}) bool { return d.mine.lost })
-}
-
-// returnLost returns what is left in the lists of lost incarnations: jobs that this worker took after others had
-// recovered these lists, and before it knew.
-func (x *exchanger) returnLost() {
-	x.mu.Lock()
-	left := x.left
-	x.left = nil
-	x.mu.Unlock()
-	for i, lost := range left {
-		for place := 0; place < len(x.queues); {
-			from, to := x.client.inprogress(x.queues[place], lost.identity), x.client.key("queue:", x.queues[place])
-			replies, err := x.client.send(x.base, []any{"BLMOVE", from, to, "LEFT", "RIGHT", 0.01})
-			if err != nil {
-				x.mu.Lock()
-				x.left = append(x.left, left[i:]...)
-				x.mu.Unlock()
-				return
-			}
-			if replies[0] == nil {
-				place++
-			}
-		}
-	}
 }
 
 // portion are the outcomes of the next exchange: those whose reply was lost again, else what has come together.
@@ -184,29 +193,19 @@ func (x *exchanger) wanted() int {
 		ahead = min(2*x.quick, 4*x.options.Concurrency)
 	}
 	waiting := len(x.jobs)
-	return max(0, min(x.options.Concurrency-len(x.running)-waiting+ahead, cap(x.jobs)-waiting-len(x.queues)))
+	return max(0, min(x.options.Concurrency-len(x.running)-waiting+ahead, cap(x.jobs)-waiting))
 }
 
-// exchange settles the portion and takes up to wanted jobs.
-func (x *exchanger) exchange(wanted int) error {
+// exchange settles the portion and takes up to wanted jobs from these queues.
+func (x *exchanger) exchange(wanted int, ready []*source) error {
 	x.mu.Lock()
 	x.quick, x.slow = 0, false
 	mine := x.mine
-	if !mine.registered {
-		wanted = 0
-	}
-	order := make([]int, 0, len(x.queues))
-	for i, queue := range x.queues {
-		if wanted > 0 && !x.rests(queue) {
-			order = append(order, i)
-		}
-	}
 	x.mu.Unlock()
-	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	if len(order) == 0 {
+	if len(ready) == 0 {
 		wanted = 0
 	}
-	keys, args := x.call(mine, x.sent, wanted, order)
+	keys, args := x.call(mine, x.sent, wanted, ready)
 	reply, err := x.client.run(x.base, exchangeScript, keys, args)
 	if err != nil {
 		x.doubtful = x.doubtful || wanted > 0 && isLost(err)
@@ -217,15 +216,15 @@ func (x *exchanger) exchange(wanted int) error {
 	case isRow && len(row) == 0:
 		x.lose(mine)
 		x.sent = nil
-		return nil
+		return x.renew(x.base)
 	case len(row) < 2:
 		return fmt.Errorf("pyworkers: exchange.lua answered %v: it is of another version", reply)
 	}
-	return x.read(mine, row, wanted, order)
+	return x.read(mine, row, wanted, ready)
 }
 
 // call is the keys and arguments of exchange.lua, which describes them.
-func (x *exchanger) call(mine *incarnation, sent []*settlement, wanted int, order []int) (keys []string, args []any) {
+func (x *exchanger) call(mine *incarnation, sent []*settlement, wanted int, ready []*source) (keys []string, args []any) {
 	c := x.client
 	keys = []string{c.key("retry"), c.key("schedule"), c.key("dead"), c.own("recovered:", mine.identity), c.own("owners")}
 	for _, queue := range x.queues {
@@ -233,10 +232,10 @@ func (x *exchanger) call(mine *incarnation, sent []*settlement, wanted int, orde
 	}
 	now := x.now()
 	args = []any{
-		wanted, timeText(now), timeText(now - deadSeconds), deadLimit, mine.identity, len(keys), 0, len(order),
+		wanted, timeText(now), timeText(now - deadSeconds), deadLimit, mine.identity, len(keys), 0, len(ready),
 	}
-	for _, place := range order {
-		args = append(args, place+1)
+	for _, one := range ready {
+		args = append(args, one.place+1)
 	}
 	var about []any
 	for i, one := range sent {
@@ -262,7 +261,7 @@ func (c *Client) inprogress(queue, identity string) string {
 }
 
 // read takes the jobs of a reply, and notes which outcomes are settled.
-func (x *exchanger) read(mine *incarnation, row []any, wanted int, order []int) error {
+func (x *exchanger) read(mine *incarnation, row []any, wanted int, ready []*source) error {
 	rest := func(i int) []any {
 		if i >= len(row) {
 			return nil
@@ -291,14 +290,17 @@ func (x *exchanger) read(mine *incarnation, row []any, wanted int, order []int) 
 	for i, jobs := range rest(1) {
 		list, _ := jobs.([]any)
 		for _, raw := range list {
-			if text, isText := raw.(string); isText && i < len(order) {
-				x.deliver(mine, x.queues[order[i]], text)
+			if text, isText := raw.(string); isText && i < len(ready) {
+				x.deliver(mine, ready[i].queue, text)
 				number++
 			}
 		}
 	}
-	x.empty = number < wanted
-	x.looked = time.Now()
+	if number < wanted {
+		for _, one := range ready {
+			one.rest(watchFor, true)
+		}
+	}
 	x.sent = nil
 	if len(left) > 0 {
 		x.mu.Lock()
@@ -343,16 +345,17 @@ func (x *exchanger) deliver(mine *incarnation, queue, raw string) {
 	x.jobs <- d
 }
 
+// rest has a queue looked at again after this time, or when it gets a job if it is empty.
+func (one *source) rest(pause time.Duration, isEmpty bool) {
+	one.next, one.empty = time.Now().Add(pause), isEmpty
+}
+
 func (x *exchanger) failed(err error) {
 	if x.failingSince.IsZero() {
 		x.failingSince = time.Now()
 		x.log.Error("redis.failed", "error", err)
 	}
-	select {
-	case <-time.After(x.pause):
-	case found := <-x.moved:
-		x.take(found)
-	}
+	time.Sleep(x.pause)
 	x.pause = min(2*x.pause, longPause)
 }
 
@@ -378,50 +381,41 @@ func (x *exchanger) giveBackWaiting(age time.Duration) {
 	}
 }
 
-// block waits for the next job of empty queues, each on a connection.
-func (x *exchanger) block() {
+// watch has connections wait for the next job of empty queues. They move it from the end of its queue to the same end:
+// the next exchange takes it, so that no reply that is lost matters.
+func (x *exchanger) watch() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	mine := x.mine
-	for _, i := range rand.Perm(len(x.queues)) {
-		queue := x.queues[i]
-		if x.rests(queue) || x.blocked[queue] || len(x.blocked) >= mostBlocked || !mine.registered {
-			continue
+	waiting := 0
+	for _, i := range rand.Perm(len(x.sources)) {
+		one := x.sources[i]
+		if !one.waits && one.empty && !x.rests(one.queue) && waiting < mostWatched {
+			one.waits = true
+			go func() {
+				queue := x.client.key("queue:", one.queue)
+				replies, err := x.client.send(x.base, []any{"BLMOVE", queue, queue, "RIGHT", "RIGHT", watchFor.Seconds()})
+				x.watched <- watched{one, replies[0] != nil, err}
+			}()
 		}
-		x.blocked[queue] = true
-		go func() {
-			from, to := x.client.key("queue:", queue), x.client.inprogress(queue, mine.identity)
-			// It ends long before the lease: a job that is moved after the lease would be in a list that no server reads.
-			limit := min(blockFor, x.options.Lease/4).Seconds()
-			replies, err := x.client.send(x.base, []any{"BLMOVE", from, to, "RIGHT", "LEFT", limit})
-			raw, _ := replies[0].(string)
-			x.moved <- move{mine, queue, raw, err}
-		}()
+		if one.waits {
+			waiting++
+		}
 	}
 }
 
-// take takes what a blocking connection has found.
-func (x *exchanger) take(found move) {
-	delete(x.blocked, found.queue)
-	x.mu.Lock()
-	isLost := found.mine.lost
-	if isLost {
-		x.left = append(x.left, found.mine)
-	}
-	x.mu.Unlock()
+// end is the end of a wait.
+func (x *exchanger) end(found watched) {
+	found.source.waits = false
 	switch {
-	case isLost:
-	case found.raw != "":
-		x.deliver(found.mine, found.queue, found.raw)
-		x.empty = false // one job means probably more
 	case found.err != nil:
-		x.doubtful = true
 		x.failed(found.err)
+	case found.isFilled && found.source.empty:
+		found.source.rest(0, false)
 	}
 }
 
 // compare finds jobs that were taken by a command whose reply was lost: they are in an in-progress list, and unknown
-// here. It reads the lists while no other command takes jobs.
+// here. It does so at once if that is likely, and now and then, because Redis may execute a command late.
 func (x *exchanger) compare() {
 	if !x.doubtful && time.Since(x.compared) < compareEvery {
 		return
@@ -430,57 +424,32 @@ func (x *exchanger) compare() {
 	x.mu.Lock()
 	mine := x.mine
 	x.mu.Unlock()
-	if !x.doubtful {
-		longer, err := x.longer(mine)
-		if err == nil {
-			x.compared = time.Now()
+	for _, one := range x.sources {
+		known, list := make(map[string]int), x.client.inprogress(one.queue, mine.identity)
+		number := 0
+		for d := range x.held {
+			if d.mine == mine && d.queue == one.queue {
+				known[d.raw]++
+				number++
+			}
 		}
-		x.doubtful = longer
-		return
-	}
-	for len(x.blocked) > 0 { // they return within a second
-		x.take(<-x.moved)
-	}
-	x.doubtful = true
-	for _, queue := range x.queues {
-		stored, err := x.client.rdb.LRange(x.base, x.client.inprogress(queue, mine.identity), 0, -1).Result()
+		length, err := x.client.rdb.LLen(x.base, list).Result()
+		if err == nil && int(length) > number || x.doubtful {
+			var stored []string
+			if stored, err = x.client.rdb.LRange(x.base, list, 0, -1).Result(); err == nil {
+				x.adopt(mine, one.queue, stored, known)
+			}
+		}
 		if err != nil {
 			x.failed(translate(err))
 			return
 		}
-		x.adopt(mine, queue, stored)
 	}
 	x.doubtful, x.compared = false, time.Now()
 }
 
-// longer is true if an in-progress list has more jobs than are known.
-func (x *exchanger) longer(mine *incarnation) (bool, error) {
-	known := make(map[string]int)
-	for d := range x.held {
-		if d.mine == mine {
-			known[d.queue]++
-		}
-	}
-	for _, queue := range x.queues {
-		number, err := x.client.rdb.LLen(x.base, x.client.inprogress(queue, mine.identity)).Result()
-		if err != nil {
-			return false, err
-		}
-		if int(number) > known[queue] {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // adopt runs the jobs of a list that are not known.
-func (x *exchanger) adopt(mine *incarnation, queue string, stored []string) {
-	known := make(map[string]int)
-	for d := range x.held {
-		if d.mine == mine && d.queue == queue {
-			known[d.raw]++
-		}
-	}
+func (x *exchanger) adopt(mine *incarnation, queue string, stored []string, known map[string]int) {
 	for _, raw := range slices.Backward(stored) {
 		if known[raw] > 0 {
 			known[raw]--

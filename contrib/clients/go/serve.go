@@ -101,7 +101,6 @@ type server struct {
 
 	mu        sync.Mutex
 	mine      *incarnation
-	left      []*incarnation // lost ones whose lists are to be emptied
 	outbox    []*settlement
 	running   map[*delivery]struct{}
 	cancelled map[string]struct{}
@@ -423,7 +422,6 @@ func (s *server) lose(lost *incarnation) {
 		return
 	}
 	lost.lost = true
-	s.left = append(s.left, lost)
 	s.mine = s.newIncarnation()
 	for d := range s.running {
 		d.cancel(ErrLeaseLost)
