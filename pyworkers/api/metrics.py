@@ -26,6 +26,7 @@ __all__ = [
     "Period",
     "Window",
     "read_class_metrics",
+    "read_class_names",
     "read_last_hours",
     "read_metrics",
     "read_window",
@@ -169,6 +170,11 @@ def read_metrics(
     histograms = yield from metrics.read_histograms(keys, span, shown)
     classes = [_class_metrics(name, wanted[name], histograms[name]) for name in shown]
     return Metrics(period, span.since.timestamp(), span.now.timestamp(), len(ordered), classes)
+
+
+def read_class_names(keys: Keys) -> Steps[list[str]]:
+    """The names of the classes whose jobs ran in the last hour."""
+    return list((yield from metrics.read_sums(keys, (yield from metrics.span_now(Period.HOUR)))))
 
 
 def read_class_metrics(keys: Keys, job_class: str, period: Period = Period.HOUR) -> Steps[ClassMetrics]:

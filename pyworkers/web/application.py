@@ -33,6 +33,7 @@ from pyworkers.web.pages import (
     cron,
     editing,
     enqueue,
+    finding,
     finished,
     job,
     jobs,
@@ -62,8 +63,8 @@ from pyworkers.web.waiting import ProgramWaits
 
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, problems, queues, jobs, job, editing, finished, enqueue, tasks, running, servers, alarms, audit,
-    batches, limits, locks, cron, metrics,
+    overview, problems, finding, queues, jobs, job, editing, finished, enqueue, tasks, running, servers,
+    alarms, audit, batches, limits, locks, cron, metrics,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

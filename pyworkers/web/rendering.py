@@ -97,6 +97,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "csrf": partial(_csrf, request),
         "flash": flash.take(request),
         "refused": "",
+        "sought": "",
         "counted": (*COUNTED, PROBLEMS),
         "counts_of_pages": counts,
         "count_of_title": Markup(counts.get(page) or counts.get(PROBLEMS, "")).striptags(),

@@ -62,8 +62,8 @@ def test_an_unknown_job(dashboard: Visitor) -> None:
 def test_the_box_on_every_page_finds_a_job(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("a b/1"): 1, raw_job("\x1b"): 2})
     for page in ("", "dead", "jobs/none", "tasks/none"):
-        [box] = [form for form in dashboard.ask(page).page.forms if form.action.endswith("/jobs")]
-        assert box.method == "get" and list(box.hidden) == ["id"]
+        [box] = [form for form in dashboard.ask(page).page.forms if form.action.endswith("/find")]
+        assert box.method == "get" and list(box.hidden) == ["q"]
     answer = dashboard.ask("jobs?id=%20a+b%2F1%20", follow=False)
     assert (answer.status, answer.headers["location"].endswith("/jobs/a~20b~2F1")) == (303, True)
     assert "Dead" in found(dashboard, "jobs?id=%20a+b%2F1%20").text

@@ -91,6 +91,12 @@ class Reader:
         self._samples.add(self._stats)
         return self._stats
 
+    async def recent(self) -> Stats:
+        """The counts of the last second; those of now without any. Raises PyworkersError."""
+        if self._stats is None or time.monotonic() - self._read_at > 2 * _EVERY_S:
+            return await self.read()
+        return self._stats
+
     async def causes(self, stats: Stats) -> list[Cause]:
         """The causes in these counts, and those of Redis, as of the last minute. Raises PyworkersError."""
         if time.monotonic() - self._unsafe_at > _UNSAFE_S:

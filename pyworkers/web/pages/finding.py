@@ -1,0 +1,194 @@
+"""Finding: what a text names: pages, queues, classes, servers, a job, a batch; and the searches for it.
+
+Runs in the event loop of the dashboard. Names come from what pages read anyway, a job and a batch by their
+ids; no list is searched before a person follows the link to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from pyworkers.api.batches import read_batch
+from pyworkers.api.browse.lookup import read_job
+from pyworkers.api.metrics import read_class_names
+from pyworkers.api.parameters import Parameter
+from pyworkers.api.schemas import TEXT, array, record
+from pyworkers.api.stats import Stats, read_stats
+from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.protocol.status import JobState
+from pyworkers.web.json.resources import CheckedRequest, Resource
+from pyworkers.web.lists.asking import MOST_CHARACTERS, typed
+from pyworkers.web.live.stream import reader_of
+from pyworkers.web.rendering import NAVIGATION, address, linkable, render
+from pyworkers.web.security import viewer_of
+from pyworkers.web.several import sites_of
+from pyworkers.web.showing import counted, visible
+from pyworkers.web.site import Site
+
+_MOST = 8
+"""The names of one kind."""
+# What an id may be; a shorter text would look for a job at each key of a person who types.
+_ID = re.compile(r"\S{8,255}")
+_TITLES = {
+    "page": "Pages",
+    "queue": "Queues",
+    "class": "Classes",
+    "server": "Servers",
+    "job": "Job",
+    "batch": "Batch",
+    "search": "Search in the jobs",
+    "away": "Not searched",
+}
+"""The kinds in their order, with what stands above them."""
+_SEARCHES = (
+    ("tag", "with the tag", "{}", ("dead", "retries", "scheduled")),
+    ("class", "of a class with", "*{}*", ("dead", "retries", "scheduled")),
+    ("error", "whose error contains", "{}", ("dead", "retries")),
+    ("text", "whose arguments contain", "{}", ("dead", "retries", "scheduled")),
+)
+"""The conditions of lists of jobs: the parameter, its words, its value, and the lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a text names, with the address of its page; ``about`` says more of it."""
+
+    kind: str
+    name: str
+    href: str = ""
+    about: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """The finding for JSON."""
+        return {"kind": self.kind, "name": self.name, "href": self.href, "about": self.about}
+
+
+async def show(request: Request) -> Response:
+    """The page: all that the text names, by kind. On to a job or a batch, if it names nothing else."""
+    text = _text_of(request.query_params.get("q", ""))
+    found = await findings(request, text)
+    named = [one for one in found if one.kind not in ("search", "away")]
+    if len(named) == 1 and named[0].kind in ("job", "batch"):
+        return RedirectResponse(named[0].href, status_code=303)
+    kinds = [(_TITLES[kind], list(some)) for kind, some in groupby(found, key=lambda one: one.kind)]
+    return await render(
+        request, "find.html", title="Find", sought=text, kinds=kinds, named=bool(named),
+        json=address(request, "api", "find", q=visible(text)),
+    )  # fmt: skip
+
+
+async def findings(request: Request, text: str) -> list[Finding]:
+    """All that a text names; the pages, for an empty one. Raises PyworkersError."""
+    found = list(_pages(request, text))
+    if text:
+        sites = sites_of(request).by_name
+        for some in await asyncio.gather(
+            *(_of_redis(request, name, site, text) for name, site in sites.items())
+        ):
+            found += some
+        found += _searches(request, text)
+    kinds = list(_TITLES)
+    return sorted(found, key=lambda one: kinds.index(one.kind))
+
+
+def _text_of(given: str) -> str:
+    return typed(given.strip()[:MOST_CHARACTERS])
+
+
+def _pages(request: Request, text: str) -> Iterator[Finding]:
+    operates = viewer_of(request).role == "operate"
+    for path, title in NAVIGATION:
+        if text.casefold() in title.casefold() and (operates or path != "enqueue"):
+            yield Finding("page", title, address(request, path) if path else address(request))
+
+
+async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[Finding]:
+    """What one Redis has; one that is away says so, unless the pages are its own."""
+    sites = sites_of(request)
+    is_own = name == sites.own
+    to = partial(sites.address, request, name)
+    where = f"on {name}" if sites.several else ""
+    try:
+        stats = await (reader_of(request).recent() if is_own else site.read(read_stats(site.keys)))
+        found = list(_named(stats, text, to, where))
+        classes = await site.read(read_class_names(site.keys))
+        found += (
+            Finding("class", one, to("metrics", one), where)
+            for one in _matching((one for one in classes if linkable(one)), text)
+        )
+        if _ID.fullmatch(text) and linkable(text):
+            found += [one async for one in _by_id(site, text, to, where)]
+    except (RedisUnavailableError, StoreError) as error:
+        if is_own:
+            raise
+        return [Finding("away", name, to(), error.message)]
+    return found
+
+
+def _named(stats: Stats, text: str, to: Callable[..., str], where: str) -> Iterator[Finding]:
+    sizes = {queue.name: queue.size for queue in stats.queues if linkable(queue.name)}
+    for name in _matching(sizes, text):
+        yield Finding(
+            "queue", name, to("queues", name), _words(f"{counted(sizes[name], 'job')} waiting", where)
+        )
+    servers = [server.identity for server in stats.servers if linkable(server.identity)]
+    for name in _matching(servers, text):
+        yield Finding("server", name, to("servers", name), where)
+
+
+async def _by_id(site: Site, text: str, to: Callable[..., str], where: str) -> AsyncIterator[Finding]:
+    view = await site.read(read_job(site.keys, text))
+    if view.job is not None or view.state is not JobState.UNKNOWN:
+        about = view.job.job_class if view.job is not None else ""
+        yield Finding("job", text, to("jobs", text), _words(about, view.state.value, where))
+    if await site.read(read_batch(site.keys, text)) is not None:
+        yield Finding("batch", text, to("batches", text), where)
+
+
+def _matching(names: Iterable[str], text: str) -> list[str]:
+    """The first names with the text in them, in any case; those that begin with it first."""
+    wanted = text.casefold()
+    found = [name for name in names if wanted in name.casefold()]
+    return sorted(found, key=lambda name: (not name.casefold().startswith(wanted), name.casefold()))[:_MOST]
+
+
+def _words(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def _searches(request: Request, text: str) -> Iterator[Finding]:
+    """The lists of jobs with a filter, which look through the jobs only then."""
+    titles = dict(NAVIGATION)
+    for parameter, words, form, places in _SEARCHES:
+        for place in places:
+            href = address(request, place, **{parameter: form.format(visible(text))})
+            yield Finding("search", f"{titles[place]} {words} {text}", href)
+    if linkable(text):
+        yield Finding(
+            "search", f"A job with the id {text}, in all places", address(request, "jobs", id=visible(text))
+        )
+
+
+async def _find(ask: CheckedRequest) -> Sequence[Mapping[str, str]]:
+    return [one.as_dict() for one in await findings(ask.request, _text_of(ask.given["q"] or ""))]
+
+
+ROUTES = [Route("/find", show)]
+RESOURCES = (
+    Resource(
+        "/find",
+        "What a text names: pages, queues, classes, servers, a job or a batch by its id; and searches.",
+        _find,
+        array(record("Finding", {"kind": TEXT, "name": TEXT, "href": TEXT, "about": TEXT})),
+        [Parameter("q", "The text.")],
+    ),
+)
