@@ -51,6 +51,22 @@ def _lost(batch: BatchStatus, _now: float) -> Sequence[Word]:
     return [Word(text, "bad")] if batch.lost else []
 
 
+INNER: Table[BatchStatus] = Table(
+    "InnerBatch",
+    Column("id", title="ID", place="batches"),
+    Column("kind", title="Kind"),
+    Column("description", title="Description"),
+    Column("state", title="State", tone=_TONES.get),
+    Column("share", Kind.SHARE, "Done", value=lambda batch, _now: (batch.done, batch.total)),
+    Column("total", Kind.COUNT),
+    Column("pending", Kind.COUNT),
+    Column("done", Kind.COUNT),
+    Column("failed", Kind.COUNT, "Failed"),
+    Column("dead", Kind.COUNT, "Dead"),
+    Column("gone", Kind.COUNT, "Gone"),
+    Column("created_at", Kind.MOMENT, "Created"),
+    Column("success_at", Kind.MOMENT, "Succeeded", nullable=True),
+)  # fmt: skip
 BATCH: Table[BatchStatus] = Table(
     "Batch",
     Column("id", title="ID", place="batches"),
@@ -79,6 +95,8 @@ BATCH: Table[BatchStatus] = Table(
     Column("reason_jid", title="Reason JID", place="jobs"),
     Column("parent", title="Inside of", place="batches"),
     Column("open", Kind.FLAG),
+    Column("inner_total", Kind.COUNT, "Batches inside", about="Batches, chains and groups inside it."),
+    Column("inner", Kind.RECORDS, table=INNER),
 )  # fmt: skip
 CALLBACK: Table[BatchCallback] = Table(
     "Callback",

@@ -264,6 +264,7 @@ class Batch:
 
     def _send(self, plan: BatchPlan) -> None:
         self._queue = next(queues_of(plan), "")
+        plan.name_all()
         send(self._client, plan, self._owner)
 
 

@@ -24,7 +24,7 @@ from pyworkers.protocol.call import RESULT, RESULTS, Awaited, Call
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow import filling
 from pyworkers.protocol.flow.batch import MOST_JOBS, MOST_STEPS
-from pyworkers.protocol.flow.plans import BatchPlan, queues_of
+from pyworkers.protocol.flow.plans import MOST_NAMED, MOST_STEPS_NAMED, BatchPlan, named, queues_of
 from pyworkers.store.routes import place_of
 
 # Chains and groups inside each other: the functions that walk through them call themselves for each level.
@@ -216,14 +216,19 @@ class _Compiler:
         return self._group(canvas, BatchPlan(batch, new_id(), {"kind": "group", **size, **fields}), before)
 
     def _group(self, group: _Canvas, plan: BatchPlan, before: Before) -> _Made:
-        made = _Made(plan)
+        made, names = _Made(plan), list[str]()
         for place, node in enumerate(group.nodes):
             if isinstance(node, Call):
-                made.add(self._jobs(node, plan, before, place))
+                jobs = self._jobs(node, plan, before, place)
+                made.add(jobs)
+                names += [named(job["jid"], job["class"]) for job in jobs]
             else:
                 inner = self._made(node, before)
                 plan.nest(inner.plan, place)
                 made.add(inner.starts)
+                names.append(inner.plan.id)
+        if len(names) <= MOST_NAMED:
+            plan.name(names)
         return made
 
     def _chain(self, chain: _Canvas, plan: BatchPlan, before: Before) -> _Made:
@@ -233,6 +238,7 @@ class _Compiler:
             raise BadArgumentError(f"a chain of {len(steps)} steps; the limit is {MOST_STEPS}")
         starts: list[Job] = []
         rest: list[Any] = []
+        names: list[str] = []
         for place, (node, before_it) in reversed(list(enumerate(steps))):
             last = 0 if place == len(steps) - 1 else None
             if isinstance(node, Call):
@@ -241,6 +247,7 @@ class _Compiler:
                     raise BadArgumentError(f"client middleware has dropped {node}, a step of a chain")
                 starts = [{**jobs[0], "then": {"v": filling.VERSION, "steps": rest}} if rest else jobs[0]]
                 rest = [jobs[0], *rest]
+                names.append(named(jobs[0]["jid"], jobs[0]["class"]))
             else:
                 inner = self._made(node, before_it)
                 plan.nest(inner.plan, last)
@@ -252,6 +259,8 @@ class _Compiler:
                         f"a step that begins with {len(inner.starts)} jobs; the limit is {MOST_JOBS}"
                     )
                 starts, rest = inner.starts, [inner.starts]
+                names.append(inner.plan.id)
+        plan.name(names[::-1][:MOST_STEPS_NAMED])
         return _Made(plan, starts)
 
     def _jobs(self, call: Call, plan: BatchPlan, before: Before, place: int | None) -> list[Job]:

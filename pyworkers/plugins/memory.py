@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from pyworkers.enqueueing import clock
@@ -18,7 +19,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember, Effect, Push
 from pyworkers.protocol.flow.batch import due
 from pyworkers.protocol.flow.filling import filled
-from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, MOST_INNER, BatchPlan, BatchStatus
 
 _LIFE_S = 90 * 86_400.0
 _LIFE_ENDED_S = 86_400.0
@@ -40,6 +41,8 @@ class _Batch:
     reason: tuple[str, str] = ("", "")
     """Of its death: the kind of the first end that was not done, and the member."""
     results: dict[int, str] = field(default_factory=dict)
+    inner: list[str] = field(default_factory=list)
+    """The batches inside it."""
 
     @property
     def holds(self) -> int:
@@ -118,6 +121,8 @@ class MemoryBatches:
         if batch is None:
             batch = self._batches[plan.id] = _Batch(dict(plan.fields), list(plan.then), clock.time())
             self._add(_parent_of(plan.fields), plan.id)
+            if around := self._find(_parent_of(plan.fields)):
+                around.inner.append(plan.id)
         batch.touch()
         for member in (*plan.members, *(job.jid for job in plan.jobs)):
             batch.members.setdefault(member, "new")
@@ -233,7 +238,14 @@ class MemoryBatches:
             cancel_at=found.fired.get("cancel"),
             reason=reason,
             reason_jid=reason_jid,
+            inner_total=len(found.inner),
+            inner=tuple(self._statuses(found.inner)),
         )
+
+    def _statuses(self, batches: Iterable[str]) -> Iterator[BatchStatus]:
+        """Each without those inside it, as in Redis."""
+        for status in filter(None, map(self.status, islice(batches, MOST_INNER))):
+            yield replace(status, inner=())
 
     def result(self, batch: str) -> str | None:
         """The result as JSON; None for an unknown batch."""

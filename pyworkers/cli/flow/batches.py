@@ -64,7 +64,8 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
 @redis_options
 @click.pass_context
 def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
-    """Show the numbers of a batch, its callbacks, and up to 100 members of each state.
+    """Show the numbers of a batch, those of the first batches inside it, its callbacks, and up to 100 members
+    of each state.
 
     The exit code is 1 if there is no such batch.
 
@@ -87,9 +88,14 @@ def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, t
         return
     now = time.time()
     for name, value in about.items():
-        if name not in ("members", "callbacks"):
+        if name not in ("members", "callbacks", "inner"):
             moment = name.endswith("_at") and value is not None
             _line(name, times.full(value, now) if moment else _words(value))
+    for inner in view.status.inner:
+        words = f"{inner.kind} {inner.id}: {inner.state}, {inner.done:,} of {inner.total:,} done"
+        counts = ((inner.failed, "failed"), (inner.dead, "dead"), (inner.gone, "gone"))
+        more = "".join(f", {number:,} {word}" for number, word in counts if number)
+        _line("inside", printable(f"{words}{more}"))
     for callback in view.callbacks:
         fired = "" if callback.fired_at is None else f", enqueued {times.full(callback.fired_at, now)}"
         words = f"{callback.event}: {callback.job_class} {callback.jid} in {callback.queue}"

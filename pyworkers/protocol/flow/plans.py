@@ -5,8 +5,9 @@ Pure; made by ``plugins/batches.py`` and ``plugins/canvas.py``, written and read
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyworkers.protocol import envelope
@@ -19,6 +20,19 @@ CALLBACKS = ("on_success", "on_complete", "on_death", "on_cancel")
 """The fields of a batch with a job that follows an event."""
 LEFT_OUT = frozenset(GONE[1:5])
 """The kinds that a batch with ``missing="ignore"`` leaves out of its total."""
+MOST_NAMED, MOST_STEPS_NAMED = 20, 50
+"""A batch or group of at most this many members names them for people; so does a chain its first steps."""
+MOST_INNER = 50
+"""The batches inside another one that it names, as ``enlist.lua``."""
+_OF_INNER = (
+    "id", "kind", "description", "state", "total", "pending", "done", "failed", "dead", "gone", "created_at",
+    "success_at",
+)  # fmt: skip
+"""What JSON has of a batch inside another one."""
+# Of a named member: with its jid at most 64 bytes, the longest value of a hash that Redis keeps compactly.
+_MOST_CLASS = 39
+_TEXT = rb'"(?:[^"\\]|\\.)*"'
+_CLASS = re.compile(rb'\{(?:"retry":\w+,)?"queue":%b,"class":(%b)' % (_TEXT, _TEXT))
 
 
 @dataclass
@@ -65,11 +79,35 @@ class BatchPlan:
         self.closes = False
         return BatchPlan(self.id, self.token, exists=True, begun=True, queue=next(queues_of(self), ""))
 
+    def name(self, members: Iterable[str]) -> None:
+        """Name its first members for people, in their order: each a ``named`` job, or the id of a batch."""
+        self.fields.update({f"member:{place}": name for place, name in enumerate(members)})
+
+    def name_all(self) -> None:
+        """Name the members that are pushed now and the batches, if they are few and all that it has.
+
+        Those with conditions are left out: a duplicate is no member.
+        """
+        if not self.exists and len(self.jobs) + len(self.inner) <= MOST_NAMED:
+            jobs = (named(job.jid, class_of(job.payload)) for job in self.jobs if job.conditions is None)
+            self.name([*jobs, *(inner.id for inner in self.inner)])
+
     def nest(self, inner: BatchPlan, place: int | None = None) -> None:
         """Make ``inner`` a member. ``place``: the place of its result, if it is kept."""
         if not inner.exists:
             inner.fields["parent"] = f"{'' if place is None else place} {self.id}"
         self.inner.append(inner)
+
+
+def named(jid: str, job_class: str) -> str:
+    """A job as its batch names it for people: ``JID CLASS``, of a long class the end."""
+    return f"{jid} {job_class[-_MOST_CLASS:]}"
+
+
+def class_of(payload: bytes) -> str:
+    """The class of a job that this package has made, from the beginning of its payload; empty if unknown."""
+    found = _CLASS.match(payload)
+    return str(envelope.decode(b'{"class":%b}' % found[1])["class"]) if found else ""
 
 
 def queues_of(plan: BatchPlan) -> Iterator[str]:
@@ -151,6 +189,10 @@ class BatchStatus:
     """The members that Redis has forgotten: it has evicted a key, and the batch will not end by itself."""
     parent: str = ""
     """The batch of which this one is a member."""
+    inner_total: int = 0
+    """The batches, chains and groups inside it, done ones included; not those inside of these."""
+    inner: tuple[BatchStatus, ...] = field(default=(), compare=False)
+    """The first fifty of them, each without its own; lists of batches leave them out."""
 
     @property
     def answered(self) -> bool:
@@ -186,7 +228,8 @@ class BatchStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """The status for JSON."""
-        return {**asdict(self), "state": self.state}
+        inner = [{name: getattr(one, name) for name in _OF_INNER} for one in self.inner]
+        return {**asdict(replace(self, inner=())), "inner": inner, "state": self.state}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ Run by clients and ``api``, never by the server. It changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.flow.plans import GONE, BatchStatus
+from pyworkers.protocol.flow.plans import GONE, MOST_INNER, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, one
@@ -78,9 +78,10 @@ class MemberPage(NamedTuple):
     members: list[Member]
 
 
-def status(keys: Keys, batch: str) -> Request[BatchStatus | None]:
+def status(keys: Keys, batch: str) -> Steps[BatchStatus | None]:
     """The status of a batch; None for an unknown one, and for what another program has written."""
-    return Request(_facts(keys, batch), lambda found: _status(batch, *found), Mode.LENIENT)
+    found = yield from every(facts(keys, batch), Mode.LENIENT)
+    return (yield from _with_inner(keys, status_of(batch, *found), found[0]))
 
 
 def announces(keys: Keys, batch: str) -> Request[bool]:
@@ -92,7 +93,7 @@ def announces(keys: Keys, batch: str) -> Request[bool]:
 def known(keys: Keys) -> Steps[list[BatchStatus]]:
     """All batches, the newest first."""
     ids = yield from one("ZRANGE", keys.batches, 0, -1, read=blobs)
-    found = yield from _statuses(keys, ids)
+    found = yield from _statuses(keys, map(decoded, ids))
     return sorted(found, key=lambda about: about.created_at, reverse=True)
 
 
@@ -106,15 +107,15 @@ def read_batch_page(keys: Keys, first: int, count: int) -> Steps[BatchPage]:
         command("ZRANGE", keys.batches, first, first + count - 1, "REV"),
     ]
     total, ids = yield from every(commands, Mode.LENIENT)
-    return BatchPage(total or 0, (yield from _statuses(keys, ids or ())))
+    return BatchPage(total or 0, (yield from _statuses(keys, map(decoded, ids or ()))))
 
 
 def read_batch(keys: Keys, batch: str) -> Steps[BatchView | None]:
     """Read one batch; None for an unknown one."""
     following = command("LRANGE", f"{keys.batch(batch)}:then", 0, _MOST_FOLLOWING - 1)
-    *found, jobs = yield from every([*_facts(keys, batch), following], Mode.LENIENT)
-    about = _status(batch, *found)
-    return None if about is None else BatchView(about, tuple(_callbacks(found[0], jobs or ())))
+    *found, jobs = yield from every([*facts(keys, batch), following], Mode.LENIENT)
+    about = yield from _with_inner(keys, status_of(batch, *found), found[0])
+    return None if about is None else BatchView(about, tuple(callbacks_of(found[0], jobs or ())))
 
 
 def read_members(keys: Keys, batch: str, state: str, cursor: int, count: int) -> Steps[MemberPage]:
@@ -137,29 +138,48 @@ def members(keys: Keys, batch: str, state: str, most: int) -> Steps[list[str]]:
     return sorted(name for name in map(decoded, found[:most]) if not name.startswith("hold:"))
 
 
-def _statuses(keys: Keys, ids: Iterable[bytes]) -> Steps[list[BatchStatus]]:
+def _with_inner(
+    keys: Keys, about: BatchStatus | None, stored: Mapping[bytes, bytes] | None
+) -> Steps[BatchStatus | None]:
+    """The status with those of the batches inside it."""
+    inner = inner_of(stored or {})
+    if about is None or not inner:
+        return about
+    return replace(about, inner=tuple((yield from _statuses(keys, inner))))
+
+
+def inner_of(stored: Mapping[bytes, bytes]) -> list[str]:
+    """The ids of the first batches inside one."""
+    names = (stored.get(b"inner:%d" % number) for number in range(1, MOST_INNER + 1))
+    return [decoded(name) for name in names if name is not None]
+
+
+def _statuses(keys: Keys, ids: Iterable[str]) -> Steps[list[BatchStatus]]:
     found: list[BatchStatus] = []
-    for some in portions(map(decoded, ids), PORTION):
-        calls = [status(keys, batch) for batch in some]
-        answers = iter((yield from every([sent for call in calls for sent in call.commands], Mode.LENIENT)))
-        for call in calls:
-            about = call.read([next(answers) for _ in call.commands])
+    for some in portions(ids, PORTION):
+        calls = [facts(keys, batch) for batch in some]
+        answers = iter((yield from every([sent for call in calls for sent in call], Mode.LENIENT)))
+        for batch, call in zip(some, calls, strict=True):
+            about = status_of(batch, *[next(answers) for _ in call])
             found += [about] if about else []
     return found
 
 
-def _facts(keys: Keys, batch: str) -> list[Command]:
+def facts(keys: Keys, batch: str) -> list[Command]:
+    """The commands whose replies ``status_of`` takes."""
     key = keys.batch(batch)
     return [command("HGETALL", key), *(command("SCARD", key + part) for part in _SETS)]
 
 
-def _status(batch: str, facts: Mapping[bytes, bytes] | None, *sizes: int | None) -> BatchStatus | None:
-    about = {decoded(name): value.decode(errors="replace") for name, value in (facts or {}).items()}
+def status_of(batch: str, stored: Mapping[bytes, bytes] | None, *sizes: int | None) -> BatchStatus | None:
+    """The status from the replies to ``facts``."""
+    about = {decoded(name): value.decode(errors="replace") for name, value in (stored or {}).items()}
     waiting, failed, dead = (size or 0 for size in sizes)
     try:
         holds, total, done = (int(about[name]) for name in ("open", "total", "done"))
         created_at = float(about["created_at"])
         gone = {kind: int(about.get(kind, 0)) for kind in GONE}
+        inner_total = int(about.get("inner", 0))
     except (LookupError, ValueError):
         return None
     return BatchStatus(
@@ -177,19 +197,22 @@ def _status(batch: str, facts: Mapping[bytes, bytes] | None, *sizes: int | None)
         parent=about.get("parent", "").partition(" ")[2],
         reason=about.get("reason", ""),
         reason_jid=about.get("reason_jid", ""),
-        complete_at=_time(about.get("complete_at")),
-        success_at=_time(about.get("success_at")),
-        death_at=_time(about.get("death_at")),
-        cancel_at=_time(about.get("cancel_at")),
+        complete_at=moment_of(about.get("complete_at")),
+        success_at=moment_of(about.get("success_at")),
+        death_at=moment_of(about.get("death_at")),
+        cancel_at=moment_of(about.get("cancel_at")),
+        inner_total=inner_total,
+        inner=(),
         **gone,
     )
 
 
-def _callbacks(facts: Mapping[bytes, bytes], following: Sequence[bytes]) -> Iterator[BatchCallback]:
+def callbacks_of(stored: Mapping[bytes, bytes], following: Sequence[bytes] = ()) -> Iterator[BatchCallback]:
+    """The callbacks of a batch, then the jobs that follow a group."""
     for event in _EVENTS:
-        if text := facts.get(f"on_{event}".encode()):
-            stored = facts.get(f"{event}_at".encode())
-            fired_at = None if stored is None else _time(stored.decode(errors="replace"))
+        if text := stored.get(f"on_{event}".encode()):
+            time = stored.get(f"{event}_at".encode())
+            fired_at = None if time is None else moment_of(time.decode(errors="replace"))
             yield _callback(event, text, fired_at)
     for text in following:
         yield _callback("success", text, None)
@@ -206,7 +229,8 @@ def _callback(event: str, text: bytes, fired_at: float | None) -> BatchCallback:
     return BatchCallback(event, queue.decode(errors="backslashreplace"), job_class, jid, fired_at)
 
 
-def _time(text: str | None) -> float | None:
+def moment_of(text: str | None) -> float | None:
+    """A stored time; None if there is none."""
     try:
         moment = float(text or "")
     except ValueError:

@@ -662,6 +662,11 @@ if mode == 'create' then
   end
   if parent then
     batch.add(parent, id)
+    -- For people: the number of the batches inside it, done ones included, and the first of them.
+    local number = redis.call('HINCRBY', batch.key(parent), 'inner', 1)
+    if number <= 50 then
+      redis.call('HSET', batch.key(parent), 'inner:' .. number, id)
+    end
   end
 end
 if ARGV[3] ~= '' and redis.call('SADD', key .. ':members', 'hold:' .. ARGV[3]) == 1 then
