@@ -235,3 +235,235 @@ document.addEventListener("click", async (event) => {
   button.classList.add("done");
   setTimeout(() => button.classList.remove("done"), 1500);
 });
+
+// What this browser keeps: recent and saved filters, and whether keys of one character are used. Addresses hold the filters
+// themselves, so that a link shares them; nothing of it is in Redis.
+const kept = (() => {
+  const place = `pyworkers:${document.querySelector(".brand")?.pathname}`;
+  const usual = { saved: [], recent: [], keys: true };
+
+  const read = () => {
+    try {
+      return { ...usual, ...JSON.parse(localStorage.getItem(place)) };
+    } catch {
+      return usual;
+    }
+  };
+
+  const write = (changes) => {
+    try {
+      localStorage.setItem(place, JSON.stringify({ ...read(), ...changes }));
+    } catch {
+      // The browser keeps nothing for pages, or no more.
+    }
+  };
+
+  const without = (list, href) => list.filter((one) => one.href !== href);
+  const remember = (one) => write({ recent: [one, ...without(read().recent, one.href)].slice(0, 8) });
+  const save = (one) => write({ saved: [...without(read().saved, one.href), one].slice(-50) });
+  const remove = (href) => write({ saved: without(read().saved, href), recent: without(read().recent, href) });
+  document.querySelector('form[action$="/logout"]')?.addEventListener("submit", () => write({ recent: [] }));
+  return { read, write, remember, save, remove };
+})();
+
+const element = (tag, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+};
+
+// The menu of recent and saved filters, with those of a list. A link to a saved one has its name behind the #.
+(() => {
+  const form = document.querySelector("main form.filter[role=search]");
+  if (!form) return;
+  const isSet = (field) => (field.tagName === "SELECT" ? field.selectedIndex > 0 : field.type !== "hidden" && field.value);
+  const fields = [...form.elements].filter((field) => field.name && isSet(field));
+  const value = (field) => (field.tagName === "SELECT" ? field.selectedOptions[0].text : field.value);
+  const query = new URLSearchParams(location.search);
+  for (const name of ["from", "first", "page", "after", "columns"]) query.delete(name);
+  const here = `${location.pathname}?${query}`;
+  const words = fields.map((field) => `${field.labels[0].firstChild.textContent.trim()} ${value(field)}`).join(", ");
+  const own = `${document.querySelector("h1").textContent}: ${words}`.slice(0, 120);
+  if (fields.length) kept.remember({ name: own, href: here });
+
+  const list = element("ul");
+  const name = element("input", { type: "text", maxLength: 60, required: true });
+  const saving = element("form", { className: "inline" }, element("label", {}, "Name ", name), " ", element("button", {}, "Save this filter"));
+  const summary = element("summary");
+  const menu = element("details", { className: "menu saved" }, summary, element("div", {}, list, saving));
+
+  const show = () => {
+    const { saved, recent } = kept.read();
+    const mine = saved.find((one) => one.href === here);
+    name.value = mine?.name ?? new URLSearchParams(location.hash.slice(1)).get("filter") ?? "";
+    summary.textContent = name.value ? `Filter: ${name.value}` : "Saved filters";
+    const others = recent.filter((one) => !saved.some((other) => other.href === one.href));
+    const entry = (one, hash, note) => {
+      const remove = element("button", { type: "button", ariaLabel: `Forget ${one.name}` }, "Forget");
+      remove.addEventListener("click", () => (kept.remove(one.href), show(), summary.focus()));
+      const link = element("a", { href: one.href + hash }, element("bdi", {}, one.name));
+      return element("li", {}, link, element("span", { className: "note" }, note), remove);
+    };
+    const lines = [
+      ...saved.map((one) => entry(one, `#${new URLSearchParams({ filter: one.name })}`, "")),
+      ...others.map((one) => entry(one, "", " recent")),
+    ];
+    list.replaceChildren(...lines);
+    menu.hidden = !lines.length;
+  };
+
+  saving.hidden = !fields.length;
+  saving.addEventListener("submit", (event) => {
+    event.preventDefault();
+    kept.save({ name: name.value.trim(), href: here });
+    show();
+    summary.focus();
+  });
+  const line = document.querySelector(".actions.over");
+  if (line) line.append(menu);
+  else (form.closest("details") || form).after(menu);
+  show();
+})();
+
+// The palette: what the text names, from the dashboard; saved and recent filters, from this browser.
+const palette = (() => {
+  const dialog = document.querySelector("dialog.palette");
+  if (!dialog) return null;
+  const [input, list, status] = ["input", "[role=listbox]", "[role=status]"].map((part) => dialog.querySelector(part));
+  const root = document.querySelector(".brand").pathname;
+  const box = document.querySelector("form.find input");
+  let asked = null;
+  let due = 0;
+  // The text that the list is about: Enter for a newer one leads to the page.
+  let about = null;
+
+  const options = () => [...list.children];
+  const active = () => list.querySelector("[aria-selected=true]");
+
+  const choose = (option) => {
+    active()?.setAttribute("aria-selected", "false");
+    option?.setAttribute("aria-selected", "true");
+    option?.scrollIntoView({ block: "nearest" });
+    if (option) input.setAttribute("aria-activedescendant", option.id);
+    else input.removeAttribute("aria-activedescendant");
+  };
+
+  const show = (text, found) => {
+    const shown = found.filter(({ href }) => href && new URL(href, location.href).origin === location.origin);
+    const made = shown.map(({ kind, name, href, about }, number) => {
+      const words = element("span", { className: "note" }, [about, kind].filter(Boolean).join(" · "));
+      const option = element("a", { href, id: `finding-${number}`, role: "option", tabIndex: -1 }, element("bdi", {}, name), words);
+      option.setAttribute("aria-selected", "false");
+      return option;
+    });
+    list.replaceChildren(...made);
+    about = text;
+    choose(made[0]);
+    const away = found.filter((one) => !one.href || one.kind === "away").map((one) => `${one.name}: ${one.about}`);
+    status.textContent = [`${made.length} found`, ...away].join(". ");
+  };
+
+  const filters = (text) => {
+    const { saved, recent } = kept.read();
+    const marked = [...saved.map((one) => ({ ...one, kind: "saved filter" })), ...recent.map((one) => ({ ...one, kind: "recent filter" }))];
+    return marked.filter((one) => one.name.toLowerCase().includes(text.toLowerCase()));
+  };
+
+  const ask = async () => {
+    const text = input.value.trim();
+    asked?.abort();
+    asked = new AbortController();
+    try {
+      const answer = await fetch(`${root}api/find?${new URLSearchParams({ q: text })}`, { signal: asked.signal });
+      const found = await answer.json();
+      if (!answer.ok) throw new Error(found.error);
+      show(text, [...filters(text), ...found]);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      show(text, filters(text));
+      status.textContent = `The dashboard does not find names now: ${error.message}`;
+    }
+  };
+
+  const go = () => {
+    const text = input.value.trim();
+    const option = about === text && active();
+    if (option) location.assign(option.href);
+    else if (text) location.assign(`${root}find?${new URLSearchParams({ q: text })}`);
+  };
+
+  input.addEventListener("input", () => {
+    clearTimeout(due);
+    due = setTimeout(ask, 150);
+  });
+  input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return;
+    const all = options();
+    const place = all.indexOf(active());
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && all.length) choose(all.at((place + step) % all.length));
+    else if (event.key === "Enter") go();
+    else return;
+    event.preventDefault();
+  });
+  // A click beside it closes it.
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  box.setAttribute("aria-keyshortcuts", "/");
+
+  return () => {
+    input.value = "";
+    list.replaceChildren();
+    about = null;
+    dialog.showModal();
+    ask();
+  };
+})();
+
+// Keys of one character, as other consoles have them; none of them while a person types, or with Ctrl, Alt or ⌘.
+(() => {
+  const dialog = document.querySelector("dialog.keys");
+  if (!dialog) return;
+  const use = dialog.querySelector("input");
+  use.checked = kept.read().keys;
+  use.addEventListener("change", () => kept.write({ keys: use.checked }));
+  const opener = document.querySelector(".to-keys");
+  opener.hidden = false;
+  opener.addEventListener("click", () => dialog.showModal());
+  const fields = "textarea, select, input:not([type=checkbox], [type=radio]), [contenteditable]";
+  const rows = () => [...document.querySelectorAll("main tbody tr")].filter((row) => row.getClientRects().length);
+  const current = () => document.activeElement.closest("main tbody tr");
+
+  const move = (step) => {
+    const all = rows();
+    const place = all.indexOf(current());
+    const row = all[place < 0 ? 0 : Math.min(Math.max(place + step, 0), all.length - 1)];
+    if (!row) return;
+    const control = row.querySelector("th a") || row.querySelector("a, summary, button, input:not([type=hidden])") || row;
+    if (control === row) row.tabIndex = -1;
+    control.focus({ preventScroll: true });
+    row.scrollIntoView({ block: "nearest" });
+  };
+
+  const act = () => {
+    const menu = current()?.querySelector("td[data-label=Actions] details.menu");
+    if (menu) menu.open = true;
+    current()?.querySelector("td[data-label=Actions] button")?.focus();
+  };
+
+  const actions = {
+    "/": palette,
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => current()?.querySelector("[name=job]")?.click(),
+    ".": act,
+    "?": () => dialog.showModal(),
+  };
+
+  document.addEventListener("keydown", (event) => {
+    const action = Object.hasOwn(actions, event.key) && actions[event.key];
+    if (!action || !use.checked || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (event.target.closest?.(fields) || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    action();
+  });
+})();
