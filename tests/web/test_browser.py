@@ -219,6 +219,7 @@ def test_times_are_those_of_the_viewer_with_utc_after_them(chromium: Chromium, d
     assert stored.problems == []
     chromium.live_in("Asia/Kolkata")
     chromium.open(dashboard.root + page)
+    chromium.wait_for_search()
     exact = chromium.texts(".exact")
     written = chromium.run("return [...document.querySelectorAll('.exact time')].map(el => el.dateTime)")
     assert len(exact) == len(written) > 2
@@ -230,6 +231,7 @@ def test_times_are_those_of_the_viewer_with_utc_after_them(chromium: Chromium, d
         assert words.endswith(" UTC)")
     chromium.live_in("UTC")
     chromium.open(dashboard.root + page)
+    chromium.wait_for_search()
     assert [words for words in chromium.texts(".exact") if not words.endswith("M UTC")] == []
 
 
