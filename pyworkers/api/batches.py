@@ -11,6 +11,7 @@ from pyworkers.api.schemas import COUNT, array, more, record
 from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.flow.plans import GONE, BatchStatus, CancelledBatch
 from pyworkers.store.flow import batches, batchviews
+from pyworkers.store.flow.batchgraph import BatchNode, JobNode, read_graph
 from pyworkers.store.flow.batchviews import (
     BatchCallback,
     BatchPage,
@@ -27,14 +28,17 @@ from pyworkers.text import counted
 __all__ = [
     "Batch",
     "BatchCallback",
+    "BatchNode",
     "BatchPage",
     "BatchSet",
     "BatchView",
     "CancelledBatch",
+    "JobNode",
     "Member",
     "MemberPage",
     "read_batch",
     "read_batch_page",
+    "read_graph",
     "read_members",
 ]
 _SHOWN = 100

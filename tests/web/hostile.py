@@ -289,6 +289,10 @@ def _batches(db: redis.Redis, keys: Keys) -> None:
             b"kind": text,
             b"parent": b"1 " + text,
             b"on_success": text,
+            b"member:0": b"jid " + text,
+            b"member:1": NAMES[number - 1],
+            b"inner": b"2",
+            b"inner:1": name,
         }
         numbers = (b"5", b"0", b"x", b"9" * 400, b"-3", b"")[number % 6]
         batch |= dict.fromkeys((b"open", b"total", b"done"), numbers)

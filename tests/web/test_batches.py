@@ -7,7 +7,7 @@ from urllib.parse import urljoin
 import pytest
 import redis
 
-from pyworkers import Worker
+from pyworkers import Worker, chain, parallel
 from pyworkers.api import BatchSet
 from pyworkers.protocol.effects import CountMember
 from pyworkers.protocol.keys import Keys
@@ -60,6 +60,30 @@ def test_a_batch_with_its_members_and_its_callbacks(
     assert "is deleted." in act(dashboard, f"batches/{batch.id}", action="delete")
     assert "is unknown." in act(dashboard, f"batches/{batch.id}", action="delete")
     assert list(batches) == []
+
+
+def test_the_graph_of_a_chain_leads_to_its_jobs_and_to_the_group_inside_it(
+    dashboard: Visitor, one_redis_url: str, namespace: str
+) -> None:
+    worker = Worker(one_redis_url, namespace=namespace)
+
+    @worker.job(queue="q", name="step")
+    def step(number: int = 0) -> None: ...
+
+    whole = chain(
+        step.call(1), parallel(step.call(2), step.call(3)), step.call(4), on_success=step.call()
+    ).enqueue()
+    page = dashboard.get(f"batches/{whole.id}")
+    graph = page.html.partition('role="group"')[2].partition("</svg>")[0]
+    assert graph.count(">step<") == 4 and graph.count('class="arrow"') == 2
+    assert graph.count(">waiting<") == 4 and ">success: step<" in graph
+    [group] = whole.status().inner
+    assert f"batches/{group.id}" in graph and "group" in graph
+    # The same in words.
+    words = page.text.partition("As a list")[2].partition("Callbacks")[0]
+    assert words.count("step : waiting") == 4 and "0 of 2" in words
+    first = graph.partition("/jobs/")[2].partition('"')[0]
+    assert f"batches/{whole.id}#graph" in dashboard.get(f"jobs/{first}").html
 
 
 @pytest.mark.parametrize("name", HOSTILE)

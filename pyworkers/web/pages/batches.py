@@ -25,14 +25,16 @@ from pyworkers.api.batches import (
     CALLBACK,
     MEMBER,
     MEMBERS,
+    BatchNode,
     read_batch,
     read_batch_page,
+    read_graph,
     read_members,
 )
 from pyworkers.api.parameters import Parameter, by_cursor, paging
 from pyworkers.api.schemas import page_of
 from pyworkers.protocol.flow.plans import BatchStatus
-from pyworkers.web import names
+from pyworkers.web import graphing, names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
@@ -71,12 +73,14 @@ async def show_one(request: Request) -> Response:
     asked = request.query_params.get("state", "")
     state = asked if asked in STATES else _state_of_interest(view.status.dead, view.status.failed)
     cursor = cursor_of(request)
+    graph = await site.read(read_graph(site.keys, batch))
     page = await site.read(read_members(site.keys, batch, state, cursor, ROWS))
     return await render(
         request,
         "batch.html",
         title=f"Batch {batch}",
         **context_of(request, view, time.time()),
+        **graph_of(request, graph, time.time()),
         states=STATES,
         actions=ACTIONS,
         members_feed=members_feed(batch, state, cursor),
@@ -125,6 +129,17 @@ def context_of(request: Request, view: BatchView, now: float) -> dict[str, Any]:
     }
 
 
+def graph_of(request: Request, graph: BatchNode | None, now: float) -> dict[str, Any]:
+    """What the template shows of the graph of a batch; nothing if the batch has just been deleted."""
+    if graph is None:
+        return {"picture": "", "listed": ""}
+    addressed = partial(address, request)
+    return {
+        "picture": graphing.picture(graph, now, addressed),
+        "listed": graphing.listed(graph, now, addressed),
+    }
+
+
 def _named(request: Request, batch: BatchStatus) -> Markup:
     described = Markup("<br>{}").format(shown(batch.description, 100)) if batch.description else ""
     return Markup("<span>{}{}</span>").format(link(request, "batches", batch.id), described)
@@ -139,9 +154,12 @@ def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str,
     if watched.value is None:
         return {f"{feed}:about": _GONE}
     context = context_of(request, watched.value, reader.last.now)
+    graph = reader.watch(f"graph?{parameters}", partial(read_graph, batch=batch))
+    drawn = graph_of(request, graph.value, reader.last.now)
     return {
         f"{feed}:about": fragment(request, "live/batch.html", **context),
         f"{feed}:callbacks": fragment(request, "live/callbacks.html", **context),
+        **({f"{feed}:graph": str(drawn["picture"])} if graph.value else {}),
     }
 
 

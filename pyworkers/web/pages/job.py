@@ -100,6 +100,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         whole=address(request, "jobs", _segment(request), whole=1, **seen_at),
         result=_result(view, site.settings.mask),
         about=_about(request, view, kept, time.time()),
+        known=known,
         story=story(view, known, log.lines if log else ()),
         frames=frames_of(cut(trace, most or len(trace))),
         log=_log(request, log),
