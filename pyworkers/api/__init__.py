@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyworkers.api.browse.undo import Deletion, Restored
     from pyworkers.api.cron import CronSet
     from pyworkers.api.cronjob import CronJob, CronPage, read_cron_job, read_cron_page
+    from pyworkers.api.deploys import Deploy, DeploySet
     from pyworkers.api.finished import (
         FinishedFilter,
         FinishedJob,
@@ -79,6 +80,8 @@ __all__ = [
     "DeadSet",
     "Deletion",
     "DeletionNumbers",
+    "Deploy",
+    "DeploySet",
     "ErrorGroup",
     "ErrorPage",
     "FinishedFilter",
@@ -165,6 +168,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.api.browse.undo": ("Deletion", "Restored"),
             "pyworkers.api.cron": ("CronSet",),
             "pyworkers.api.cronjob": ("CronJob", "CronPage", "read_cron_job", "read_cron_page"),
+            "pyworkers.api.deploys": ("Deploy", "DeploySet"),
             "pyworkers.api.finished": (
                 "FinishedFilter",
                 "FinishedJob",

@@ -57,6 +57,7 @@ _COMMANDS = {
     "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
     "logs": ("flow.joblog", "Show the log of a job."),
     "adopt": ("adopt", "Return the jobs of a dead foreign process to their queues."),
+    "deploys": ("flow.deploys", "Show the marked deployments; mark one."),
     "audit": ("flow.audit", "Show what people did, by the dashboard or a command."),
     "undo": ("flow.audit", "Put jobs back that were deleted, within ten minutes."),
     "check": ("check", "Check Redis and the application for unsafe settings."),

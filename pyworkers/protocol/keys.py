@@ -121,6 +121,14 @@ class Keys:
         """HASH with a TTL: the progress of an iterable job of Sidekiq from 7.3; its ``cancelled`` ends it."""
         return self._key(f"it-{jid}")
 
+    def marks(self, date: str) -> str:
+        """HASH with a TTL, Sidekiq's: the deployments of a day (``20261121``), minute in ISO 8601 → label."""
+        return self._key(f"{date}-marks")
+
+    def deploy_lock(self, label: str) -> str:
+        """STRING with a TTL, Sidekiq's: a deployment with this label was marked in the last minute."""
+        return self._key(f"deploylock-{label}")
+
     @property
     def watched(self) -> str:
         """STRING with a TTL: when a reader last asked for the servers' numbers, in µs by Redis' clock."""

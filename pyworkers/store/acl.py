@@ -142,6 +142,8 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.executions("*"), worker="hincrby expire", read_only="hgetall hmget"),
     Grant(_PLAIN.histogram("*-[0-9][0-9]-[0-9][0-9]:[0-9]*"), worker="bitfield expire"),
     Grant(_PLAIN.histogram("h|*"), worker="bitfield expire", read_only="mget"),
+    Grant(_PLAIN.marks("[0-9]*"), admin="hsetnx expire", read_only="hgetall"),
+    Grant(_PLAIN.deploy_lock("*"), admin="set"),
     Grant(_PLAIN.unique("*"), client="get set del"),
     Grant(
         _PLAIN.locks,

@@ -6,9 +6,11 @@ Pure. A chart is stretched to its place, so its units are those of its data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
+
+from pyworkers.web.showing import cut, visible
 
 _HEIGHT = 100
 
@@ -33,6 +35,16 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A vertical line of a chart: something that has happened. ``place`` is in units from the left end."""
+
+    place: float
+    label: str
+    at: float
+    """In epoch seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A chart, with what the macro ``chart`` writes around it."""
 
@@ -41,6 +53,7 @@ class Chart:
     """The value at its upper edge."""
     ticks: Sequence[str] = ()
     """The words below it, at equal distances from the left to the right end."""
+    marks: Sequence[Mark] = ()
 
     @property
     def scale(self) -> list[str]:
@@ -62,11 +75,26 @@ def lines(drawn: Sequence[Curve], label: str, length: int, ticks: Sequence[str] 
     return Chart(_svg(length - 1, label, shapes), top, ticks)
 
 
-def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = ()) -> Chart:
-    """A chart of bars, one per unit."""
+def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = (), marks: Sequence[Mark] = ()) -> Chart:
+    """A chart of bars, one per unit, with lines for ``marks``."""
     top = edge(max((sum(value for _, value in bar.parts) for bar in drawn), default=0.0))
-    shapes = (_bar(place, bar, top) for place, bar in enumerate(drawn))
-    return Chart(_svg(len(drawn) or 1, label, shapes), top, ticks)
+    marked: dict[int, str] = {}
+    for mark in marks:
+        place = int(mark.place)
+        marked[place] = f"{marked.get(place, '')}; deploy {visible(cut(mark.label, 60))}"
+    says = (
+        replace(bar, says=bar.says + marked[place]) if place in marked else bar
+        for place, bar in enumerate(drawn)
+    )
+    shapes = [*map(_line, marks), *(_bar(place, bar, top) for place, bar in enumerate(says))]
+    return Chart(_svg(len(drawn) or 1, label, shapes), top, ticks, marks)
+
+
+def _line(mark: Mark) -> Markup:
+    form = (
+        '<line class="deploy" x1="{0:.2f}" y1="0" x2="{0:.2f}" y2="{1}" vector-effect="non-scaling-stroke"/>'
+    )
+    return Markup(form).format(mark.place, _HEIGHT)
 
 
 def edge(highest: float) -> float:

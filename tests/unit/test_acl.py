@@ -24,6 +24,8 @@ EXAMPLES = {
     "slot": 7,
     "minute": 29_655_483,
     "hour": 494_258,
+    "date": "20261121",
+    "label": "v1.4.2",
     "job_class": "Add",
     "queue": "ledger",
     "task": "0f3a",
@@ -58,6 +60,8 @@ def test_a_worker_may_use_every_key() -> None:
     globs = [glob.removeprefix("~").replace("[^", "[!") for glob in patterns(Role.WORKER, "app:")]
     # A server has no business with those of the dashboard.
     of_the_dashboard = {
+        "marks",
+        "deploy_lock",
         "web_secret",
         "web_ended",
         "web_muted",

@@ -144,6 +144,7 @@ def fill(db: redis.Redis, keys: Keys) -> None:
         _servers(pipeline, keys, jobs)
         _tracked(pipeline, keys, jobs)
         _batches(pipeline, keys)
+        _deploys(pipeline, keys)
         _locks_and_limits(pipeline, keys)
         _cron(pipeline, keys)
         _counters(pipeline, keys)
@@ -278,6 +279,13 @@ def _finished(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
         db.xadd(keys.finished_jobs("server"), {"v": raw})
     db.xadd(keys.finished_jobs("server"), {"other": b"x"})
     db.set(_named(keys, "pyworkers:finished:", NAMES[0]), b"not a stream")
+
+
+def _deploys(db: redis.Redis, keys: Keys) -> None:
+    minutes = (time.gmtime(time.time() - 60 * back) for back in range(len(TEXTS)))
+    for minute, text in zip(minutes, TEXTS, strict=True):
+        key = keys.marks(time.strftime("%Y%m%d", minute))
+        db.hset(key, mapping={time.strftime("%Y-%m-%dT%H:%M:00Z", minute): text, text: text})
 
 
 def _batches(db: redis.Redis, keys: Keys) -> None:

@@ -10,6 +10,7 @@ from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
+from pyworkers.store.measures.deploys import mark
 from tests.web.visitor import Visitor
 
 
@@ -59,3 +60,12 @@ def test_a_thousand_classes_are_paged(dashboard: Visitor, db: redis.Redis, keys:
     assert "Class0999" in dashboard.get("metrics?period=day&page=20").text
     for odd in ("metrics?page=0", "metrics?page=99999999", "metrics?page=x&period=x&match=%FF%00"):
         assert dashboard.ask(odd).status == 200
+
+
+def test_a_deployment_is_a_line_in_the_charts(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    run(db, add_executions(keys, {"Send": tally(40)}, datetime.now(UTC)))
+    assert run(db, mark(keys, "v1 <b>"))
+    for address, charts in (("metrics/Send", 1), ("?range=2h", 3)):
+        page = dashboard.get(address)
+        assert page.html.count('<line class="deploy"') == page.html.count('class="key deploy"') == charts
+        assert page.html.count("; deploy v1 &lt;b&gt;") == charts and "Deploy v1 <b>" in page.text

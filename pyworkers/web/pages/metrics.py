@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import ClassMetrics
+from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, read_deploys
 from pyworkers.api.metrics import (
     BOUNDS_MS,
     CLASS_METRICS,
@@ -71,6 +73,8 @@ async def show_class(request: Request) -> Response:
     site, period = site_of(request), _period(request)
     name = names.decode(request.path_params["name"])
     found = await site.read(read_class_metrics(site.keys, name, period))
+    starts = [part.at for part in found.parts]
+    deploys = await site.read(read_deploys(site.keys, starts[0], time.time()))
     return await render(
         request,
         "metrics_class.html",
@@ -79,7 +83,7 @@ async def show_class(request: Request) -> Response:
         period=period.value,
         found=found,
         percentiles=PERCENTILES,
-        runs_chart=_runs_chart(found),
+        runs_chart=_runs_chart(found, marks_of(deploys, starts)),
         histogram_chart=_histogram_chart(found),
         buckets=list(zip(bucket_names(), found.histogram, strict=True)),
     )
@@ -106,10 +110,19 @@ def runs_bars(parts: Sequence[MetricsPart], kinds: Sequence[str] = ("failed", "d
     return bars
 
 
-def _runs_chart(found: ClassMetrics) -> drawing.Chart:
+def marks_of(deploys: Sequence[Deploy], starts: Sequence[float]) -> list[drawing.Mark]:
+    """The lines of deployments, the latest first, in a chart of parts of equal length, by their starts."""
+    if len(starts) < 2:
+        return []
+    length = starts[1] - starts[0]
+    marks = [drawing.Mark((one.at - starts[0]) / length, one.label, one.at) for one in deploys]
+    return [mark for mark in marks if 0 <= mark.place < len(starts)]
+
+
+def _runs_chart(found: ClassMetrics, marks: Sequence[drawing.Mark]) -> drawing.Chart:
     label = f"Runs over time: {found.processed} ran, {found.failed} of them failed."
     ticks = drawing.some_of([clock(part.at) for part in found.parts])
-    return drawing.bars(runs_bars(found.parts), label, ticks)
+    return drawing.bars(runs_bars(found.parts), label, ticks, marks)
 
 
 def _histogram_chart(found: ClassMetrics) -> drawing.Chart:
@@ -135,6 +148,12 @@ async def _of_class(ask: CheckedRequest) -> dict[str, Any]:
     return (await ask.site.read(steps)).as_dict()
 
 
+async def _deploys(ask: CheckedRequest) -> list[dict[str, Any]]:
+    now, past_s = time.time(), 86_400.0 * ask.given["days"]
+    found = await ask.site.read(read_deploys(ask.keys, now - past_s, now + 60))
+    return [DEPLOY.as_dict(one) for one in found]
+
+
 ROUTES = [Route("/metrics", show), Route("/metrics/{name}", show_class)]
 RESOURCES = (
     Resource(
@@ -146,5 +165,13 @@ RESOURCES = (
     ),
     Resource(
         "/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS.schema, [_PERIOD]
+    ),
+    Resource(
+        "/deploys",
+        "The marked deployments, at most a hundred, the latest first.",
+        _deploys,
+        DEPLOYS,
+        [Parameter("days", "Of this many days.", kind="integer", default=30, least=1, most=90)],
+        actions=ACTIONS,
     ),
 )

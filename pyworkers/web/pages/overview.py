@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -12,6 +13,7 @@ from starlette.routing import Route
 
 from pyworkers.api import Day, Stats
 from pyworkers.api.causes import Cause
+from pyworkers.api.deploys import Deploy, read_deploys
 from pyworkers.api.metrics import PART, MetricsPart, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.processes import SERVER
@@ -22,7 +24,7 @@ from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
-from pyworkers.web.pages.metrics import runs_bars
+from pyworkers.web.pages.metrics import marks_of, runs_bars
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import COUNTS, sites_of
 from pyworkers.web.showing import clock, duration, number, utc
@@ -59,6 +61,9 @@ async def show(request: Request) -> Response:
     history = await site.read(read_history(site.keys, days))
     window = next((one for one in Window if one.value == request.query_params.get("range")), Window.QUARTER)
     parts = await site.read(read_window(site.keys, window))
+    shown_s = max(stats.now - parts[0].at, days * 86_400.0)
+    deploys = await site.read(read_deploys(site.keys, stats.now - shown_s, stats.now))
+    marks = marks_of(deploys, [part.at for part in parts])
     return await render(
         request,
         "overview.html",
@@ -67,13 +72,13 @@ async def show(request: Request) -> Response:
         choices=_DAYS,
         history=history,
         by_day=Listing(request, DAY.shown("date", "done", "failed"), history, stats.now),
-        history_chart=history_chart(history),
+        history_chart=history_chart(history, deploys),
         window=window.value,
         windows=[(one.value, words) for one, (words, _) in _WINDOWS.items()],
         window_words=_WINDOWS[window][0],
         part_words=_WINDOWS[window][1],
-        done_chart=parts_chart(parts, "done"),
-        failed_chart=parts_chart(parts, "failed"),
+        done_chart=parts_chart(parts, "done", marks),
+        failed_chart=parts_chart(parts, "failed", marks),
         parts_done=sum(part.processed - part.failed for part in parts),
         parts_failed=sum(part.failed for part in parts),
         by_part=Listing(request, PART.shown("at", "done", "failed"), parts[::-1], stats.now),
@@ -83,7 +88,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def history_chart(days: Sequence[Day]) -> drawing.Chart:
+def history_chart(days: Sequence[Day], deploys: Sequence[Deploy] = ()) -> drawing.Chart:
     """The bars of these days, the latest of which comes first in the list and is the rightmost bar."""
     drawn = [
         drawing.Bar(
@@ -95,15 +100,17 @@ def history_chart(days: Sequence[Day]) -> drawing.Chart:
     done = sum(day.done for day in days)
     failed = sum(day.failed for day in days)
     label = f"Jobs by day: {done} done and {failed} failed in {len(days)} days."
-    return drawing.bars(drawn, label, drawing.some_of([day.date.isoformat() for day in reversed(days)], 3))
+    starts = [datetime.combine(day.date, datetime.min.time(), UTC).timestamp() for day in reversed(days)]
+    ticks = drawing.some_of([day.date.isoformat() for day in reversed(days)], 3)
+    return drawing.bars(drawn, label, ticks, marks_of(deploys, starts))
 
 
-def parts_chart(parts: Sequence[MetricsPart], kind: str) -> drawing.Chart:
+def parts_chart(parts: Sequence[MetricsPart], kind: str, marks: Sequence[drawing.Mark] = ()) -> drawing.Chart:
     """The bars of what is ``done`` or ``failed`` in these parts of the last hours."""
     bars = runs_bars(parts, [kind])
     number = round(sum(value for bar in bars for _, value in bar.parts))
     label = f"Jobs {kind}: {number} since {utc(parts[0].at)[11:16]} UTC."
-    return drawing.bars(bars, label, drawing.some_of([clock(part.at) for part in parts]))
+    return drawing.bars(bars, label, drawing.some_of([clock(part.at) for part in parts]), marks)
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:

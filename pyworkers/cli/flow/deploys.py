@@ -1,0 +1,51 @@
+"""``pyworkers deploys``: lists and marks deployments.
+
+Run by people and by deployment scripts.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from pyworkers.api.deploys import ACTIONS, DEPLOY, DeploySet
+from pyworkers.cli.actions import commands
+from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
+from pyworkers.cli.output.listing import Form
+from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import each
+
+_HELP = """Show the marked deployments; mark one.
+
+They are lines in the charts of the dashboard. Sidekiq's Web UI shows the same marks.
+
+\b
+Examples: pyworkers deploys
+          pyworkers deploys mark v1.4.2
+"""
+
+
+@click.command("list")
+@json_option
+@utc_option
+@redis_options
+def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
+    """Show the last hundred marked deployments of 90 days, the latest first.
+
+    \b
+    Example: pyworkers deploys list --json
+    """
+    targets = source.targets()
+    read = targets.gather(lambda redis: list(DeploySet(redis)))
+    found = each(read)
+    if as_json:
+        print_list(targets.as_dicts(found, DEPLOY.as_dict))
+    elif found:
+        targets.show(Form(time.time(), times), DEPLOY.shown(), found)
+    elif read:
+        click.echo("No deployment is marked.")
+
+
+deploys = listing_group("deploys", _HELP, {"list": list_, **commands(ACTIONS)})
