@@ -11,6 +11,7 @@ from pyworkers.api.problems import Problem, Severity, by_kind, span
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.stats import Stats
 from pyworkers.api.target import Admin
+from pyworkers.api.thresholds import HIGH
 from pyworkers.store import muting
 from pyworkers.store.muting import read_muted
 from pyworkers.text import counted
@@ -32,6 +33,7 @@ _SEVERAL = {
     ),
     "held": ("ordered queue", "wait for the job at their head", "pyworkers check prints the commands"),
     "paused": ("queue", "are paused", "resume them"),
+    HIGH: ("queue", "are above their thresholds", "[web] thresholds of the configuration has the numbers"),
     "quiet": ("server", "take no more jobs: they are quiet", "stop them if they stay: they do not resume"),
 }
 # Servers first: queues are not served because of them.
@@ -77,9 +79,12 @@ class Cause:
         return self.problems[0].fix if len(self.problems) == 1 else _SEVERAL[self.code][2]
 
 
-def causes_in(stats: Stats, unsafe: Iterable[Problem] = ()) -> list[Cause]:
-    """The causes that counts show, and ``unsafe`` ones of settings: errors first, servers before queues."""
-    found = by_kind(stats)
+def causes_in(stats: Stats, others: Iterable[Problem] = ()) -> list[Cause]:
+    """The causes that counts show, and ``others``, of settings and thresholds: errors first, servers before
+    queues.
+    """
+    others = list(others)
+    found = {**by_kind(stats), HIGH: [problem for problem in others if problem.code == HIGH]}
     silent = {problem.server for problem in found["silent"]}
     # The lease of a silent server has expired as well.
     found["lease"] = [problem for problem in found["lease"] if problem.server not in silent]
@@ -101,7 +106,8 @@ def causes_in(stats: Stats, unsafe: Iterable[Problem] = ()) -> list[Cause]:
         for code, problems in found.items()
         if problems
     ]
-    return sorted([*causes, *(Cause([problem]) for problem in unsafe)], key=_rank)
+    single = (Cause([problem]) for problem in others if problem.code != HIGH)
+    return sorted([*causes, *single], key=_rank)
 
 
 def with_muted(causes: Iterable[Cause], muted: Mapping[str, int]) -> list[Cause]:

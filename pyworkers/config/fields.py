@@ -36,6 +36,7 @@ from pyworkers.config.checks import (
     mask_url,
 )
 from pyworkers.config.groups import MODES, check_processes, check_queues
+from pyworkers.config.thresholds import check_thresholds
 from pyworkers.protocol.cronlines import check_grace, check_schedule
 from pyworkers.protocol.keys import check_queue_name
 
@@ -287,6 +288,11 @@ class WebConfig:
         ("password", "passwd", "secret", "token", "api_key", "authorization", "card"),
         "Names of keys in arguments, at any depth, whose values the dashboard and /stats do not show.",
         check=check_mask,
+    )
+    thresholds: tuple[str, ...] = _option(
+        (),
+        'Numbers above which it shows counts as high, e.g. ["waiting > 10000", "mail* oldest > 300"].',
+        check=check_thresholds,
     )
 
 

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from pyworkers.api.target import Where, admin_of, others_of
 from pyworkers.config.stores import DEFAULT, check_redis_name
+from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.http.hosts import Hosts
 from pyworkers.web import json, several
@@ -81,6 +82,7 @@ def app(
     authorize: Authorize | None = None,
     hosts: Iterable[str] | None = None,
     mask: Iterable[str] = SiteSettings().mask,
+    thresholds: Iterable[str] = (),
     token: str | None = None,
     others: Mapping[str, Where] | None = None,
 ) -> Starlette:
@@ -89,7 +91,8 @@ def app(
     ``url`` and ``namespace``: as for ``Client``. ``others``: the other Redis servers of the program by name,
     whose pages are below ``/redis/NAME``; without ``url`` and ``namespace``, by default those of the
     configuration. ``mask``: names whose values are hidden in the arguments of
-    jobs. Who may look is decided by one of
+    jobs. ``thresholds``: numbers above which counts are shown as high, e.g. ``"mail* oldest > 300"``. Who may
+    look is decided by one of
 
     - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
     - ``authorize``: a function, also ``async def``, that gets the request and returns ``"read"``,
@@ -105,7 +108,7 @@ def app(
     ConfigError.
     """
     _check(auth, authorize, token)
-    settings = SiteSettings(tuple(mask))
+    settings = SiteSettings(tuple(mask), _thresholds(thresholds))
     site = Site(admin_of(url, namespace), settings)
     named = others_of(url, namespace) if others is None else others
     more = {name: Site(admin_of(where), replace(settings, name=name)) for name, where in named.items()}
@@ -127,6 +130,13 @@ def _check(auth: str | Path | None, authorize: Authorize | None, token: str | No
             f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
             hint="python -c 'import secrets; print(secrets.token_urlsafe())' prints one",
         )
+
+
+def _thresholds(texts: Iterable[str]) -> tuple[Threshold, ...]:
+    try:
+        return tuple(map(Threshold.parse, texts))
+    except ValueError as error:
+        raise ConfigError(f"thresholds: {error}") from error
 
 
 def _check_names(others: Iterable[str]) -> None:

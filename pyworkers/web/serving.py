@@ -26,6 +26,7 @@ from pyworkers.api.webshared import read_web_secret
 from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config
 from pyworkers.config.stores import DEFAULT, Stores
+from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import PyworkersError
 from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
 from pyworkers.http.hosts import Hosts
@@ -65,7 +66,8 @@ def serve(config: Config, *, with_token: bool = True, alarms: bool = False) -> N
     if not config.web.auth:
         place.check_private()
     stores = Stores.of(config)
-    settings = SiteSettings(config.web.mask, config.encryption.keys, stores)
+    thresholds = tuple(map(Threshold.parse, config.web.thresholds))
+    settings = SiteSettings(config.web.mask, thresholds, config.encryption.keys, stores)
     sites = {
         name: Site(admin_of(redis), replace(settings, name=name)) for name, redis in stores.by_name.items()
     }

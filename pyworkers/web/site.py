@@ -18,6 +18,7 @@ from pyworkers.api.enqueueing import writing_with
 from pyworkers.api.target import Admin, Operation, Store, store_of
 from pyworkers.config.fields import WebConfig
 from pyworkers.config.stores import DEFAULT, Stores
+from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 
@@ -35,6 +36,8 @@ class SiteSettings:
 
     mask: tuple[str, ...] = WebConfig().mask
     """Names whose values are hidden in the arguments of jobs, at any depth."""
+    thresholds: tuple[Threshold, ...] = ()
+    """The numbers above which counts are shown as high."""
     keys: str = ""
     """The file with the keys of jobs that are enqueued here encrypted; empty: as the environment says."""
 

@@ -1185,6 +1185,7 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "http.hosts": [],
         "alarms.private": [],
         "web.mask": list(WebConfig().mask),
+        "web.thresholds": [],
     }
     assert stated == defaults | lists
     assert '# Default: "redis://127.0.0.1:6379/0".' in SAMPLE.read_text(encoding="utf-8")

@@ -95,6 +95,7 @@ class _Mounted:
             app(
                 config.redis,
                 mask=config.web.mask,
+                thresholds=config.web.thresholds,
                 authorize=lambda request: request.scope[_ROLE],
                 others=config.other_redis,
             )

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from pyworkers.api import Stats
 from pyworkers.api.causes import Cause
 from pyworkers.api.problems import Severity
+from pyworkers.api.thresholds import HIGH
 from pyworkers.web.showing import compact
 
 COUNTED: Mapping[str, str] = {
@@ -24,6 +25,7 @@ COUNTED: Mapping[str, str] = {
 }
 """The count of each page, by the first segment of its address; that of Problems is the number of causes."""
 PROBLEMS = "problems"
+_OF_QUEUES = (HIGH, f"{HIGH}:waiting", f"{HIGH}:oldest")
 
 
 def counts_of(stats: Stats, causes: Iterable[Cause]) -> dict[str, Markup]:
@@ -32,5 +34,7 @@ def counts_of(stats: Stats, causes: Iterable[Cause]) -> dict[str, Markup]:
     numbers = {page: getattr(stats, name) for page, name in COUNTED.items()}
     found = {page: escape(compact(number)) if number else Markup("") for page, number in numbers.items()}
     tone = "bad" if any(cause.severity is Severity.ERROR for cause in shown) else "warn"
+    if found["queues"] and any(cause.code in _OF_QUEUES for cause in shown):
+        found["queues"] = Markup('<span class="bad">{} high</span>').format(found["queues"])
     problems = Markup('<span class="{}">{}</span>').format(tone, compact(len(shown))) if shown else Markup("")
     return {**found, PROBLEMS: problems}

@@ -24,6 +24,8 @@ from pyworkers.api.problems import read_unsafe
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.stats import read_stats
 from pyworkers.api.target import Operation
+from pyworkers.api.thresholds import problems_above
+from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import navigation
@@ -108,13 +110,26 @@ class Reader:
 
     async def read_muted(self, stats: Stats) -> None:
         """Read which causes are muted. Raises PyworkersError."""
-        codes = list(dict.fromkeys(cause.code for cause in causes_in(stats, self._unsafe)))
+        codes = list(dict.fromkeys(cause.code for cause in self._causes(stats)))
         self._muted = await self._site.read(read_muted(self._site.keys, codes))
         self._counts_of_pages = None
 
     def known_causes(self, stats: Stats) -> list[Cause]:
         """The causes in these counts, and those of Redis that were read last."""
-        return with_muted(causes_in(stats, self._unsafe), self._muted)
+        return with_muted(self._causes(stats), self._muted)
+
+    def _causes(self, stats: Stats) -> list[Cause]:
+        return causes_in(stats, [*self._unsafe, *self.above(stats)])
+
+    @property
+    def thresholds(self) -> Sequence[Threshold]:
+        """Those of the dashboard."""
+        return self._site.settings.thresholds
+
+    def above(self, stats: Stats) -> list[Problem]:
+        """What is above the thresholds of the dashboard."""
+        hours = self.failed_in_hours(stats)
+        return list(problems_above(self.thresholds, stats, hours and hours[0]))
 
     def failed_in_hours(self, stats: Stats) -> tuple[int, int] | None:
         """The failures of the last hour and of the one before; None if not read yet."""

@@ -19,6 +19,7 @@ from pyworkers.api.parameters import Parameter
 from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
+from pyworkers.api.thresholds import above_of_all
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader
@@ -145,27 +146,30 @@ class Tile(NamedTuple):
     title: str
     value: Markup
     under: Markup = Markup("")
+    above: str = ""
+    """The threshold that it exceeds, in words."""
 
 
 def tiles_of(request: Request, reader: Reader, stats: Stats) -> dict[str, Any]:
     """The values of the template of the numbers."""
     names = (*_EVER, *stats.incidents())
     return {
-        "tiles": list(_tiles(request, stats, reader.samples, reader.failed_in_hours(stats))),
+        "tiles": list(_tiles(request, reader, stats)),
         "ever": [(STATS.columns[name].title, STATS.columns[name].of(stats, stats.now)) for name in names],
     }
 
 
-def _tiles(
-    request: Request, stats: Stats, samples: Samples, failed: tuple[int, int] | None
-) -> Iterator[Tile]:
+def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
     """The numbers on which a person acts: those of now, and the failures of the last hour."""
-    waiting, running, *others = (_count(request, stats, samples, name) for name in _TILES)
-    yield waiting
+    failed = reader.failed_in_hours(stats)
+    waiting, running, *others = (_count(request, stats, reader.samples, name) for name in _TILES)
+    above = above_of_all(reader.thresholds, stats, failed and failed[0])
+    yield waiting._replace(above=above.get("waiting", ""))
     yield running
-    yield _oldest(request, stats)
+    yield _oldest(request, stats)._replace(above=above.get("oldest", ""))
     if failed is not None:
-        yield Tile("Failed in the last hour", escape(number(failed[0])), _more_than(*failed))
+        value, change = escape(number(failed[0])), _more_than(*failed)
+        yield Tile("Failed in the last hour", value, change, above.get("failed", ""))
     yield from others
 
 

@@ -41,7 +41,8 @@ async def change(request: Request) -> Response:
 async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
     stats: Stats = await ask.site.read(read_stats(ask.keys))
     unsafe = await ask.site.read(read_unsafe(ask.keys))
-    return [problem.as_dict() for problem in (*problems_in(stats), *unsafe)]
+    above = reader_of(ask.request).above(stats)
+    return [problem.as_dict() for problem in (*problems_in(stats), *above, *unsafe)]
 
 
 ROUTES = [Route("/problems", show), Route("/problems", change, methods=["POST"])]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import QueueStats, Stats
+from pyworkers.api.columns import Word
 from pyworkers.api.queue import ACTIONS
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_stats
+from pyworkers.api.thresholds import above_of_queue
 from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
@@ -24,7 +28,7 @@ from pyworkers.web.live.stream import reader_of
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import counted
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, cell, words
 
 _ORDERS = (
     ("name", "by name"),
@@ -38,7 +42,8 @@ PER_PAGE = 50
 
 async def show(request: Request) -> Response:
     """One page of the table of all queues."""
-    stats = await reader_of(request).read()
+    reader = reader_of(request)
+    stats = await reader.read()
     selection = ShownQueues.parse(request.url.query)
     rows, matching = selection.of(stats)
     pages = max(1, -(-matching // PER_PAGE))
@@ -50,7 +55,7 @@ async def show(request: Request) -> Response:
         selection=selection,
         orders=_ORDERS,
         total=len(stats.queues),
-        queues=listing(request, selection, rows, stats.now),
+        queues=listing(request, reader, selection, rows, stats.now),
         previous=_address(request, selection.page - 1) if selection.page > 1 else "",
         next=_address(request, selection.page + 1) if selection.page < pages else "",
         text=f"Page {selection.page} of {pages}, {counted(matching, 'queue')}",
@@ -109,15 +114,36 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     if stats is None:
         return {}
     selection = ShownQueues.parse(parameters)
-    return listing(request, selection, selection.of(stats)[0], stats.now).live()
+    return listing(request, reader, selection, selection.of(stats)[0], stats.now).live()
 
 
 def listing(
-    request: Request, selection: ShownQueues, queues: Sequence[QueueStats], now: float
+    request: Request, reader: Reader, selection: ShownQueues, queues: Sequence[QueueStats], now: float
 ) -> Listing[QueueStats]:
     """The table of these queues."""
-    feed = f"queues?{selection.query()}"
-    return Listing(request, QUEUE.shown(), queues, now, key=lambda queue: names.encode(queue.name), feed=feed)
+
+    def toned(name: str, measure: str, queue: QueueStats) -> Markup:
+        shown = cell(request, QUEUE.columns[name], queue, now)
+        is_high = measure in above_of_queue(reader.thresholds, queue, now)
+        return Markup('<span class="bad">{}</span>').format(shown) if is_high else shown
+
+    def state(queue: QueueStats) -> Markup:
+        above = [Word(text, "bad") for text in above_of_queue(reader.thresholds, queue, now).values()]
+        return words(request, [*above, *queue.words()])
+
+    toned_cells = {
+        "size": partial(toned, "size", "waiting"),
+        "latency_s": partial(toned, "latency_s", "oldest"),
+    }
+    return Listing(
+        request,
+        QUEUE.shown(),
+        queues,
+        now,
+        key=lambda queue: names.encode(queue.name),
+        feed=f"queues?{selection.query()}",
+        html={**toned_cells, "state": state} if reader.thresholds else {},
+    )
 
 
 async def _queues(ask: CheckedRequest) -> list[dict[str, Any]]:
