@@ -288,7 +288,7 @@ const element = (tag, properties = {}, ...children) => {
 
   const list = element("ul");
   const name = element("input", { type: "text", maxLength: 60, required: true });
-  const saving = element("form", { className: "inline" }, element("label", {}, "Name ", name), " ", element("button", {}, "Save this filter"));
+  const saving = element("form", {}, element("label", {}, "Name ", name), " ", element("button", {}, "Save this filter"));
   const summary = element("summary");
   const menu = element("details", { className: "menu saved" }, summary, element("div", {}, list, saving));
 
