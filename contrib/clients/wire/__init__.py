@@ -26,13 +26,14 @@ FOR_WORKERS = {
     "limited.lua": "limits/take",
     "ask.lua": "limits/ask",
     "ordered.lua": "ordered/take",
+    "release.lua": "ordered/release",
 }
 """The scripts of workers, by file."""
 COPIES = ("go", "node/src", "ruby/lib/pyworkers")
 """The folders of clients with a copy of each script of producers: a published client is complete."""
 WITH_WORKER = ("go",)
 """The ones of these that have a worker, with a copy of each script that it calls."""
-_OF_WORKERS = ("exchange.lua", "renew.lua", "deregister.lua")
+_OF_WORKERS = tuple(name for name in FOR_WORKERS if name != "recover.lua")
 _SECTIONS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "canonical": canonicals.cases,
     "unique_keys": keyed.key_cases,

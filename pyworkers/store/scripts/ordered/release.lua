@@ -1,3 +1,5 @@
+-- pyworkers release, wire 1
+--
 -- Give up an ordered queue, so that another server becomes active at once, unless a job of it is still in the
 -- in-progress list.
 --

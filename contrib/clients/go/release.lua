@@ -1,0 +1,58 @@
+-- pyworkers release, wire 1
+--
+-- Give up an ordered queue, so that another server becomes active at once, unless a job of it is still in the
+-- in-progress list.
+--
+-- KEYS 1 state of the order (hash)  2 in-progress list
+-- ARGV 1 identity
+-- Returns 1 if the queue is free now, else 0.
+
+-- Shared by the scripts below; the loader puts it in front of each.
+
+-- ZADD of bytes that are already a member would merge two jobs into one. JSON ignores trailing spaces, so
+-- spaces are appended until the bytes are new.
+local function keep(zset, score, payload)
+  while redis.call('ZADD', zset, 'NX', score, payload) == 0 do
+    payload = payload .. ' '
+  end
+end
+
+-- True if a key has this type or does not exist. An error in the middle of a script does not undo its earlier
+-- writes, so check the type before a job is removed from its present key.
+local function holds(key, wanted)
+  local kind = redis.call('TYPE', key).ok
+  return kind == wanted or kind == 'none'
+end
+
+-- Sidekiq trims `dead` by age and by size whenever it adds to it.
+local function bury(dead, now, oldest, most, payload)
+  keep(dead, now, payload)
+  redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
+  redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
+end
+
+-- Note that the slots of a cron entry up to a moment are dealt with; an earlier moment changes nothing.
+local function begin_at(slots, name, moment)
+  local last = tonumber(redis.call('HGET', slots, name) or '')
+  if not (last and last >= tonumber(moment)) then
+    redis.call('HSET', slots, name, moment)
+  end
+end
+
+-- The time by Redis' clock in seconds, as text with microseconds.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] .. '.' .. string.format('%06d', time[2])
+end
+
+-- Add a note that a job must not run; it expires after `life` seconds.
+local function note(notes, jid, life)
+  local now = clock()
+  redis.call('ZADD', notes, now, jid)
+  redis.call('ZREMRANGEBYSCORE', notes, '-inf', math.floor(now) - life)
+  redis.call('EXPIRE', notes, life)
+end
+if redis.call('EXISTS', KEYS[2]) == 1 or redis.call('HGET', KEYS[1], 'identity') ~= ARGV[1] then
+  return 0
+end
+return redis.call('HDEL', KEYS[1], 'identity')
