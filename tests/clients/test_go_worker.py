@@ -25,7 +25,7 @@ APP = """
 import redis
 db = redis.Redis.from_url(os.environ["REDIS_URL"])
 
-@worker.job(queue="shared", concurrency=4)
+@worker.job(queue="shared", RULES)
 def mark(number: int, milliseconds: int) -> int:
     ledger = os.environ["PYWORKERS_REDIS__NAMESPACE"] + "ledger"
     db.rpush(ledger, f"python start {number}")
@@ -33,6 +33,12 @@ def mark(number: int, milliseconds: int) -> int:
     db.rpush(ledger, f"python end {number}")
     return number
 """
+RULES = {
+    "": "concurrency=4",
+    "limited": 'concurrency=4, limits=[worker.limit("two", concurrency=2)]',
+    "ordered": "ordered=True",
+}
+OTHER = '\n@worker.job(queue="other")\ndef other() -> None:\n    pass\n'
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +52,20 @@ def go_worker(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Side:
     """Servers of both languages on one namespace, and what their jobs noted."""
 
-    def __init__(self, folder: Path, url: str, namespace: str, program: Path) -> None:
+    def __init__(self, folder: Path, url: str, namespace: str, program: Path, rules: str) -> None:
         about = {"REDIS_URL": url, "PYWORKERS_REDIS__NAMESPACE": namespace, "PYWORKERS_SERVER__LEASE": "1"}
         self.python = [ServerProcess(folder / name, url, namespace, **about) for name in ("one", "two")]
         self.go: list[subprocess.Popen[bytes]] = []
         self.client = Client(url, namespace=namespace)
         self.redis, self.keys = self.python[0].redis, self.python[0].keys
         self._ledger = f"{namespace}ledger"
-        self._command = [str(program), "shared"]
+        self._command = [str(program), "shared", rules]
         # With the rights that `pyworkers acl --role worker` prints, but for the ledger.
         rights = {"REDIS_URL": url_of(url, Role.WORKER, namespace), "LEDGER_URL": url}
         self._environment, self._log = {**os.environ, **about, **rights}, folder / "go.log"
         for server in self.python:
             server.folder.mkdir()
-            server.write_app(APP)
+            server.write_app(APP.replace("RULES", RULES[rules]))
 
     def start_go(self) -> subprocess.Popen[bytes]:
         """Start a worker in Go, which begins within a moment."""
@@ -81,7 +87,7 @@ class Side:
 
     def check(self, batch: str, killed: str) -> None:
         """Each job is done and counts once, and runs once unless it ran at the kill."""
-        facts = wait_for(lambda: self._succeeded(batch))
+        facts = wait_for(lambda: self.succeeded(batch))
         assert (facts["total"], facts["done"]) == (str(JOBS), str(JOBS))
         ends = Counter(number for _, number in self.notes("end"))
         assert set(ends) == {str(number) for number in range(JOBS)}
@@ -93,10 +99,27 @@ class Side:
         assert {first[number] for number in twice} <= {killed}
         wait_for(lambda: self.python[0].settled("shared"))
         assert wait_for(lambda: not self.python[0].inprogress("shared"))
+        self.check_log()
+
+    def check_log(self) -> None:
+        """The worker in Go has reported no error."""
         log = self._log.read_text()
         assert "NOPERM" not in log and "level=ERROR" not in log, log
 
-    def _succeeded(self, batch: str) -> dict[str, str]:
+    def most_at_once(self) -> int:
+        """The most jobs that ran at once, without the runs that a kill has ended."""
+        notes = [note.decode().split() for note in as_list(self.redis.lrange(self._ledger, 0, -1))]
+        running: set[str] = set()
+        most = 0
+        for place, (who, word, number) in enumerate(notes):
+            if word == "end":
+                running.discard(number)
+            elif [who, "end", number] in notes[place:]:
+                running.add(number)
+                most = max(most, len(running))
+        return most
+
+    def succeeded(self, batch: str) -> dict[str, str]:
         found = as_texts(self.redis.hgetall(self.keys.batch(batch)))
         return found if "success_at" in found else {}
 
@@ -109,8 +132,11 @@ class Side:
 
 
 @pytest.fixture
-def side(redis_of_clients: str, go_worker: Path, tmp_path: Path) -> Iterator[Side]:
-    made = Side(tmp_path, redis_of_clients, f"{tmp_path.name}:", go_worker)
+def side(
+    request: pytest.FixtureRequest, redis_of_clients: str, go_worker: Path, tmp_path: Path
+) -> Iterator[Side]:
+    rules = getattr(request, "param", "")
+    made = Side(tmp_path, redis_of_clients, f"{tmp_path.name}:", go_worker, rules)
     try:
         yield made
     finally:
@@ -134,7 +160,7 @@ def test_a_worker_in_go_runs_the_jobs_of_a_server_in_python_that_was_killed(side
     side.python[0].kill()
     side.start_go()
     # One server in Python returns the jobs to the queue, which it does not serve.
-    side.python[1].write_app('\n@worker.job(queue="other")\ndef other() -> None:\n    pass\n')
+    side.python[1].write_app(OTHER)
     side.python[1].start()
     side.check(batch, "python")
 
@@ -150,3 +176,45 @@ def test_both_share_a_queue_and_stop_without_a_second_run(side: Side) -> None:
     stopped.terminate()
     assert stopped.wait(PATIENCE_S) == 0
     side.check(batch, "")
+
+
+@pytest.mark.fault("K5")
+@pytest.mark.parametrize("side", ["limited"], indirect=True)
+def test_k5_the_slots_of_a_killed_worker_in_go_come_back(side: Side) -> None:
+    batch = side.enqueue()
+    side.python[0].start()
+    killed = side.start_go()
+    wait_for(lambda: sum(who == "go" for who, _ in side.notes("end")) > 4)
+    killed.kill()
+    side.check(batch, "go")
+    assert side.most_at_once() == 2
+    wait_for(lambda: side.redis.zcard(side.keys.limit("two")) == 0)
+
+
+@pytest.mark.fault("K6")
+@pytest.mark.parametrize("side", ["ordered"], indirect=True)
+@pytest.mark.parametrize("killed", ["go", "python"])
+def test_k6_the_order_is_exact_after_the_active_server_was_killed(side: Side, killed: str) -> None:
+    active = side.start_go if killed == "go" else side.python[0].start
+    standby = side.python[0].start if killed == "go" else side.start_go
+    batch = side.enqueue()
+    process = active()
+    wait_for(lambda: len(side.notes("end")) > JOBS // 8)
+    standby()
+    if killed == "python":
+        # It recovers the jobs of dead servers.
+        side.python[1].write_app(OTHER)
+        side.python[1].start()
+    wait_for(lambda: side.redis.scard(side.keys.processes) == (2 if killed == "go" else 3))
+    assert {who for who, _ in side.notes("end")} == {killed}
+    if process is None:
+        side.python[0].kill()
+    else:
+        process.kill()
+    facts = wait_for(lambda: side.succeeded(batch))
+    assert facts["done"] == str(JOBS)
+    assert list(dict.fromkeys(int(number) for _, number in side.notes("end"))) == list(range(JOBS))
+    starts = [int(number) for _, number in side.notes("start")]
+    assert starts == sorted(starts) and len(starts) <= JOBS + 1
+    assert side.most_at_once() == 1
+    side.check_log()

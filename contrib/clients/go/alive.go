@@ -1,11 +1,11 @@
 package pyworkers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -104,9 +104,12 @@ func (s *server) renew(ctx context.Context) error {
 	mine := s.mine
 	known := mine.registered
 	s.mu.Unlock()
-	lease, life := s.client.own("lease:", mine.identity), s.options.Lease.Milliseconds()
+	lease, life, sent := s.client.own("lease:", mine.identity), s.options.Lease.Milliseconds(), time.Now()
 	if known {
 		replies, err := s.client.send(ctx, []any{"PEXPIRE", lease, life})
+		if err == nil && replies[0] == int64(1) {
+			s.lapse.Reset(s.options.Lease*5/6 - time.Since(sent))
+		}
 		if err != nil || replies[0] == int64(1) {
 			return err
 		}
@@ -124,6 +127,7 @@ func (s *server) renew(ctx context.Context) error {
 		s.lose(mine)
 		return s.renew(ctx)
 	}
+	s.lapse.Reset(s.options.Lease*5/6 - time.Since(sent))
 	s.mu.Lock()
 	mine.registered = true
 	s.mu.Unlock()
@@ -146,53 +150,37 @@ func (s *server) deregister(ctx context.Context) error {
 // follow reads what others ask of this worker: signals, paused queues, cancelled jobs.
 func (s *server) follow(ctx context.Context) error {
 	c := s.client
-	replies, err := c.send(ctx,
-		[]any{"SMEMBERS", c.key("paused")}, []any{"ZRANGE", c.own("cancelled"), 0, -1}, []any{"RPOP", c.key(s.identity(), "-signals")},
-	)
+	s.mu.Lock()
+	forgotten := s.forgotten
+	s.mu.Unlock()
+	commands := [][]any{{"SMEMBERS", c.key("paused")}, {"ZRANGE", c.own("cancelled"), 0, -1}, {"RPOP", c.key(s.identity(), "-signals")}}
+	if len(forgotten) > 0 {
+		commands = append([][]any{append([]any{"ZREM", c.own("cancelled")}, forgotten...)}, commands...)
+	}
+	replies, err := c.send(ctx, commands...)
 	if err != nil {
 		return err
 	}
-	cancelled := setOf(replies[1])
+	replies = replies[len(replies)-3:]
 	s.mu.Lock()
-	s.paused = setOf(replies[0])
-	forgotten := s.forgotten
-	for _, id := range forgotten {
-		delete(cancelled, id)
-	}
-	s.cancelled = cancelled
-	s.forgotten = nil
-	if len(cancelled) > 0 {
-		for d := range s.running {
-			if !d.began.Load() {
-				continue
-			}
-			if cancels(cancelled, d.job) {
-				d.cancel(ErrCancelled)
-			}
+	s.forgotten = s.forgotten[len(forgotten):]
+	s.paused, s.cancelled = setOf(replies[0]), setOf(replies[1])
+	for d := range s.running {
+		if d.began.Load() && cancels(s.cancelled, d.job) {
+			d.cancel(ErrCancelled)
 		}
 	}
 	s.mu.Unlock()
-	if word, _ := replies[2].(string); word != "" {
+	if word := textOf(replies[2]); word != "" {
 		s.obey(word)
 	}
-	if len(forgotten) == 0 {
-		return nil
-	}
-	gone := []any{"ZREM", c.own("cancelled")}
-	for _, id := range forgotten {
-		gone = append(gone, id)
-	}
-	_, err = c.send(ctx, gone)
-	return err
+	return nil
 }
 
-func setOf(reply any) map[string]struct{} {
-	found := make(map[string]struct{})
-	list, _ := reply.([]any)
-	for _, name := range list {
-		if text, isText := name.(string); isText {
-			found[text] = struct{}{}
-		}
+func setOf(reply any) map[string]bool {
+	found := make(map[string]bool)
+	for _, name := range listOf(reply) {
+		found[textOf(name)] = true
 	}
 	return found
 }
@@ -244,7 +232,7 @@ func (s *server) beat(ctx context.Context) error {
 	if now := int64(s.now()); !isNoted {
 		commands = append(commands, []any{"ZADD", c.own("wire"), now, wire},
 			[]any{"ZREMRANGEBYSCORE", c.own("wire"), "-inf", now - wireFor}, []any{"EXPIRE", c.own("wire"), wireFor})
-		if err := errors.Join(s.readClock(ctx), s.bar(ctx)); err != nil {
+		if err := s.readClock(ctx); err != nil {
 			return err
 		}
 	}
@@ -261,7 +249,17 @@ func (s *server) beat(ctx context.Context) error {
 func (s *server) about(identity string, busy int, quiet bool, stopsAt time.Time) ([]any, error) {
 	directory, _ := os.Getwd()
 	weights, classes := make(map[string]int), make(map[string][]string)
+	groups := make(map[string]any)
+	group := func(name string, queues map[string]int, concurrency, busy int, isOrdered bool) {
+		groups[name] = map[string]any{
+			"queues": queues, "strict": false, "mode": "goroutine", "processes": 1, "concurrency": concurrency, "busy": busy,
+			"ordered": isOrdered, "workers": map[string]int{}, "restarts": 0,
+		}
+	}
 	for queue, handlers := range s.handlers {
+		if s.options.Queues[queue].Ordered {
+			group(queue, map[string]int{queue: 1}, 1, 0, true)
+		}
 		weights[queue] = 1
 		for class := range handlers {
 			classes[queue] = append(classes[queue], class)
@@ -274,12 +272,9 @@ func (s *server) about(identity string, busy int, quiet bool, stopsAt time.Time)
 		"labels":   []string{fmt.Sprintf("go: %d goroutines", s.options.Concurrency)}, "identity": identity, "version": "go",
 		"flow": flowVersion, "embedded": false,
 	}
-	groups := map[string]any{"go": map[string]any{
-		"queues": weights, "strict": false, "mode": "goroutine", "processes": 1, "concurrency": s.options.Concurrency, "busy": busy,
-		"ordered": false, "workers": map[string]int{}, "restarts": 0,
-	}}
-	var texts [3][]byte
-	for i, value := range []any{info, groups, classes} {
+	group("go", weights, s.options.Concurrency, busy, false)
+	var texts [4][]byte
+	for i, value := range []any{info, groups, classes, s.rules()} {
 		var err error
 		if texts[i], err = encode(value, "heartbeat"); err != nil {
 			return nil, err
@@ -288,26 +283,17 @@ func (s *server) about(identity string, busy int, quiet bool, stopsAt time.Time)
 	if len(texts[2]) > 16_384 {
 		texts[2] = nil
 	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
 	ends := int64(0)
 	if !stopsAt.IsZero() {
 		ends = stopsAt.Add(time.Duration(s.offset.Load())).Unix()
 	}
 	return []any{
 		"info", texts[0], "concurrency", s.options.Concurrency, "busy", busy, "beat", int64(s.now()), "rtt_us", 0,
-		"quiet", strconv.FormatBool(quiet), "stops_at", ends, "rss", residentKiB(), "worker_heartbeats", "[]", "groups", texts[1],
-		"classes", texts[2], "features", "{}", "workers", "[]", "look", "0",
+		"quiet", strconv.FormatBool(quiet), "stops_at", ends, "rss", (memory.Sys - memory.HeapReleased) / 1024, "worker_heartbeats", "[]", "groups", texts[1],
+		"classes", texts[2], "features", texts[3], "workers", "[]", "look", "0",
 	}, nil
-}
-
-// residentKiB is the memory of this process; 0 where the system does not tell it in /proc.
-func residentKiB() int {
-	text, err := os.ReadFile("/proc/self/statm")
-	parts := bytes.Fields(text)
-	if err != nil || len(parts) < 2 {
-		return 0
-	}
-	pages, _ := strconv.Atoi(string(parts[1]))
-	return pages * os.Getpagesize() / 1024
 }
 
 // count writes the counters.
@@ -358,57 +344,40 @@ func (s *server) counters(counts tally, now time.Time) [][]any {
 	return commands
 }
 
-// barredQueues are the queues whose jobs this worker would start out of order, or beyond a limit, each with the server
-// that shows it.
-func (s *server) barredQueues(ctx context.Context) (map[string]string, error) {
-	found := make(map[string]string)
-	c := s.client
-	for servers := c.rdb.SScan(ctx, c.key("processes"), 0, "", 100).Iterator(); ; {
-		if !servers.Next(ctx) {
-			return found, translate(servers.Err())
+// rules are what the jobs of each queue of this worker ask for that only servers with the same rules do.
+func (s *server) rules() map[string][]string {
+	found := make(map[string][]string)
+	for queue, handlers := range s.handlers {
+		hasLimits := func(h *Handler) bool { return len(h.options.Limits) > 0 }
+		if s.options.Queues[queue].isLimited() || slices.ContainsFunc(slices.Collect(maps.Values(handlers)), hasLimits) {
+			found[queue] = append(found[queue], "limited")
 		}
+		if s.options.Queues[queue].Ordered {
+			found[queue] = append(found[queue], "ordered")
+		}
+	}
+	return found
+}
+
+// checkRules refuses a queue that is ordered or has limits in another server, but not here: its jobs would start out of
+// order, or beyond a limit.
+func (s *server) checkRules(ctx context.Context) error {
+	c, mine := s.client, s.rules()
+	servers := c.rdb.SScan(ctx, c.key("processes"), 0, "", 100).Iterator()
+	for servers.Next(ctx) {
 		text, err := c.rdb.HGet(ctx, c.key(servers.Val()), "features").Result()
 		var features map[string][]string
 		if err != nil || json.Unmarshal([]byte(text), &features) != nil {
 			continue // it is gone, or another program
 		}
 		for _, queue := range s.queues {
-			if slices.Contains(features[queue], "ordered") || slices.Contains(features[queue], "limited") {
-				found[queue] = servers.Val()
+			for _, rule := range []string{"ordered", "limited"} {
+				if slices.Contains(features[queue], rule) && !slices.Contains(mine[queue], rule) {
+					return fmt.Errorf("pyworkers: the queue %q is %s in the server %s, but not here: give it the same rules, in "+
+						"ServeOptions.Queues or HandlerOptions.Limits", queue, rule, servers.Val())
+				}
 			}
 		}
 	}
-}
-
-// checkQueues refuses to begin with such a queue.
-func (s *server) checkQueues(ctx context.Context) error {
-	barred, err := s.barredQueues(ctx)
-	for queue, identity := range barred {
-		return fmt.Errorf("pyworkers: the queue %q is ordered or has limits in the server %s, and a worker in Go takes no jobs of such a queue", queue, identity)
-	}
-	return err
-}
-
-// bar takes no more jobs of such queues from now on.
-func (s *server) bar(ctx context.Context) error {
-	barred, err := s.barredQueues(ctx)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	earlier := s.barred
-	s.barred = barred
-	s.mu.Unlock()
-	for queue, identity := range barred {
-		if earlier[queue] == "" {
-			s.log.Error("queue.barred", "queue", queue, "server", identity, "reason", "it is ordered or has limits there")
-		}
-	}
-	return nil
-}
-
-// rests is true if no jobs of a queue are taken now; s.mu is held.
-func (s *server) rests(queue string) bool {
-	_, isPaused := s.paused[queue]
-	return isPaused || s.barred[queue] != ""
+	return translate(servers.Err())
 }

@@ -2,7 +2,6 @@ package pyworkers
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"slices"
 	"strconv"
@@ -10,10 +9,7 @@ import (
 	"time"
 )
 
-//go:embed batch.lua
-var batchText string
-
-var batchScript = newScript(batchText)
+var batchScript = newScript("batch")
 
 // BatchOptions are the callbacks of a batch or chain: jobs that are pushed once, when their event occurs.
 type BatchOptions struct {

@@ -3,6 +3,7 @@ package pyworkers
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -105,4 +106,56 @@ func argumentFields(kind reflect.Type) (places []int, least int) {
 		}
 	}
 	return places, least
+}
+
+// Args are all arguments of a job, for a [HandleFunc] that takes any number of them.
+type Args []json.RawMessage
+
+// Text is the text of an argument, or its JSON if it is of another type; empty without one.
+func (a Args) Text(i int) string {
+	switch {
+	case i >= len(a):
+		return ""
+	case a[i][0] == '"':
+		return unquoted(a[i])
+	}
+	return string(a[i])
+}
+
+// readerOf makes the function that reads arguments into a value of a type.
+func readerOf(kind reflect.Type) func([]json.RawMessage, reflect.Value) error {
+	if kind == reflect.TypeFor[Args]() {
+		return func(args []json.RawMessage, to reflect.Value) error {
+			to.Set(reflect.ValueOf(Args(args)))
+			return nil
+		}
+	}
+	_, readsItself := reflect.New(kind).Interface().(json.Unmarshaler)
+	if readsItself || kind.Kind() != reflect.Struct {
+		return func(args []json.RawMessage, to reflect.Value) error {
+			if len(args) != 1 {
+				return fmt.Errorf("the handler takes 1 argument, and the job has %d", len(args))
+			}
+			return readArg(args[0], 0, to)
+		}
+	}
+	places, least := argumentFields(kind)
+	return func(args []json.RawMessage, to reflect.Value) error {
+		if len(args) < least || len(args) > len(places) {
+			return fmt.Errorf("the handler takes %d to %d arguments, and the job has %d", least, len(places), len(args))
+		}
+		for i, arg := range args {
+			if err := readArg(arg, i, to.Field(places[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func readArg(arg json.RawMessage, i int, to reflect.Value) error {
+	if err := json.Unmarshal(arg, to.Addr().Interface()); err != nil {
+		return fmt.Errorf("args[%d] is no %s: %w", i, to.Type(), err)
+	}
+	return nil
 }

@@ -2,15 +2,11 @@ package pyworkers
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 )
 
-//go:embed cancel.lua
-var cancelText string
-
-var cancelScript = newScript(cancelText)
+var cancelScript = newScript("cancel")
 
 // Cancellation is what a cancellation found.
 type Cancellation string

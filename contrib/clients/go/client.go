@@ -20,8 +20,10 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -158,4 +160,22 @@ func (c *Client) try(ctx context.Context, commands [][]any) ([]any, error) {
 		err = nil
 	}
 	return replies, translate(err)
+}
+
+// listOf is a reply that is a list; nil for another one.
+func listOf(reply any) []any {
+	found, _ := reply.([]any)
+	return found
+}
+
+// textOf is a reply that is a text; empty for another one.
+func textOf(reply any) string {
+	found, _ := reply.(string)
+	return found
+}
+
+// secondsOf is a time of which a script replies the seconds; 0 for another text.
+func secondsOf(text string) time.Duration {
+	number, _ := strconv.ParseFloat(text, 64)
+	return time.Duration(number * float64(time.Second))
 }

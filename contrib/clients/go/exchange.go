@@ -44,15 +44,6 @@ type exchanger struct {
 	number       uint64
 }
 
-// source is a queue, as the exchanger takes from it.
-type source struct {
-	queue string
-	place int       // among the queues
-	next  time.Time // when it is looked at again
-	empty bool
-	waits bool // a connection waits for a job
-}
-
 // watched is the end of a wait for a job in a queue.
 type watched struct {
 	source   *source
@@ -65,7 +56,7 @@ func newExchanger(s *server) *exchanger {
 		server: s, held: make(map[*delivery]struct{}), watched: make(chan watched, len(s.queues)), compared: time.Now(), pause: shortPause,
 	}
 	for i, queue := range s.queues {
-		x.sources = append(x.sources, &source{queue: queue, place: i})
+		x.sources = append(x.sources, &source{queue: queue, place: i, options: s.options.Queues[queue]})
 	}
 	return x
 }
@@ -73,11 +64,9 @@ func newExchanger(s *server) *exchanger {
 // loop runs until the worker has stopped and all outcomes are in Redis.
 func (x *exchanger) loop() error {
 	for {
-		if x.stopping() {
-			x.giveBackWaiting(0)
-			if done, err := x.isOver(); done {
-				return err
-			}
+		x.release()
+		if done, err := x.isOver(); done {
+			return err
 		}
 		x.compare()
 		x.sent = x.portion()
@@ -99,8 +88,8 @@ func (x *exchanger) ready(wanted int) (found []*source) {
 	defer x.mu.Unlock()
 	for _, one := range x.sources {
 		// An exchange that settles asks the empty ones, too.
-		isDue := !one.next.After(time.Now()) || one.empty && len(x.sent) > 0
-		if isDue && wanted > 0 && x.mine.registered && !x.rests(one.queue) {
+		isDue := !one.next.After(time.Now()) || one.empty && one.isPlain() && len(x.sent) > 0
+		if isDue && wanted > 0 && x.mine.registered && !x.paused[one.queue] {
 			found = append(found, one)
 		}
 	}
@@ -122,20 +111,25 @@ func (x *exchanger) rest(watches bool) {
 	select {
 	case <-x.wake:
 	case found := <-x.watched:
-		x.end(found)
+		found.source.waits = false
+		if found.err != nil {
+			x.failed(found.err)
+		} else if found.isFilled && found.source.empty {
+			found.source.rest(0, false)
+		}
 	case <-time.After(pause):
 		x.giveBackWaiting(aheadFor)
 	}
 }
 
-func (x *exchanger) stopping() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return !x.stopsAt.IsZero()
-}
-
-// isOver is true if nothing is left to do, or if Redis was away for too long.
+// isOver is true if the worker stops and nothing is left to do, or if Redis was away for too long.
 func (x *exchanger) isOver() (bool, error) {
+	x.mu.Lock()
+	stops := !x.stopsAt.IsZero()
+	x.mu.Unlock()
+	if stops {
+		x.giveBackWaiting(0)
+	}
 	select {
 	case <-x.ended:
 	default:
@@ -169,6 +163,12 @@ func (x *exchanger) portion() []*settlement {
 		x.sent = slices.DeleteFunc(x.sent, func(o *settlement) bool { return o.delivery.mine.lost })
 		return x.sent
 	}
+	x.outbox = slices.DeleteFunc(x.outbox, func(o *settlement) bool {
+		if o.outcome.fate == isGone {
+			delete(x.held, o.delivery)
+		}
+		return o.outcome.fate == isGone
+	})
 	size, number := 0, 0
 	for number < len(x.outbox) && number < mostOutcomes && (number == 0 || size < mostBytes) {
 		o := x.outbox[number]
@@ -196,12 +196,32 @@ func (x *exchanger) wanted() int {
 	return max(0, min(x.options.Concurrency-len(x.running)-waiting+ahead, cap(x.jobs)-waiting))
 }
 
-// exchange settles the portion and takes up to wanted jobs from these queues.
+// exchange settles the portion, and takes up to wanted jobs from these queues: first from those that are ordered or have
+// limits, and whose jobs the settlement may let start.
 func (x *exchanger) exchange(wanted int, ready []*source) error {
 	x.mu.Lock()
 	x.quick, x.slow = 0, false
 	mine := x.mine
 	x.mu.Unlock()
+	apart := slices.DeleteFunc(slices.Clone(ready), (*source).isPlain)
+	if len(apart) > 0 {
+		ready = nil
+	}
+	if len(x.sent)+len(ready) > 0 {
+		if err := x.settle(mine, wanted, ready); err != nil {
+			return err
+		}
+	}
+	for _, one := range apart {
+		if err := x.takeApart(mine, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle settles the portion and takes up to wanted jobs.
+func (x *exchanger) settle(mine *incarnation, wanted int, ready []*source) error {
 	if len(ready) == 0 {
 		wanted = 0
 	}
@@ -214,13 +234,29 @@ func (x *exchanger) exchange(wanted int, ready []*source) error {
 	row, isRow := reply.([]any)
 	switch {
 	case isRow && len(row) == 0:
-		x.lose(mine)
 		x.sent = nil
-		return x.renew(x.base)
+		return x.loseNow(mine)
 	case len(row) < 2:
 		return fmt.Errorf("pyworkers: exchange.lua answered %v: it is of another version", reply)
 	}
 	return x.read(mine, row, wanted, ready)
+}
+
+// loseNow begins with another identity at once.
+func (x *exchanger) loseNow(mine *incarnation) error {
+	x.lose(mine)
+	return x.renew(x.base)
+}
+
+// registerAgain registers this worker again if that is why Redis has refused.
+func (x *exchanger) registerAgain(err error) error {
+	if !hasCode(err, "UNREGISTERED") {
+		return err
+	}
+	x.mu.Lock()
+	x.mine.registered = false
+	x.mu.Unlock()
+	return x.renew(x.base)
 }
 
 // call is the keys and arguments of exchange.lua, which describes them.
@@ -262,15 +298,11 @@ func (c *Client) inprogress(queue, identity string) string {
 
 // read takes the jobs of a reply, and notes which outcomes are settled.
 func (x *exchanger) read(mine *incarnation, row []any, wanted int, ready []*source) error {
-	rest := func(i int) []any {
-		if i >= len(row) {
-			return nil
-		}
-		found, _ := row[i].([]any)
-		return found
+	for len(row) < 7 { // the last ones are left out if they are empty
+		row = append(row, nil)
 	}
 	var left []*settlement
-	for _, place := range rest(4) {
+	for _, place := range listOf(row[4]) {
 		if n, _ := place.(int64); n >= 1 && int(n) <= len(x.sent) {
 			left = append(left, x.sent[n-1])
 		}
@@ -278,20 +310,22 @@ func (x *exchanger) read(mine *incarnation, row []any, wanted int, ready []*sour
 	for _, o := range x.sent {
 		if o.outcome.fate != isNoted && !slices.Contains(left, o) {
 			delete(x.held, o.delivery)
+			if one := x.sources[slices.Index(x.queues, o.delivery.queue)]; one.held {
+				one.rest(0, false)
+			}
 		}
 	}
-	if stale := len(rest(0)); stale > 0 {
+	if stale := len(listOf(row[0])); stale > 0 {
 		x.log.Debug("job.stale", "jobs", stale)
 	}
-	for i := 0; i+1 < len(rest(5)); i += 2 {
-		x.log.Error("effect.refused", "error", rest(5)[i+1])
+	for i, effects := 0, listOf(row[5]); i+1 < len(effects); i += 2 {
+		x.log.Error("effect.refused", "error", effects[i+1])
 	}
 	number := 0
-	for i, jobs := range rest(1) {
-		list, _ := jobs.([]any)
-		for _, raw := range list {
-			if text, isText := raw.(string); isText && i < len(ready) {
-				x.deliver(mine, ready[i].queue, text)
+	for i, jobs := range listOf(row[1]) {
+		for _, raw := range listOf(jobs) {
+			if i < len(ready) {
+				x.deliver(mine, ready[i], textOf(raw))
 				number++
 			}
 		}
@@ -307,10 +341,7 @@ func (x *exchanger) read(mine *incarnation, row []any, wanted int, ready []*sour
 		x.outbox = append(left, x.outbox...)
 		x.mu.Unlock()
 	}
-	if len(row) > 2 {
-		return x.refusal(row[2], rest(3), len(left) > 0)
-	}
-	return nil
+	return x.refusal(row[2], listOf(row[3]), len(left) > 0)
 }
 
 // refusal is the error that stopped the taking of jobs, if there was one.
@@ -321,14 +352,8 @@ func (x *exchanger) refusal(why any, queues []any, isLeft bool) error {
 			isLeft = true
 		}
 	}
-	if text, _ := why.(string); text != "" {
-		if len(text) > 12 && text[:12] == "UNREGISTERED" {
-			x.mu.Lock()
-			x.mine.registered = false
-			x.mu.Unlock()
-			return x.renew(x.base)
-		}
-		return errors.New(text)
+	if text := textOf(why); text != "" {
+		return x.registerAgain(errors.New(text))
 	}
 	if isLeft { // not at once again
 		time.Sleep(shortPause)
@@ -336,18 +361,14 @@ func (x *exchanger) refusal(why any, queues []any, isLeft bool) error {
 	return nil
 }
 
-// deliver hands a job to a goroutine.
-func (x *exchanger) deliver(mine *incarnation, queue, raw string) {
+// deliver hands a job to a goroutine, with the effects of its start.
+func (x *exchanger) deliver(mine *incarnation, one *source, raw string, starts ...effect) {
 	x.number++
-	d := &delivery{mine: mine, queue: queue, raw: raw, started: time.Now(), number: x.number}
+	one.held = one.held || one.options.Ordered
+	d := &delivery{mine: mine, queue: one.queue, raw: raw, started: time.Now(), number: x.number, fence: one.fence, starts: starts}
 	d.ctx, d.cancel = context.WithCancelCause(x.base)
 	x.held[d] = struct{}{}
 	x.jobs <- d
-}
-
-// rest has a queue looked at again after this time, or when it gets a job if it is empty.
-func (one *source) rest(pause time.Duration, isEmpty bool) {
-	one.next, one.empty = time.Now().Add(pause), isEmpty
 }
 
 func (x *exchanger) failed(err error) {
@@ -373,10 +394,7 @@ func (x *exchanger) giveBackWaiting(age time.Duration) {
 			continue
 		}
 		x.mu.Lock()
-		if !d.ended && !d.mine.lost {
-			d.ended = true
-			x.outbox = append(x.outbox, &settlement{d, &outcome{fate: isGivenBack}})
-		}
+		x.giveBack(d)
 		x.mu.Unlock()
 	}
 }
@@ -389,7 +407,7 @@ func (x *exchanger) watch() {
 	waiting := 0
 	for _, i := range rand.Perm(len(x.sources)) {
 		one := x.sources[i]
-		if !one.waits && one.empty && !x.rests(one.queue) && waiting < mostWatched {
+		if !one.waits && one.empty && !x.paused[one.queue] && waiting < mostWatched {
 			one.waits = true
 			go func() {
 				queue := x.client.key("queue:", one.queue)
@@ -400,17 +418,6 @@ func (x *exchanger) watch() {
 		if one.waits {
 			waiting++
 		}
-	}
-}
-
-// end is the end of a wait.
-func (x *exchanger) end(found watched) {
-	found.source.waits = false
-	switch {
-	case found.err != nil:
-		x.failed(found.err)
-	case found.isFilled && found.source.empty:
-		found.source.rest(0, false)
 	}
 }
 
@@ -437,7 +444,7 @@ func (x *exchanger) compare() {
 		if err == nil && int(length) > number || x.doubtful {
 			var stored []string
 			if stored, err = x.client.rdb.LRange(x.base, list, 0, -1).Result(); err == nil {
-				x.adopt(mine, one.queue, stored, known)
+				x.adopt(mine, one, stored, known)
 			}
 		}
 		if err != nil {
@@ -449,16 +456,16 @@ func (x *exchanger) compare() {
 }
 
 // adopt runs the jobs of a list that are not known.
-func (x *exchanger) adopt(mine *incarnation, queue string, stored []string, known map[string]int) {
+func (x *exchanger) adopt(mine *incarnation, one *source, stored []string, known map[string]int) {
 	for _, raw := range slices.Backward(stored) {
 		if known[raw] > 0 {
 			known[raw]--
 			continue
 		}
-		x.log.Warn("job.adopted", "queue", queue)
+		x.log.Warn("job.adopted", "queue", one.queue)
 		if len(x.jobs) == cap(x.jobs) { // the next comparison finds it
 			return
 		}
-		x.deliver(mine, queue, raw)
+		x.deliver(mine, one, raw)
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,7 +18,8 @@ import (
 type Handler struct {
 	queue, class string
 	options      HandlerOptions
-	run          func(context.Context, []json.RawMessage) (any, error)
+	// bind reads the arguments, and returns the run with them.
+	bind func([]json.RawMessage) (func(context.Context) (any, error), error)
 }
 
 // HandlerOptions are the options of the jobs of a handler. An option that the job itself has counts instead.
@@ -33,6 +36,8 @@ type HandlerOptions struct {
 	Backtrace Setting
 	// Timeout is how long a job may run; then its context ends, and an error that it returns is a JobTimeout.
 	Timeout time.Duration
+	// Limits are those of all servers together that allow a job to start. One that may not start yet waits in schedule.
+	Limits []Limit
 }
 
 // The causes with which the context of a running job ends, for [context.Cause].
@@ -41,14 +46,12 @@ var (
 	ErrCancelled = errors.New("pyworkers: the job was cancelled")
 	// ErrStopping: the worker stops, and its grace has ended. With an error, the job returns to its queue.
 	ErrStopping = errors.New("pyworkers: the worker is stopping")
-	// ErrLeaseLost: other servers counted this one as dead, and run its jobs again. Nothing that the job returns counts.
+	// ErrLeaseLost: other servers counted this one as dead, and run its jobs again. Nothing that the job returns counts. A
+	// job of an ordered queue ends with it before the lease does, and returns to its queue if no other server has it.
 	ErrLeaseLost = errors.New("pyworkers: the lease was lost, so another server runs the job again")
 	// ErrTimeout: the job has used up its time.
 	ErrTimeout = errors.New("pyworkers: the job has used up its time")
 )
-
-// Args are all arguments of a job, for a [HandleFunc] that takes any number of them.
-type Args []json.RawMessage
 
 // HandleFunc is the handler of the jobs of a class in a queue, with the types of their arguments and of their result:
 //
@@ -66,12 +69,10 @@ type Args []json.RawMessage
 // [ErrTimeout]. Nothing can end a goroutine from outside: a job that does not look at its context goes on.
 func HandleFunc[In, Out any](queue, class string, run func(context.Context, In) (Out, error)) Handler {
 	read := readerOf(reflect.TypeFor[In]())
-	return Handler{queue: queue, class: class, run: func(ctx context.Context, args []json.RawMessage) (any, error) {
+	return Handler{queue: queue, class: class, bind: func(args []json.RawMessage) (func(context.Context) (any, error), error) {
 		var in In
-		if err := read(args, reflect.ValueOf(&in).Elem()); err != nil {
-			return nil, &namedError{badArgument, err}
-		}
-		return run(ctx, in)
+		err := read(args, reflect.ValueOf(&in).Elem())
+		return func(ctx context.Context) (any, error) { return run(ctx, in) }, err
 	}}
 }
 
@@ -87,59 +88,21 @@ func (h Handler) check() error {
 	}
 	o := h.options
 	switch {
-	case h.run == nil:
+	case h.bind == nil:
 		return errors.New("pyworkers: a Handler is made by HandleFunc")
 	case !o.Retry.fits(true, true), !o.Backtrace.fits(true, true), !o.Dead.fits(true, false), o.Timeout < 0, o.RetryFor < 0:
 		return &ArgumentError{"HandlerOptions of " + h.class, "have a number or time below 0, or a Dead that is a number", nil}
 	}
-	return nil
+	return checkLimits(h.class, o.Limits)
 }
 
-// namedError is an error with a class of its own: of arguments that a handler does not take, a panic, a result.
+// namedError is an error with a class of its own: a panic, or that of a result.
 type namedError struct {
 	class string
 	err   error
 }
 
 func (e *namedError) Error() string { return e.err.Error() }
-
-// readerOf makes the function that reads arguments into a value of a type.
-func readerOf(kind reflect.Type) func([]json.RawMessage, reflect.Value) error {
-	if kind == reflect.TypeFor[Args]() {
-		return func(args []json.RawMessage, to reflect.Value) error {
-			to.Set(reflect.ValueOf(Args(args)))
-			return nil
-		}
-	}
-	_, readsItself := reflect.New(kind).Interface().(json.Unmarshaler)
-	if readsItself || kind.Kind() != reflect.Struct {
-		return func(args []json.RawMessage, to reflect.Value) error {
-			if len(args) != 1 {
-				return fmt.Errorf("the handler takes 1 argument, and the job has %d", len(args))
-			}
-			return readArg(args[0], 0, to)
-		}
-	}
-	places, least := argumentFields(kind)
-	return func(args []json.RawMessage, to reflect.Value) error {
-		if len(args) < least || len(args) > len(places) {
-			return fmt.Errorf("the handler takes %d to %d arguments, and the job has %d", least, len(places), len(args))
-		}
-		for i, arg := range args {
-			if err := readArg(arg, i, to.Field(places[i])); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-func readArg(arg json.RawMessage, i int, to reflect.Value) error {
-	if err := json.Unmarshal(arg, to.Addr().Interface()); err != nil {
-		return fmt.Errorf("args[%d] is no %s: %w", i, to.Type(), err)
-	}
-	return nil
-}
 
 // Message is the job that runs.
 type Message struct {
@@ -148,6 +111,8 @@ type Message struct {
 	Attempt int
 	// Batch is the id of the batch of which it is a member, or empty.
 	Batch string
+	// Fence is the fencing token of an ordered queue, which grows with each change of the active server; 0 in others.
+	Fence int64
 
 	job  *stored
 	note func(effect)
@@ -234,6 +199,22 @@ func (s *server) call(d *delivery, handler *Handler) *outcome {
 	case job.truthy("encrypt"):
 		return s.withEnd(d, failed(job, failure{class: "Kill", message: enterprise, fate: isDead}, &handler.options, s.now()), nil, "")
 	}
+	run, err, trace := protected(func() (func(context.Context) (any, error), error) { return handler.bind(args) })
+	switch {
+	case trace != nil:
+		return s.returned(d, handler, nil, nil, err, trace)
+	case err != nil:
+		return s.withEnd(d, misfit(job, failure{class: badArgument, message: err.Error()}, s.now()), nil, "")
+	}
+	if limits := handler.options.Limits; len(limits) > 0 {
+		instead, err, trace := protected(func() (*outcome, error) { return s.ask(d, limits, args), nil })
+		switch {
+		case err != nil: // of By
+			return s.returned(d, handler, nil, nil, err, trace)
+		case instead != nil:
+			return instead
+		}
+	}
 	limit := handler.options.Timeout
 	if given, known := asSeconds(job.members.get("timeout")); known && given > 0 {
 		limit = time.Duration(min(given, longestSeconds) * float64(time.Second))
@@ -246,25 +227,26 @@ func (s *server) call(d *delivery, handler *Handler) *outcome {
 		d.limit = time.Now().Add(limit)
 	}
 	batch, _ := job.members.text("batch")
-	message := &Message{ID: job.id, Queue: d.queue, Class: job.class, Attempt: job.attempt(), Batch: batch, job: job}
+	message := &Message{ID: job.id, Queue: d.queue, Class: job.class, Attempt: job.attempt(), Batch: batch, Fence: d.fence, job: job}
 	message.note = func(e effect) { s.note(d, e) }
 	if job.ruled() {
-		s.note(d, starts(job, s.now(), s.worker)...)
+		d.starts = append(d.starts, starts(job, s.now(), s.worker)...)
 	}
+	s.note(d, d.starts...)
 	d.began.Store(true)
-	value, err, trace := protected(handler, context.WithValue(ctx, messageKey{}, message), args)
+	value, err, trace := protected(func() (any, error) { return run(context.WithValue(ctx, messageKey{}, message)) })
 	return s.returned(d, handler, context.Cause(ctx), value, err, trace)
 }
 
-// protected calls the handler, and makes an error of a panic.
-func protected(handler *Handler, ctx context.Context, args []json.RawMessage) (value any, err error, trace []string) {
+// protected calls a function of the application, and makes an error of a panic.
+func protected[T any](run func() (T, error)) (value T, err error, trace []string) {
 	defer func() {
 		if why := recover(); why != nil {
 			trace = strings.Split(strings.TrimSpace(string(debug.Stack())), "\n")
 			err = &namedError{panicked, fmt.Errorf("%v", why)}
 		}
 	}()
-	value, err = handler.run(ctx, args)
+	value, err = run()
 	return value, err, nil
 }
 
@@ -292,15 +274,7 @@ func (s *server) returned(d *delivery, handler *Handler, cause error, value any,
 		}
 	}
 	if err == nil {
-		found, err := s.tryEnd(d, &outcome{fate: isDone}, result, "")
-		if err == nil {
-			return found
-		}
-		return s.withEnd(d, failed(job, failure{class: badResult, message: err.Error()}, &handler.options, now), nil, "")
-	}
-	if named, isNamed := err.(*namedError); isNamed && named.class == badArgument {
-		d.began.Store(false)
-		return s.withEnd(d, misfit(job, failure{class: badArgument, message: err.Error()}, now), nil, "")
+		return s.withEnd(d, &outcome{fate: isDone}, result, "")
 	}
 	return s.withEnd(d, decide(job, handler, cause, err, trace, now), nil, strings.Join(trace, "\n"))
 }
@@ -312,7 +286,7 @@ func decide(job *stored, handler *Handler, cause, err error, trace []string, now
 	switch {
 	case cause == ErrCancelled:
 		return &outcome{fate: isCancelled}
-	case cause == ErrStopping && !(isChoice && chosen.fate != isRetried):
+	case (cause == ErrStopping || cause == ErrLeaseLost) && !(isChoice && chosen.fate != isRetried):
 		return givenBack(job, true)
 	case isChoice && chosen.fate == isPutOff:
 		return putOff(job, now+max(0, chosen.delay.Seconds()))
@@ -336,23 +310,93 @@ func decide(job *stored, handler *Handler, cause, err error, trace []string, now
 	return failed(job, f, options, now)
 }
 
-// withEnd adds the effects of the end to an outcome; those that cannot be made are left out.
+// withEnd adds the effects of the end to an outcome. A job fails if what follows it is too large with its result.
 func (s *server) withEnd(d *delivery, o *outcome, result []byte, trace string) *outcome {
-	found, err := s.tryEnd(d, o, result, trace)
-	if err != nil {
-		s.log.Error("job.effect_left_out", "jid", d.job.id, "error", err)
+	if d.job == nil || !d.job.ruled() {
 		return o
 	}
-	return found
+	effects, err := ends(ended{d.job, endingOf(o), s.now(), o.errClass, o.errorText, trace, result})
+	if err != nil {
+		f := failure{class: badResult, message: err.Error()}
+		return s.withEnd(d, failed(d.job, f, &s.handlers[d.queue][d.job.class].options, s.now()), nil, "")
+	}
+	o.effects = append(o.effects, effects...)
+	return o
 }
 
-func (s *server) tryEnd(d *delivery, o *outcome, result []byte, trace string) (*outcome, error) {
-	if d.job == nil || !d.job.ruled() {
-		return o, nil
+// stored is a job as Redis has it. Its bytes are never encoded again: what a retry writes is spliced from them, so that
+// fields of other programs, and numbers of any size, keep their text.
+type stored struct {
+	raw       string
+	members   members
+	queue     string // from which it was taken
+	id, class string
+}
+
+// parseJob reads the bytes of a job. The error is a badJob.
+func parseJob(raw, queue string) (*stored, error) {
+	found, err := parseMembers([]byte(raw))
+	if err != nil {
+		return nil, err
 	}
-	effects, err := ends(ended{d.job, endingOf(o), s.now(), o.errClass, o.errorText, trace, result})
-	if err == nil {
-		o.effects = append(o.effects, effects...)
+	job := &stored{raw: raw, members: found, queue: queue}
+	if job.class, err = job.members.text("class"); err != nil {
+		return nil, err
 	}
-	return o, err
+	if job.id, err = job.members.text("jid"); err != nil {
+		return nil, err
+	}
+	if job.class == "" {
+		return nil, badJob{fmt.Sprintf("a job of the queue %q has no class", queue)}
+	}
+	if job.id == "" {
+		job.id = newID()
+	}
+	return job, nil
+}
+
+// args are the arguments: null is none, any other value that is no list is one.
+func (job *stored) args(keys *Keyring) ([]json.RawMessage, error) {
+	raw := job.members.get("args")
+	if job.isSealed() {
+		return job.open(items(raw), keys)
+	}
+	switch {
+	case raw == nil || string(raw) == "null":
+		return nil, nil
+	case raw[0] == '[':
+		return items(raw), nil
+	}
+	return []json.RawMessage{raw}, nil
+}
+
+func (job *stored) isSealed() bool { return string(job.members.get("encrypted")) == "true" }
+
+func (job *stored) open(sealed []json.RawMessage, keys *Keyring) ([]json.RawMessage, error) {
+	if keys == nil {
+		return nil, &KeyError{"the arguments are encrypted, but there are no keys: Config.Keys has them"}
+	}
+	if len(sealed) != 1 || sealed[0][0] != '"' {
+		return nil, &KeyError{"the job is marked as encrypted, but its arguments are not sealed"}
+	}
+	return keys.Open(unquoted(sealed[0]), job.id, job.class)
+}
+
+// attempt is the number of earlier failures: the field retry_count is 0 after the first one.
+func (job *stored) attempt() int {
+	if count, known := asCount(job.members.get("retry_count")); known {
+		return count + 1
+	}
+	return 0
+}
+
+// rewritten is a time that is stored as text or as whole seconds, which some readers misread; others stay.
+func rewritten(raw []byte) (float64, bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		number, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil || strings.ContainsAny(string(raw), ".eE") || math.Abs(number) >= 1e11 {
+			return 0, false
+		}
+	}
+	return asTime(raw)
 }

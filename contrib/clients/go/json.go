@@ -247,14 +247,8 @@ func (w *writer) list(out []byte) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-type member struct {
-	name  string
-	units []uint16 // what it is sorted by
-	value []byte
-}
-
 func (w *writer) object(out []byte) ([]byte, error) {
-	var members []member
+	var found members
 	end, err := walk(w.src, w.pos, func(quoted []byte, at int) (int, error) {
 		name, err := w.text(quoted)
 		if err != nil {
@@ -263,7 +257,7 @@ func (w *writer) object(out []byte) ([]byte, error) {
 		w.pos, w.at = at, append(w.at, name)
 		value, err := w.value(nil)
 		w.at = w.at[:len(w.at)-1]
-		members = append(members, member{name, utf16.Encode([]rune(name)), value})
+		found = append(found, field{name, value})
 		return w.pos, err
 	})
 	if err != nil {
@@ -271,20 +265,15 @@ func (w *writer) object(out []byte) ([]byte, error) {
 	}
 	w.pos = end
 	if w.canonical {
-		slices.SortStableFunc(members, func(a, b member) int { return slices.Compare(a.units, b.units) })
+		slices.SortStableFunc(found, func(a, b field) int {
+			return slices.Compare(utf16.Encode([]rune(a.name)), utf16.Encode([]rune(b.name)))
+		})
 		// Of members with the same name, the last one counts.
-		slices.Reverse(members)
-		members = slices.CompactFunc(members, func(a, b member) bool { return a.name == b.name })
-		slices.Reverse(members)
+		slices.Reverse(found)
+		found = slices.CompactFunc(found, func(a, b field) bool { return a.name == b.name })
+		slices.Reverse(found)
 	}
-	out = append(out, '{')
-	for i, m := range members {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(append(appendText(out, m.name), ':'), m.value...)
-	}
-	return append(out, '}'), nil
+	return found.write(out), nil
 }
 
 // text is the text of a string. encoding/json writes the escape of U+FFFD for bytes that are not UTF-8, and the character
@@ -396,89 +385,4 @@ func appendText(out []byte, text string) []byte {
 		}
 	}
 	return append(append(out, text[start:]...), '"')
-}
-
-// walk calls each for every value of the valid list or object that begins at a place: with its name, still quoted, if it
-// is a member, and with its place. each returns the end of the value; walk that of the list or object.
-func walk(raw []byte, at int, each func(name []byte, at int) (end int, err error)) (int, error) {
-	last := raw[at] + 2 // in ASCII, ] and } come so long after [ and {
-	for at = skipBlanks(raw, at+1); raw[at] != last; at = skipBlanks(raw, at) {
-		if raw[at] == ',' {
-			at = skipBlanks(raw, at+1)
-		}
-		var name []byte
-		if last == '}' {
-			end, _ := skipValue(raw, at)
-			name, at = raw[at:end], skipBlanks(raw, skipBlanks(raw, end)+1)
-		}
-		var err error
-		if at, err = each(name, at); err != nil {
-			return at, err
-		}
-	}
-	return at + 1, nil
-}
-
-func skipBlanks(raw []byte, at int) int {
-	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\n' || raw[at] == '\r' {
-		at++
-	}
-	return at
-}
-
-// skipValue is the end of the valid value at a place, and the levels inside it.
-func skipValue(raw []byte, at int) (end, levels int) {
-	depth := 0
-	for {
-		switch raw[at] {
-		case '"':
-			for at++; raw[at] != '"'; at++ {
-				if raw[at] == '\\' {
-					at++
-				}
-			}
-			at++
-		case '{', '[':
-			depth++
-			levels = max(levels, depth)
-			at++
-		case '}', ']':
-			depth--
-			at++
-		case ',', ':', ' ', '\t', '\n', '\r':
-			at++
-			continue
-		default:
-			for at < len(raw) && !strings.ContainsRune(",:]} \t\n\r", rune(raw[at])) {
-				at++
-			}
-		}
-		if depth == 0 {
-			return at, levels
-		}
-	}
-}
-
-// unquoted is the text of a valid JSON string.
-func unquoted(quoted []byte) string {
-	if !bytes.ContainsRune(quoted, '\\') {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var text string
-	_ = json.Unmarshal(quoted, &text)
-	return text
-}
-
-// items are the texts of the values of a valid list; nil for another value.
-func items(raw []byte) []json.RawMessage {
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil
-	}
-	found := []json.RawMessage{}
-	_, _ = walk(raw, 0, func(_ []byte, at int) (int, error) {
-		end, _ := skipValue(raw, at)
-		found = append(found, raw[at:end:end])
-		return end, nil
-	})
-	return found
 }

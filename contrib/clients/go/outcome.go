@@ -23,6 +23,7 @@ const (
 	isCancelled
 	isNoted // it runs: the effects alone are applied
 	isExpired
+	isGone // it is not in the in-progress list any more: nothing is applied
 )
 
 // outcome is the end of one run of a job, as a value: it is applied by exchange.lua.

@@ -3,7 +3,7 @@ package pyworkers
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -15,16 +15,20 @@ import (
 // Jobs that one call pushes, all or none.
 const portion = 1000
 
-//go:embed push.lua
-var pushText string
+//go:embed *.lua
+var scripts embed.FS
 
-var pushScript = newScript(pushText)
+var pushScript = newScript("push")
 
 type script struct{ text, sha string }
 
-func newScript(text string) script {
-	sum := sha1.Sum([]byte(text))
-	return script{text, hex.EncodeToString(sum[:])}
+func newScript(name string) script {
+	text, err := scripts.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	sum := sha1.Sum(text)
+	return script{string(text), hex.EncodeToString(sum[:])}
 }
 
 // Enqueue pushes a job, and returns its id; for a duplicate that is skipped, the id of the job that is there.

@@ -184,17 +184,21 @@ func givenBack(job *stored, hasStarted bool) *outcome {
 
 // putOff is the outcome of a job that is snoozed.
 func putOff(job *stored, at float64) *outcome {
+	return &outcome{fate: isPutOff, at: min(at, latest), payload: job.named(job.started()...)}
+}
+
+// named is the job with its id and queue, and without these members; empty if nothing changes.
+func (job *stored) named(remove ...string) []byte {
 	var changes []field
 	for name, value := range map[string]string{"jid": job.id, "queue": job.queue} {
 		if stored, err := job.members.text(name); err != nil || stored != value {
 			changes = append(changes, field{name, quoted(value)})
 		}
 	}
-	found := &outcome{fate: isPutOff, at: min(at, latest)}
-	if remove := job.started(); len(remove) > 0 || len(changes) > 0 {
-		found.payload = job.members.splice(changes, remove...)
+	if len(remove)+len(changes) == 0 {
+		return nil
 	}
-	return found
+	return job.members.splice(changes, remove...)
 }
 
 // started are the fields to remove from a job that has run, and runs again without a failure.
@@ -348,16 +352,10 @@ func (job *stored) backtrace(lines []string, o *HandlerOptions) []string {
 
 // compressed is error_backtrace as Sidekiq writes it: base64 of the deflated JSON list.
 func compressed(lines []string) string {
-	list := []byte{'['}
-	for i, line := range lines {
-		if i > 0 {
-			list = append(list, ',')
-		}
-		list = append(list, quoted(line)...)
-	}
+	list, _ := encode(lines, "backtrace") // texts
 	var out bytes.Buffer
 	w := zlib.NewWriter(&out)
-	_, _ = w.Write(append(list, ']')) // a buffer takes it
+	_, _ = w.Write(list) // a buffer takes it
 	_ = w.Close()
 	return base64.StdEncoding.EncodeToString(out.Bytes())
 }

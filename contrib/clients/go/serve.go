@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +27,8 @@ type ServeOptions struct {
 	// Lease is how long other servers wait, after the last sign of life of this one, before they run its jobs; by default
 	// 30 seconds. It is at least 1 second.
 	Lease time.Duration
+	// Queues are the rules of queues that are ordered or have limits, by their names.
+	Queues map[string]QueueOptions
 	// Logger gets one line for each job, and what goes wrong; by default [slog.Default].
 	Logger *slog.Logger
 }
@@ -41,7 +43,8 @@ type ServeOptions struct {
 // A job runs at least once: it stays in an in-progress list until its outcome is in Redis, and if this process dies, any
 // server of pyworkers runs it again. It is retried by Sidekiq's rules. Unique jobs, batches, chains, statuses and results
 // work as with servers in Python. Serve moves no jobs that are due, and watches no other servers: at least one server in
-// Python has to run on the same Redis, on any queue. It takes no queue that is ordered or has limits there.
+// Python has to run on the same Redis, on any queue. A queue that is ordered or has limits there needs the same in Queues
+// or Limits: otherwise Serve returns an error.
 //
 // The error is that of a wrong argument, or that Redis could not be reached at the start or, with outcomes that are not
 // settled, at the stop; the jobs of these run again. In between, Serve waits for Redis.
@@ -64,19 +67,10 @@ const (
 	lastTries = 10 * time.Second
 )
 
-//go:embed exchange.lua
-var exchangeText string
-
-//go:embed renew.lua
-var renewText string
-
-//go:embed deregister.lua
-var deregisterText string
-
 var (
-	exchangeScript   = newScript(exchangeText)
-	renewScript      = newScript(renewText)
-	deregisterScript = newScript(deregisterText)
+	exchangeScript   = newScript("exchange")
+	renewScript      = newScript("renew")
+	deregisterScript = newScript("deregister")
 )
 
 // server is one call of Serve.
@@ -91,22 +85,24 @@ type server struct {
 	noted    time.Time    // when the versions of the wire were; for the heartbeat alone
 	offset   atomic.Int64 // nanoseconds by which the clock of Redis is ahead
 
-	base  context.Context // of all jobs; it does not end
-	turn  chan struct{}   // held by the suspect that runs
-	jobs  chan *delivery
-	wake  chan struct{} // there is something for the exchange loop
-	quit  chan struct{} // closed when the worker begins to stop
-	ended chan struct{} // closed when no job of this worker runs any more
-	alive chan struct{} // closed when the loops of signs of life are to end
+	base     context.Context // of all jobs; it does not end
+	turn     chan struct{}   // held by the suspect that runs
+	slots    chan struct{}   // held by the jobs that run
+	lapse    *time.Timer     // fires shortly before the lease ends
+	jobs     chan *delivery
+	wake     chan struct{} // there is something for the exchange loop
+	quit     chan struct{} // closed when the worker begins to stop
+	quitting sync.Once
+	ended    chan struct{} // closed when no job of this worker runs any more
+	alive    chan struct{} // closed when the loops of signs of life are to end
 
 	mu        sync.Mutex
 	mine      *incarnation
 	outbox    []*settlement
 	running   map[*delivery]struct{}
-	cancelled map[string]struct{}
-	forgotten []string // ids of cancelled jobs that have ended, whose notes are to be removed
-	paused    map[string]struct{}
-	barred    map[string]string
+	cancelled map[string]bool
+	forgotten []any // ids of cancelled jobs that have ended, whose notes are to be removed
+	paused    map[string]bool
 	counts    tally
 	quiet     bool
 	stopsAt   time.Time
@@ -132,8 +128,11 @@ type delivery struct {
 	started time.Time
 	limit   time.Time
 	began   atomic.Bool
-	ended   bool // guarded by server.mu
-	number  uint64
+	fence   int64
+	// The effects of limits, at the start and at the end.
+	starts, ends []effect
+	ended        bool // guarded by server.mu
+	number       uint64
 }
 
 // settlement is an outcome, or a note, for the exchange.
@@ -172,6 +171,14 @@ func newServer(client *Client, options ServeOptions, handlers []Handler) (*serve
 		}
 		classes[handler.class] = &handler
 	}
+	for queue, rules := range options.Queues {
+		if s.handlers[queue] == nil {
+			return nil, fmt.Errorf("pyworkers: Queues has the queue %q, which has no handler", queue)
+		}
+		if err := rules.check(queue); err != nil {
+			return nil, err
+		}
+	}
 	s.mine = s.newIncarnation()
 	return s, nil
 }
@@ -197,9 +204,11 @@ func (s *server) serve(ctx context.Context) error {
 	if err := s.readClock(ctx); err != nil {
 		return err
 	}
-	if err := s.checkQueues(ctx); err != nil {
+	if err := s.checkRules(ctx); err != nil {
 		return err
 	}
+	s.lapse = time.AfterFunc(s.options.Lease, s.endFenced)
+	defer s.lapse.Stop()
 	if err := s.renew(ctx); err != nil {
 		return err
 	}
@@ -243,28 +252,49 @@ func (s *server) identity() string {
 // work is the loop of one of the goroutines that run jobs.
 func (s *server) work() {
 	for d := range s.jobs {
-		s.mu.Lock()
-		skip := d.ended || d.mine.lost
-		if !skip && !s.stopsAt.IsZero() {
-			skip = true
-			d.ended = true
-			s.outbox = append(s.outbox, &settlement{d, &outcome{fate: isGivenBack}})
+		if s.begin(d) {
+			found := s.perform(d)
+			if s.finish(d, found) {
+				s.report(d, found)
+			}
+			d.cancel(nil)
 		}
-		if !skip {
-			d.started = time.Now()
-			s.running[d] = struct{}{}
-		}
-		s.mu.Unlock()
-		if skip {
-			s.signal()
-			continue
-		}
-		found := s.perform(d)
-		if s.finish(d, found) {
-			s.report(d, found)
-		}
-		d.cancel(nil)
 		s.signal()
+	}
+}
+
+// begin is true if a job that was taken runs now; at a stop it returns to its queue.
+func (s *server) begin(d *delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopsAt.IsZero() {
+		s.giveBack(d)
+	}
+	if d.ended || d.mine.lost {
+		return false
+	}
+	d.started = time.Now()
+	s.running[d] = struct{}{}
+	return true
+}
+
+// giveBack returns a job that has not begun to its queue; s.mu is held.
+func (s *server) giveBack(d *delivery) {
+	if !d.ended && !d.mine.lost {
+		d.ended = true
+		s.outbox = append(s.outbox, &settlement{d, &outcome{fate: isGivenBack}})
+	}
+}
+
+// pause waits; false if the job is to end before.
+func (s *server) pause(d *delivery, limit time.Duration) bool {
+	select {
+	case <-s.quit:
+		return false
+	case <-d.ctx.Done():
+		return false
+	case <-time.After(limit):
+		return true
 	}
 }
 
@@ -281,7 +311,12 @@ func (s *server) finish(d *delivery, o *outcome) bool {
 	if strings.HasSuffix(d.raw, suspectMark) && o.fate != isGivenBack {
 		o.effects = append(o.effects, forgetSuspect(d.raw))
 	}
-	s.outbox = append(s.outbox, &settlement{d, o})
+	o.effects = append(o.effects, d.ends...)
+	settled := o
+	if rules := s.options.Queues[d.queue]; rules.Ordered {
+		settled = rules.inPlace(d, *o, s.now())
+	}
+	s.outbox = append(s.outbox, &settlement{d, settled})
 	s.counts.add(d, o, elapsed)
 	s.quick++
 	s.slow = s.slow || elapsed > 5*time.Millisecond
@@ -318,23 +353,25 @@ func (s *server) isCancelled(job *stored) bool {
 }
 
 // cancels says that a job, or the batch of which it is a member, is among those that are cancelled.
-func cancels(cancelled map[string]struct{}, job *stored) bool {
-	if _, found := cancelled[job.id]; found || len(cancelled) == 0 {
-		return found
+func cancels(cancelled map[string]bool, job *stored) bool {
+	if len(cancelled) == 0 {
+		return false
 	}
 	batch, err := job.members.text("batch")
-	_, found := cancelled["batch:"+batch]
-	return err == nil && batch != "" && found
+	return cancelled[job.id] || err == nil && batch != "" && cancelled["batch:"+batch]
 }
 
 // report logs the end of a job.
 func (s *server) report(d *delivery, o *outcome) {
 	level, event := slog.LevelInfo, "job."+map[fate]string{
 		isDone: "done", isRetried: "retry", isDead: "dead", isDropped: "dropped", isGivenBack: "given_back",
-		isPutOff: "snoozed", isCancelled: "cancelled", isExpired: "expired",
+		isPutOff: "snoozed", isCancelled: "cancelled", isExpired: "expired", isGone: "limited",
 	}[o.fate]
-	if o.failed || o.misfit {
+	switch {
+	case o.failed || o.misfit:
 		level = slog.LevelWarn
+	case o.fate == isGone:
+		level = slog.LevelDebug
 	}
 	if !s.log.Enabled(context.Background(), level) {
 		return
@@ -360,15 +397,12 @@ func (s *server) stop() {
 	if s.waitIdle(s.options.Grace) {
 		return
 	}
-	s.endRunning(ErrStopping)
+	s.endRunning(ErrStopping, 0)
 	if s.waitIdle(cleanUp) {
 		return
 	}
 	s.mu.Lock()
-	left := make([]*delivery, 0, len(s.running))
-	for d := range s.running {
-		left = append(left, d)
-	}
+	left := slices.Collect(maps.Keys(s.running))
 	s.mu.Unlock()
 	for _, d := range left {
 		back := &outcome{fate: isGivenBack}
@@ -383,13 +417,7 @@ func (s *server) stop() {
 }
 
 func (s *server) quitOnce() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.quit:
-	default:
-		close(s.quit)
-	}
+	s.quitting.Do(func() { close(s.quit) })
 	s.signal()
 }
 
@@ -405,14 +433,19 @@ func (s *server) waitIdle(limit time.Duration) bool {
 	}
 }
 
-// endRunning asks all running jobs to end.
-func (s *server) endRunning(cause error) {
+// endRunning asks running jobs to end: all of them, or those with a fencing token from a number on.
+func (s *server) endRunning(cause error, fence int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for d := range s.running {
-		d.cancel(cause)
+		if d.fence >= fence {
+			d.cancel(cause)
+		}
 	}
 }
+
+// endFenced ends the jobs of ordered queues before another server may run the next one.
+func (s *server) endFenced() { s.endRunning(ErrLeaseLost, 1) }
 
 // lose begins with another identity: a peer has recovered the jobs of this one, and runs them again.
 func (s *server) lose(lost *incarnation) {

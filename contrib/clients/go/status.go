@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -223,9 +221,7 @@ func readStatus(values any) Status {
 	if !slices.Contains(states, status.State) {
 		return Status{State: Unknown}
 	}
-	if attempt, err := strconv.ParseUint(texts[2], 10, 31); err == nil {
-		status.Attempt = int(attempt)
-	}
+	status.Attempt, _ = asCount([]byte(texts[2]))
 	var progress Progress
 	if json.Unmarshal([]byte(texts[3]), &progress) == nil {
 		status.Progress = &progress
@@ -245,8 +241,8 @@ func textsOf(reply any, number int) []string {
 }
 
 func readTime(text string) time.Time {
-	at, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(at) || math.IsInf(at, 0) {
+	at, known := epoch(text)
+	if !known {
 		return time.Time{}
 	}
 	return time.UnixMicro(int64(at * 1e6))

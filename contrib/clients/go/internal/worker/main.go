@@ -1,5 +1,6 @@
-// Command worker serves a queue for tests/clients/test_go_worker.py. Each job notes its start and its end in the list
-// `ledger` of LEDGER_URL, and lasts as many milliseconds as its second argument says.
+// Command worker serves a queue for tests/clients/test_go_worker.py, with the rules `limited` or `ordered` if its second
+// argument says so. Each job notes its start and its end in the list `ledger` of LEDGER_URL, and lasts as many milliseconds as
+// its second argument says.
 package main
 
 import (
@@ -47,9 +48,15 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err = pyworkers.Serve(ctx, client, pyworkers.ServeOptions{Concurrency: 4, Lease: time.Second, Grace: time.Second},
-		pyworkers.HandleFunc(os.Args[1], "mark", run))
-	if err != nil {
+	serving := pyworkers.ServeOptions{Concurrency: 4, Lease: time.Second, Grace: time.Second}
+	var handling pyworkers.HandlerOptions
+	switch os.Args[2] {
+	case "limited":
+		handling.Limits = []pyworkers.Limit{{Name: "two", Concurrency: 2}}
+	case "ordered":
+		serving.Queues = map[string]pyworkers.QueueOptions{os.Args[1]: {Ordered: true}}
+	}
+	if err := pyworkers.Serve(ctx, client, serving, pyworkers.HandleFunc(os.Args[1], "mark", run).With(handling)); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -13,15 +13,6 @@ import (
 	"unicode/utf8"
 )
 
-// stored is a job as Redis has it. Its bytes are never encoded again: what a retry writes is spliced from them, so that
-// fields of other programs, and numbers of any size, keep their text.
-type stored struct {
-	raw       string
-	members   members
-	queue     string // from which it was taken
-	id, class string
-}
-
 // field is a member of a JSON object: its name and the text of its value.
 type field struct {
 	name string
@@ -38,28 +29,6 @@ const maxLevels = maxDepth + 10
 type badJob struct{ reason string }
 
 func (e badJob) Error() string { return e.reason }
-
-// parseJob reads the bytes of a job. The error is a badJob.
-func parseJob(raw, queue string) (*stored, error) {
-	found, err := parseMembers([]byte(raw))
-	if err != nil {
-		return nil, err
-	}
-	job := &stored{raw: raw, members: found, queue: queue}
-	if job.class, err = job.members.text("class"); err != nil {
-		return nil, err
-	}
-	if job.id, err = job.members.text("jid"); err != nil {
-		return nil, err
-	}
-	if job.class == "" {
-		return nil, badJob{fmt.Sprintf("a job of the queue %q has no class", queue)}
-	}
-	if job.id == "" {
-		job.id = newID()
-	}
-	return job, nil
-}
 
 func parseMembers(raw []byte) (members, error) {
 	raw = bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))
@@ -132,12 +101,14 @@ func (m members) splice(changes []field, remove ...string) []byte {
 	for _, change := range changes {
 		kept.set(change.name, change.text)
 	}
-	out := []byte{'{'}
-	for _, one := range kept {
-		if slices.Contains(remove, one.name) {
-			continue
-		}
-		if len(out) > 1 {
+	return slices.DeleteFunc(kept, func(one field) bool { return slices.Contains(remove, one.name) }).write(nil)
+}
+
+// write adds the JSON text of the object.
+func (m members) write(out []byte) []byte {
+	out = append(out, '{')
+	for i, one := range m {
+		if i > 0 {
 			out = append(out, ',')
 		}
 		out = append(append(appendText(out, one.name), ':'), one.text...)
@@ -145,37 +116,89 @@ func (m members) splice(changes []field, remove ...string) []byte {
 	return append(out, '}')
 }
 
-// args are the arguments: null is none, any other value that is no list is one.
-func (job *stored) args(keys *Keyring) ([]json.RawMessage, error) {
-	raw := job.members.get("args")
-	if string(job.members.get("encrypted")) == "true" {
-		return job.open(items(raw), keys)
+// walk calls each for every value of the valid list or object that begins at a place: with its name, still quoted, if it
+// is a member, and with its place. each returns the end of the value; walk that of the list or object.
+func walk(raw []byte, at int, each func(name []byte, at int) (end int, err error)) (int, error) {
+	last := raw[at] + 2 // in ASCII, ] and } come so long after [ and {
+	for at = skipBlanks(raw, at+1); raw[at] != last; at = skipBlanks(raw, at) {
+		if raw[at] == ',' {
+			at = skipBlanks(raw, at+1)
+		}
+		var name []byte
+		if last == '}' {
+			end, _ := skipValue(raw, at)
+			name, at = raw[at:end], skipBlanks(raw, skipBlanks(raw, end)+1)
+		}
+		var err error
+		if at, err = each(name, at); err != nil {
+			return at, err
+		}
 	}
-	switch {
-	case raw == nil || string(raw) == "null":
-		return nil, nil
-	case raw[0] == '[':
-		return items(raw), nil
-	}
-	return []json.RawMessage{raw}, nil
+	return at + 1, nil
 }
 
-func (job *stored) open(sealed []json.RawMessage, keys *Keyring) ([]json.RawMessage, error) {
-	if keys == nil {
-		return nil, &KeyError{"the arguments are encrypted, but there are no keys: Config.Keys has them"}
+func skipBlanks(raw []byte, at int) int {
+	for raw[at] == ' ' || raw[at] == '\t' || raw[at] == '\n' || raw[at] == '\r' {
+		at++
 	}
-	if len(sealed) != 1 || sealed[0][0] != '"' {
-		return nil, &KeyError{"the job is marked as encrypted, but its arguments are not sealed"}
-	}
-	return keys.Open(unquoted(sealed[0]), job.id, job.class)
+	return at
 }
 
-// attempt is the number of earlier failures: the field retry_count is 0 after the first one.
-func (job *stored) attempt() int {
-	if count, known := asCount(job.members.get("retry_count")); known {
-		return count + 1
+// skipValue is the end of the valid value at a place, and the levels inside it.
+func skipValue(raw []byte, at int) (end, levels int) {
+	depth := 0
+	for {
+		switch raw[at] {
+		case '"':
+			for at++; raw[at] != '"'; at++ {
+				if raw[at] == '\\' {
+					at++
+				}
+			}
+			at++
+		case '{', '[':
+			depth++
+			levels = max(levels, depth)
+			at++
+		case '}', ']':
+			depth--
+			at++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			at++
+			continue
+		default:
+			for at < len(raw) && !strings.ContainsRune(",:]} \t\n\r", rune(raw[at])) {
+				at++
+			}
+		}
+		if depth == 0 {
+			return at, levels
+		}
 	}
-	return 0
+}
+
+// unquoted is the text of a valid JSON string.
+func unquoted(quoted []byte) string {
+	if !bytes.ContainsRune(quoted, '\\') {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var text string
+	_ = json.Unmarshal(quoted, &text)
+	return text
+}
+
+// items are the texts of the values of a valid list; nil for another value.
+func items(raw []byte) []json.RawMessage {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	found := []json.RawMessage{}
+	_, _ = walk(raw, 0, func(_ []byte, at int) (int, error) {
+		end, _ := skipValue(raw, at)
+		found = append(found, raw[at:end:end])
+		return end, nil
+	})
+	return found
 }
 
 // A larger count comes from a broken producer; its fourth power would not be a usable delay.
@@ -236,17 +259,6 @@ func epoch(text string) (float64, bool) {
 		number /= 1000
 	}
 	return number, true
-}
-
-// rewritten is a time that is stored as text or as whole seconds, which some readers misread; others stay.
-func rewritten(raw []byte) (float64, bool) {
-	if len(raw) == 0 || raw[0] != '"' {
-		number, err := strconv.ParseFloat(string(raw), 64)
-		if err != nil || strings.ContainsAny(string(raw), ".eE") || math.Abs(number) >= 1e11 {
-			return 0, false
-		}
-	}
-	return asTime(raw)
 }
 
 // timeText is the JSON text of a time.
