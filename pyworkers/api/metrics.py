@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 from typing import Any
@@ -21,6 +21,7 @@ from pyworkers.store.measures.metrics import Period, Sums, percentile
 __all__ = [
     "BOUNDS_MS",
     "ClassMetrics",
+    "DurationsPart",
     "Metrics",
     "MetricsPart",
     "Period",
@@ -58,6 +59,24 @@ PART: Table[MetricsPart] = Table(
 
 
 @dataclass(frozen=True, slots=True)
+class DurationsPart:
+    """The jobs by duration in a minute of the last hour, or an hour of the last day, from ``at`` on."""
+
+    at: float
+    histogram: Sequence[int] = field(repr=False)
+    """As that of ``ClassMetrics``."""
+
+    @property
+    def jobs(self) -> int:
+        """The jobs that did not fail."""
+        return sum(self.histogram)
+
+    def percentile_ms(self, share: float) -> float | None:
+        """As that of ``ClassMetrics``."""
+        return percentile(self.histogram, share)
+
+
+@dataclass(frozen=True, slots=True)
 class ClassMetrics:
     """The jobs of one class in a period: how many ran and failed; ``total_ms`` is the time of the others.
 
@@ -72,6 +91,8 @@ class ClassMetrics:
     histogram: Sequence[int] = field(default=(), repr=False)
     parts: Sequence[MetricsPart] = field(default=(), repr=False)
     """The minutes, or ten minutes, of the period; only in ``read_class_metrics``."""
+    durations: Sequence[DurationsPart] = field(default=(), repr=False)
+    """The minutes, or hours, of the period; only in ``read_class_metrics``."""
 
     @property
     def mean_ms(self) -> float | None:
@@ -88,13 +109,20 @@ class ClassMetrics:
         return CLASS_METRICS.as_dict(self)
 
 
-def _percentile(title: str, share: float) -> Column[ClassMetrics]:
-    def value(found: ClassMetrics, _now: float) -> float | None:
+def _percentile(title: str, share: float) -> Column[Any]:
+    def value(found: ClassMetrics | DurationsPart, _now: float) -> float | None:
         return found.percentile_ms(share)
 
     return Column(f"{title}_ms", Kind.MILLISECONDS, title, value=value, nullable=True)
 
 
+DURATIONS: Table[DurationsPart] = Table(
+    "DurationsPart",
+    Column("at", Kind.MOMENT, "Begin"),
+    Column("jobs", Kind.COUNT, "Jobs", about="The jobs that did not fail."),
+    *(_percentile(title, share) for title, share in PERCENTILES),
+    Column("histogram", Kind.PARTS, schema=array(COUNT)),
+)
 CLASS_METRICS: Table[ClassMetrics] = Table(
     "ClassMetrics",
     Column("class", title="Class", value=lambda found, _now: found.job_class, place="metrics", cut=1),
@@ -106,6 +134,7 @@ CLASS_METRICS: Table[ClassMetrics] = Table(
     Column("total", Kind.TOOK, "Total", value=lambda found, _now: found.total_ms / 1000, only_shown=True),
     Column("histogram", Kind.PARTS, schema=array(COUNT)),
     Column("parts", Kind.RECORDS, table=PART, optional=True),
+    Column("durations", Kind.RECORDS, table=DURATIONS, optional=True),
 )
 METRICS = record(
     "Metrics",
@@ -181,10 +210,12 @@ def read_class_metrics(keys: Keys, job_class: str, period: Period = Period.HOUR)
     """Read the metrics of one class, with the parts of the period; zeros for a class without jobs."""
     span = yield from metrics.span_now(period)
     parts = yield from metrics.read_parts(keys, span, job_class)
-    histograms = yield from metrics.read_histograms(keys, span, [job_class])
+    durations = yield from metrics.read_duration_parts(keys, span, job_class)
+    histogram = [sum(column) for column in zip(*(buckets for _, buckets in durations), strict=True)]
     shown = [MetricsPart(at.timestamp(), found.processed, found.failed) for at, found in parts]
     sums = metrics.merged([found for _, found in parts])
-    return _class_metrics(job_class, sums, histograms[job_class], shown)
+    found = _class_metrics(job_class, sums, histogram, shown)
+    return replace(found, durations=[DurationsPart(at.timestamp(), buckets) for at, buckets in durations])
 
 
 class Window(Enum):

@@ -170,7 +170,7 @@ GRANTS: tuple[Grant, ...] = (
         client="type sadd hset hget hmget hincrby hexists hgetall expire exists srem scard smembers rpush "
         "lrange del unlink",
         admin="hexists hget hmget hset hincrby expire sadd srem scard sismember smembers lrange del unlink",
-        read_only="hgetall scard sscan lrange",
+        read_only="hgetall hget scard sismember sscan lrange",
     ),
     Grant(_PLAIN.moving("*"), admin="exists lrange rpush type unlink", read_only="llen"),
     Grant(

@@ -5,7 +5,8 @@ Pure. A chart is stretched to its place, so its units are those of its data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -20,7 +21,8 @@ class Curve:
     """One line of a chart; ``kind`` is its class in the style sheet."""
 
     kind: str
-    values: Sequence[float]
+    values: Sequence[float | None]
+    """None, only in ``steps``: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +56,20 @@ class Chart:
     ticks: Sequence[str] = ()
     """The words below it, at equal distances from the left to the right end."""
     marks: Sequence[Mark] = ()
+    words: Sequence[str] = ()
+    """Those of its scale from the top down, if it is not one of numbers from 0 on."""
 
     @property
-    def scale(self) -> list[str]:
+    def scale(self) -> Sequence[str]:
         """The values at its upper edge, in the middle and at its lower edge."""
-        return [
+        return self.words or [
             f"{value:,.0f}" if value.is_integer() else f"{value:g}" for value in (self.top, self.top / 2, 0.0)
         ]
 
 
 def lines(drawn: Sequence[Curve], label: str, length: int, ticks: Sequence[str] = ()) -> Chart:
     """A chart of lines with one value per unit, the last at the right end; ``label`` says it in words."""
-    top = edge(max((value for line in drawn for value in line.values), default=0.0))
+    top = edge(max((value or 0.0 for line in drawn for value in line.values), default=0.0))
     shapes = (
         Markup('<polyline class="line {}" vector-effect="non-scaling-stroke" points="{}"/>').format(
             line.kind, _points(line.values, top, length)
@@ -88,6 +92,59 @@ def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = (), marks: Seq
     )
     shapes = [*map(_line, marks), *(_bar(place, bar, top) for place, bar in enumerate(says))]
     return Chart(_svg(len(drawn) or 1, label, shapes), top, ticks, marks)
+
+
+def steps(
+    drawn: Sequence[Curve],
+    places: Sequence[Bar],
+    label: str,
+    ticks: Sequence[str] = (),
+    marks: Sequence[Mark] = (),
+) -> Chart:
+    """A chart of levels, one per unit; none for a value of None. ``places``: what the pointer is at."""
+    top = edge(max((value for line in drawn for value in line.values if value is not None), default=0.0))
+    form = Markup('<path class="line {}" vector-effect="non-scaling-stroke" d="{}"/>')
+    shapes = [form.format(line.kind, _levels(line.values, top)) for line in drawn]
+    return Chart(_svg(len(places), label, [*map(_line, marks), *shapes, *_places(places)]), top, ticks, marks)
+
+
+def heat(
+    columns: Sequence[Sequence[int]],
+    places: Sequence[Bar],
+    label: str,
+    words: Sequence[str],
+    ticks: Sequence[str] = (),
+    marks: Sequence[Mark] = (),
+) -> Chart:
+    """A grid with a column per unit, its numbers from the bottom up: the darker, the more."""
+    highest = max((number for column in columns for number in column), default=0)
+    height = _HEIGHT / max(1, len(columns[0]) if columns else 1)
+    form = Markup('<rect class="heat" x="{}" y="{:.2f}" width="1" height="{:.2f}" fill-opacity="{:.2f}"/>')
+    cells = (
+        form.format(place, _HEIGHT - (row + 1) * height, height, _depth(number, highest))
+        for place, column in enumerate(columns)
+        for row, number in enumerate(column)
+        if number > 0
+    )
+    svg = _svg(len(columns) or 1, label, [*cells, *map(_line, marks), *_places(places)])
+    return Chart(svg, float(highest), ticks, marks, words)
+
+
+def _depth(number: int, highest: int) -> float:
+    """By the logarithm: one job of thousands is still seen."""
+    return 0.15 + 0.85 * math.log1p(number) / math.log1p(highest)
+
+
+def _levels(values: Sequence[float | None], top: float) -> str:
+    return "".join(
+        f"M{place} {_HEIGHT - value / top * _HEIGHT:.1f}h1"
+        for place, value in enumerate(values)
+        if value is not None
+    )
+
+
+def _places(places: Sequence[Bar]) -> Iterator[Markup]:
+    return (_bar(place, bar, 1.0) for place, bar in enumerate(places))
 
 
 def _line(mark: Mark) -> Markup:
@@ -115,10 +172,11 @@ def some_of(words: Sequence[str], most: int = 5) -> list[str]:
     return [words[round(place * (len(words) - 1) / (most - 1))] for place in range(most)]
 
 
-def _points(values: Sequence[float], top: float, length: int) -> str:
+def _points(values: Sequence[float | None], top: float, length: int) -> str:
     first = length - len(values)
     return " ".join(
-        f"{first + place},{_HEIGHT - value / top * _HEIGHT:.1f}" for place, value in enumerate(values)
+        f"{first + place},{_HEIGHT - (value or 0.0) / top * _HEIGHT:.1f}"
+        for place, value in enumerate(values)
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import redis
 
+from pyworkers.api.metrics import Period, read_class_metrics
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -65,7 +66,26 @@ def test_a_thousand_classes_are_paged(dashboard: Visitor, db: redis.Redis, keys:
 def test_a_deployment_is_a_line_in_the_charts(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     run(db, add_executions(keys, {"Send": tally(40)}, datetime.now(UTC)))
     assert run(db, mark(keys, "v1 <b>"))
-    for address, charts in (("metrics/Send", 1), ("?range=2h", 3)):
+    for address, charts, bars in (("metrics/Send", 3, 1), ("?range=2h", 3, 3)):
         page = dashboard.get(address)
         assert page.html.count('<line class="deploy"') == page.html.count('class="key deploy"') == charts
-        assert page.html.count("; deploy v1 &lt;b&gt;") == charts and "Deploy v1 <b>" in page.text
+        assert page.html.count("; deploy v1 &lt;b&gt;") == bars and "Deploy v1 <b>" in page.text
+
+
+def test_durations_over_time_as_percentiles_and_as_a_heat_map(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    now = datetime.now(UTC)
+    run(db, add_executions(keys, {"Send": tally(*[40] * 99, 4000)}, now))
+    run(db, add_executions(keys, {"Send": tally(7)}, now - timedelta(minutes=30)))
+    page = dashboard.get("metrics/Send")
+    html, text = (shown.replace("\u202f", " ") for shown in (page.html, page.text))
+    assert page.html.count('data-says="p50 ') == 2 and page.html.count('data-says="no job"') == 2 * 58
+    assert "p50 37.6 ms, p95" in html and page.html.count('class="heat"') == 3
+    assert "30 ms to 45 ms: 99, 3.8 s to 5.75 s: 1" in html
+    # The same as a table, and as JSON; over a day, by hours.
+    assert "37.6 ms" in text.partition("Durations over time")[2].partition("As a table")[2]
+    found = read_class_metrics(keys, "Send")
+    parts = [part for part in run(db, found).durations if part.jobs]
+    assert [part.jobs for part in parts] == [1, 100]
+    assert len(run(db, read_class_metrics(keys, "Send", Period.DAY)).durations) == 24

@@ -79,11 +79,16 @@ class Span:
             moment += _TEN_MINUTES if whole else _MINUTE
 
     def histograms(self, keys: Keys, job_class: str) -> list[str]:
-        """The keys of the durations of a class."""
+        """The keys of the durations of a class, by ``duration_parts``."""
         if self.period is Period.HOUR:
             return [keys.histogram(histogram_moments(job_class, part)[1]) for part in self.parts()]
-        last = int(self.now.timestamp() // 3600)
-        return [keys.durations(job_class, last - back) for back in range(24)]
+        return [keys.durations(job_class, int(at.timestamp() // 3600)) for at in self.duration_parts()]
+
+    def duration_parts(self) -> list[datetime]:
+        """The starts of the parts that have durations: minutes, or hours."""
+        if self.period is Period.HOUR:
+            return list(self.parts())
+        return [self.since + timedelta(hours=hour) for hour in range(24)]
 
 
 @dataclass(slots=True)
@@ -145,6 +150,14 @@ def read_histograms(keys: Keys, span: Span, classes: Sequence[str]) -> Steps[dic
                     buckets = [a + b for a, b in zip(buckets, _buckets(text, size), strict=True)]
             found[job_class] = buckets
     return found
+
+
+def read_duration_parts(keys: Keys, span: Span, job_class: str) -> Steps[list[tuple[datetime, list[int]]]]:
+    """The number of jobs of one class by duration, in each minute or hour of the period."""
+    size = "H" if span.period is Period.HOUR else "I"
+    stored = yield from one("MGET", *span.histograms(keys, job_class), read=list)
+    parts = zip(span.duration_parts(), stored, strict=True)
+    return [(at, list(_buckets(text or b"", size))) for at, text in parts]
 
 
 def read_parts(keys: Keys, span: Span, job_class: str) -> Steps[list[tuple[datetime, Sums]]]:

@@ -17,8 +17,10 @@ from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, read_deploys
 from pyworkers.api.metrics import (
     BOUNDS_MS,
     CLASS_METRICS,
+    DURATIONS,
     METRICS,
     PERCENTILES,
+    DurationsPart,
     MetricsPart,
     Period,
     read_class_metrics,
@@ -85,6 +87,7 @@ async def show_class(request: Request) -> Response:
         percentiles=PERCENTILES,
         runs_chart=_runs_chart(found, marks_of(deploys, starts)),
         histogram_chart=_histogram_chart(found),
+        **_durations(request, found, deploys),
         buckets=list(zip(bucket_names(), found.histogram, strict=True)),
     )
 
@@ -123,6 +126,57 @@ def _runs_chart(found: ClassMetrics, marks: Sequence[drawing.Mark]) -> drawing.C
     label = f"Runs over time: {found.processed} ran, {found.failed} of them failed."
     ticks = drawing.some_of([clock(part.at) for part in found.parts])
     return drawing.bars(runs_bars(found.parts), label, ticks, marks)
+
+
+def _durations(request: Request, found: ClassMetrics, deploys: Sequence[Deploy]) -> dict[str, Any]:
+    """The charts of durations over time, and their table."""
+    parts = found.durations
+    marks = marks_of(deploys, [part.at for part in parts])
+    ticks = drawing.some_of([clock(part.at) for part in parts])
+    curves = [
+        drawing.Curve(name, [part.percentile_ms(share) for part in parts]) for name, share in PERCENTILES
+    ]
+    used = [place for place, jobs in enumerate(found.histogram) if jobs] or [0]
+    rows = slice(used[0], used[-1] + 1)
+    bounds = bucket_names()[rows]
+    label = f"Durations over time: {found.processed - found.failed} jobs."
+    return {
+        "percentiles_chart": drawing.steps(
+            curves, [_place(part, _percentiles_of(part)) for part in parts], label, ticks, marks
+        ),
+        "heat_chart": drawing.heat(
+            [part.histogram[rows] for part in parts],
+            [_place(part, _most_of(part)) for part in parts],
+            f"Jobs by time and duration, from {bounds[0]} up.",
+            [bounds[-1], bounds[0]],
+            ticks,
+            marks,
+        ),
+        "by_part": Listing(
+            request,
+            DURATIONS.shown("at", "jobs", *(f"{name}_ms" for name, _ in PERCENTILES)),
+            [part for part in reversed(parts) if part.jobs],
+            parts[-1].at,
+        ),
+    }
+
+
+def _place(part: DurationsPart, words: str) -> drawing.Bar:
+    return drawing.Bar([], words, utc(part.at))
+
+
+def _percentiles_of(part: DurationsPart) -> str:
+    known = ((name, part.percentile_ms(share)) for name, share in PERCENTILES)
+    return ", ".join(f"{name} {milliseconds(ms)}" for name, ms in known if ms is not None) or "no job"
+
+
+def _most_of(part: DurationsPart) -> str:
+    """The three most frequent durations of a part, in their order."""
+    buckets = list(zip(bucket_names(), part.histogram, strict=True))
+    most = sorted(buckets, key=lambda bucket: bucket[1])[-3:]
+    return (
+        ", ".join(f"{name}: {jobs:,}" for name, jobs in buckets if jobs and (name, jobs) in most) or "no job"
+    )
 
 
 def _histogram_chart(found: ClassMetrics) -> drawing.Chart:
