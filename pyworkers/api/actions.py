@@ -6,7 +6,7 @@ the audit are made from the same declaration. Pure; nothing here knows HTML, HTT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -99,6 +99,8 @@ class Action(Generic[R]):
     """Set if its command takes several things: the member of its JSON with those that were changed."""
     returns: str = ""
     """The name of its result in the JSON of its command, which otherwise prints it alone."""
+    queues: Callable[[Admin, Given], Iterable[str] | None] | None = None
+    """The queues that it changes, for people who may act on some alone; None: no such person may do it."""
 
     @property
     def word(self) -> str:

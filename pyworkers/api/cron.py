@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import SystemRandom
 from typing import Any
 
-from pyworkers.api.actions import AbsentError, Action
+from pyworkers.api.actions import AbsentError, Action, Given
 from pyworkers.api.cronjob import CronJob, read_cron_job, read_cron_page
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.target import Admin, Where, admin_of
@@ -21,6 +21,7 @@ from pyworkers.store import cron as cron_store
 from pyworkers.store.cron import StoredCron
 from pyworkers.store.producer import push_by
 
+_QUEUE = "default"
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
 
 
@@ -50,7 +51,7 @@ class CronSet:
         job_class: str,
         args: Sequence[Any] = (),
         *,
-        queue: str = "default",
+        queue: str = _QUEUE,
         timezone: str = "UTC",
         misfire: str = "once",
         grace: float = 300.0,
@@ -172,6 +173,14 @@ def _resume(admin: Admin, name: str) -> bool:
     return resumed
 
 
+def _queues(admin: Admin, given: Given) -> Iterable[str] | None:
+    """The queue of an entry, and the one that it gets."""
+    job = CronSet(admin).find(given["name"])
+    if "schedule" in given and "job_class" in given and job is None:
+        return [given.get("queue", _QUEUE)]
+    return None if job is None else {job.entry.queue, given.get("queue", job.entry.queue)}
+
+
 _NAME = Parameter("name", "Its name.", required=True)
 _SCHEDULE = Parameter("schedule", "The five fields of cron.")
 _CLASS = Parameter("job_class", "The class of its jobs.")
@@ -186,6 +195,7 @@ ADD: Action[CronJob] = Action(
     "Add a run-time entry.",
     [_NAME, replace(_SCHEDULE, required=True), replace(_CLASS, required=True), *_OTHERS],
     lambda admin, **given: CronSet(admin).add(**given),
+    queues=_queues,
     done="{name} is added",
 )
 PAUSE: Action[CronJob] = Action(
@@ -193,6 +203,7 @@ PAUSE: Action[CronJob] = Action(
     "Pause the entry.",
     [_NAME],
     lambda admin, name: CronSet(admin).pause(name),
+    queues=_queues,
     done="{name} is paused",
     unchanged="{name} is paused already",
     offered=lambda job: not job.paused,
@@ -207,6 +218,7 @@ RESUME: Action[CronJob] = Action(
     "Undo a pause.",
     [_NAME],
     _resume,
+    queues=_queues,
     done="{name} fires again",
     unchanged="{name} was not paused",
     offered=lambda job: job.paused,
@@ -221,6 +233,7 @@ TRIGGER: Action[CronJob] = Action(
     "Enqueue its job now.",
     [_NAME],
     lambda admin, name: CronSet(admin).trigger(name),
+    queues=_queues,
     done="{name} is triggered: job {result}",
     label="Trigger now",
     returns="jid",
@@ -237,6 +250,7 @@ REMOVE: Action[CronJob] = Action(
     "Remove a run-time entry.",
     [_NAME],
     lambda admin, name: CronSet(admin).remove(name),
+    queues=_queues,
     done="{name} is removed",
     dangerous=True,
     offered=lambda job: job.origin == "run time",
@@ -251,6 +265,7 @@ CHANGE: Action[CronJob] = Action(
     "Change fields of a run-time entry.",
     [_NAME, _SCHEDULE, _CLASS, *_OTHERS],
     lambda admin, name, **given: CronSet(admin).change(name, **given),
+    queues=_queues,
     done="{name} is changed",
     offered=lambda _job: False,
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import simplejson
 
-from pyworkers.api.actions import AbsentError, Action
+from pyworkers.api.actions import AbsentError, Action, Given
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JobRecord
@@ -210,11 +210,18 @@ def _again(admin: Admin, at: str) -> str:
     return copy.jid
 
 
+def _queues(admin: Admin, given: Given) -> Iterable[str]:
+    place = FinishedPlace.read(given["at"])
+    found = admin.run(finished.read(admin.keys, place.name, place.id))
+    return [] if found is None else [FinishedJob(place, found).queue]
+
+
 AGAIN: Action[FinishedJob] = Action(
     "finished.again",
     "Enqueue a copy of a finished job.",
     [Parameter("at", "Its at.", required=True)],
     _again,
+    queues=_queues,
     done="Enqueued again as {result}",
     label="Enqueue again",
     offered=lambda job: job.has_args,

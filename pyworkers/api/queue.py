@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
-from pyworkers.api.actions import Acted, Action, Confirmation
+from pyworkers.api.actions import Acted, Action, Confirmation, Given
 from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queuestats import QueueStats
@@ -194,12 +194,17 @@ def _clear(admin: Admin, name: str) -> Acted:
     return Acted(number, undo=deletion if number else "")
 
 
+def _named(_admin: Admin, given: Given) -> Iterable[str]:
+    return [given["name"]]
+
+
 _NAME = Parameter("name", "The name of the queue.", required=True, argument="queue")
 PAUSE: Action[QueueStats] = Action(
     "queue.pause",
     "Pause the queue.",
     [_NAME],
     lambda admin, name: Queue(name, admin).pause(),
+    queues=_named,
     done="{name} is paused",
     unchanged="{name} is paused already",
     offered=lambda queue: not queue.paused,
@@ -219,6 +224,7 @@ RESUME: Action[QueueStats] = Action(
     "Undo a pause.",
     [_NAME],
     lambda admin, name: Queue(name, admin).resume(),
+    queues=_named,
     done="{name} is resumed",
     unchanged="{name} was not paused",
     offered=lambda queue: queue.paused,
@@ -236,6 +242,7 @@ CLEAR: Action[QueueStats] = Action(
     "Delete all waiting jobs.",
     [_NAME],
     _clear,
+    queues=_named,
     done="{name} is cleared: {count} removed",
     unchanged="{name} is cleared: {count} removed",
     counts="job",

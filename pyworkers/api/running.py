@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers.api.actions import Action
+from pyworkers.api.actions import Action, Given
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
 from pyworkers.api.schemas import FLAG, more, page_of
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import Progress
 from pyworkers.store.calls import Steps
@@ -190,6 +190,13 @@ class WorkSet:
         return self._admin.run(cancel_running(self._admin.keys, jid, identity, queue))
 
 
+def _queues(admin: Admin, given: Given) -> Iterable[str]:
+    """The queue that is named, and what the server says: one of another program is asked by the id alone."""
+    view = admin.run(running.read_running(admin.keys, 0, None, given["server"], running.MOST))
+    works = (Work(about) for about in view.works)
+    return {given["queue"], *(work.queue for work in works if work.jid == given["jid"])}
+
+
 CANCEL: Action[Work] = Action(
     "job.cancel",
     "Cancel a running job.",
@@ -199,6 +206,7 @@ CANCEL: Action[Work] = Action(
         Parameter("queue", "Its queue.", required=True),
     ],
     lambda admin, jid, server, queue: WorkSet(admin).cancel(jid, server, queue),
+    queues=_queues,
     done={
         Cancelled.RUNNING: "{jid} is cancelled: JobCancelled is raised in it, its worker is killed 2 s later",
         Cancelled.ELSEWHERE: "{jid} runs in Sidekiq, which ends it if it is iterable; otherwise it continues",

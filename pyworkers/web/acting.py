@@ -5,11 +5,12 @@ Runs in the event loop of the dashboard; the change itself in a thread, through 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -20,9 +21,12 @@ from pyworkers.api.browse.tasks import Task
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.web import flash
 from pyworkers.web.security import viewer_of
+from pyworkers.web.showing import cut, visible
 from pyworkers.web.site import site_of
 
 T = TypeVar("T")
+# What is named of the queues of a person who is refused.
+_MOST_NAMES, _LONGEST_NAME = 5, 60
 
 log = logs.get_logger()
 
@@ -37,17 +41,50 @@ def _described(result: object) -> str:
 async def carry_out(request: Request, action: Action[Any], given: Given) -> Performed:
     """Do it on behalf of the viewer. Raises PyworkersError."""
     change = partial(action.perform, site_of(request).admin, given)
-    return await perform(request, action.name, action.target_of(given), change)
+    queues = await queues_of(request, action, given)
+    return await perform(request, action.name, action.target_of(given), change, queues=queues)
 
 
-async def perform(request: Request, action: str, target: str, change: Callable[[], T]) -> T:
+async def queues_of(request: Request, action: Action[Any], given: Given) -> Iterable[str] | None:
+    """The queues that an action changes, read if the viewer may act on some alone; None: more than queues."""
+    if not viewer_of(request).rights.queues or action.queues is None:
+        return None
+    site, queues = site_of(request), action.queues
+    return await site.act(lambda: _as_set(queues(site.admin, given)))
+
+
+def _as_set(found: Iterable[str] | None) -> set[str] | None:
+    return None if found is None else set(found)
+
+
+def check_queues(request: Request, queues: Iterable[str] | None) -> None:
+    """Raise HTTPException (403) if the viewer may not act on one of these; None: on more than queues."""
+    rights = viewer_of(request).rights
+    if not rights.queues:
+        return
+    if queues is None or not all(map(rights.cover, queues)):
+        what = "this changes more" if queues is None else "this is of another queue"
+        names = ", ".join(visible(cut(queue, _LONGEST_NAME)) for queue in rights.queues[:_MOST_NAMES])
+        raise HTTPException(403, f"Your role {rights.role} is for the queues {names} alone: {what}.")
+
+
+async def perform(
+    request: Request,
+    action: str,
+    target: str,
+    change: Callable[[], T],
+    *,
+    queues: Iterable[str] | None = None,
+) -> T:
     """The result of a change. ``action`` (``queue.pause``) and ``target`` are its words in the audit.
+
+    ``queues``: those that it changes; without them, a person who may act on some queues alone is refused.
 
     The audit is written after the change, with its result, and in the log as well. If Redis refuses the line,
     the change stays: a Redis without memory refuses the line, and the change may be the remedy.
     Redis is asked for something first: an action that fails before the change is certainly not done.
     """
-    return await audited(request, action, target, lambda: site_of(request).act(change))
+    return await audited(request, action, target, lambda: site_of(request).act(change), queues=queues)
 
 
 async def audited(
@@ -56,8 +93,11 @@ async def audited(
     target: str,
     work: Callable[[], Awaitable[T]],
     described: Callable[[T], str] = _described,
+    *,
+    queues: Iterable[str] | None = None,
 ) -> T:
     """As ``perform``, for a change that runs in the event loop."""
+    check_queues(request, queues)
     site = site_of(request)
     try:
         with suppress(StoreError):

@@ -96,8 +96,8 @@ def app(
 
     - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
     - ``authorize``: a function, also ``async def``, that gets the request and returns ``"read"``,
-      ``"enqueue"``, ``"operate"``, or None for no access. The audit names ``request.state.user`` or
-      ``scope["user"]``, else the address of the client;
+      ``"enqueue"``, ``"operate"``, one for some queues as ``"operate@mail*"``, or None for no access. The
+      audit names ``request.state.user`` or ``scope["user"]``, else the address of the client;
     - neither: viewers on the same machine with the token of this start may do everything, all others nothing.
       The log has the address with the token when the first viewer comes without it. ``token`` is one of your
       own, for several processes, of at least 20 characters; an empty text for none, if no proxy leads to this

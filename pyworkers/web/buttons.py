@@ -17,7 +17,7 @@ from pyworkers.api.actions import Acted, Action, Given, Performed
 from pyworkers.api.parameters import is_storable
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
-from pyworkers.web.acting import carry_out, done
+from pyworkers.web.acting import carry_out, check_queues, done, queues_of
 from pyworkers.web.rendering import render
 from pyworkers.web.security import form_of
 from pyworkers.web.showing import cut, visible
@@ -64,6 +64,7 @@ async def ask(request: Request, action: Action[Any], given: Given, to: str) -> R
     """The page with the question before an action, whose form leads ``to`` this page."""
     if action.asks is None:
         raise HTTPException(400, "This action is done without a question.")
+    check_queues(request, await queues_of(request, action, given))
     question = await site_of(request).act(partial(action.asks, site_of(request).admin, **given))
     return await render(
         request, "question.html", title=question.title, question=question, action=action, given=given, to=to

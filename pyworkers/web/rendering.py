@@ -63,6 +63,17 @@ NAVIGATION = tuple(page for group in GROUPS for page in group.pages)
 _LISTS = {path for path, _ in NAVIGATION}
 
 
+def _operates(viewer: Viewer | None, queue: str) -> bool:
+    """True if buttons for a queue are shown."""
+    return viewer is not None and viewer.operates(queue)
+
+
+_NO_BUTTONS: Mapping[str, object] = {
+    "operate": False, "operates": partial(_operates, None), "operates_some": False
+}  # fmt: skip
+"""What templates know in a part that is the same for all viewers."""
+
+
 def address(request: Request, *segments: str, **query: object) -> str:
     """The address of a page: its segments are encoded, a query parameter of None or ``""`` is left out."""
     root = request.scope.get("root_path", "").rstrip("/")
@@ -92,7 +103,9 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,
-        "operate": viewer is not None and viewer.role == "operate",
+        "operate": viewer is not None and viewer.operates(),
+        "operates": partial(_operates, viewer),
+        "operates_some": viewer is not None and viewer.role == "operate",
         "session": has_session(request),
         "csrf": partial(_csrf, request),
         "flash": flash.take(request),
@@ -116,15 +129,13 @@ async def render(request: Request, template: str, status: int = 200, **context: 
 
 def fragment(request: Request, template: str, **context: object) -> str:
     """A part of a page, the same for all viewers: without buttons."""
-    html: str = (
-        _environment().get_template(template).render({"request": request, "operate": False, **context})
-    )
+    html: str = _environment().get_template(template).render({"request": request, **_NO_BUTTONS, **context})
     return html
 
 
 def macro(request: Request, template: str, name: str) -> Callable[..., Markup]:
     """A macro of a template, for a part of a page that is the same for all viewers: without buttons."""
-    module = _environment().get_template(template).make_module({"request": request, "operate": False})
+    module = _environment().get_template(template).make_module({"request": request, **_NO_BUTTONS})
     found: Callable[..., Markup] = getattr(module, name)
     return found
 

@@ -35,6 +35,7 @@ class Listing(Generic[R]):
 
     ``ended``: by column, the live part that is there if a row without news has ended. ``html``: the cells
     of columns of which the page shows more than the value. ``sorts``: the columns by which it can be sorted.
+    ``queue_of``: the queue of a row, for people who may act on some queues alone; None: they see no button.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Listing(Generic[R]):
         ended: Mapping[str, str] = _NOTHING,
         html: Mapping[str, Callable[[R], Markup]] = _NOTHING,
         sorts: Mapping[str, Sort] = _NOTHING,
+        queue_of: Callable[[R], str] | None = None,
     ) -> None:
         self.columns, self.feed, self.ended = columns, feed, ended
         self._request, self._rows, self._now, self._key = request, rows, now, key
         self._html = html
         self.sorts = sorts
+        self.queue_of = queue_of
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -22,9 +22,7 @@ import redis
 from click.testing import CliRunner
 
 from pyworkers.cli import main
-from pyworkers.cli.web.user import ROLES
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.security import users
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from tests.helpers import warm
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
@@ -352,7 +350,6 @@ def test_a_signal_ends_it_at_once_viewers_or_not(
 
 @pytest.mark.parametrize("missing", ["jinja2", "markupsafe"])
 def test_without_the_extra_it_names_it_and_shows_its_help(tmp_path: Path, missing: str) -> None:
-    assert set(ROLES) == set(users.ROLES)
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError('gone', name={missing!r})")
     command = [
         sys.executable,

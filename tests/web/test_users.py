@@ -43,7 +43,10 @@ def logins(folder: Path, *lines: str) -> Logins:
 
 def test_a_line_has_name_role_and_hash() -> None:
     users = parse(f"# the team\n\n  {ANN}\r\n{line('bob é')}\n", "users")
-    assert [(user.name, user.role) for user in users.values()] == [("ann", "operate"), ("bob é", "read")]
+    assert [(user.name, str(user.rights)) for user in users.values()] == [
+        ("ann", "operate"),
+        ("bob é", "read"),
+    ]
     assert users["ann"].password.matches("secret")
     assert not users["ann"].password.matches("Secret")
 
@@ -88,7 +91,7 @@ def test_the_command_prints_a_line() -> None:
     result = CliRunner().invoke(main, ["web-user", "ann", "operate"], input="secret\n")
     assert result.exit_code == 0
     [user] = parse(result.stdout, "printed").values()
-    assert (user.name, user.role) == ("ann", "operate")
+    assert (user.name, str(user.rights)) == ("ann", "operate")
     assert user.password.matches("secret")
 
 
@@ -98,7 +101,7 @@ def test_the_command_prints_a_line() -> None:
         (["a:b", "read"], "x", "'a:b': a name has 1 to 128 printable characters without a colon"),
         (["a\x1b", "read"], "x", r"'a\x1b': a name has"),
         (["", "read"], "x", "'': a name has"),
-        (["ann", "admin"], "x", "'admin' is not one of 'read', 'enqueue', 'operate'"),
+        (["ann", "admin"], "x", "'admin': the role is neither read nor enqueue nor operate"),
         (["ann", "read"], "\n", "the password is empty"),
         (["ann", "read"], "", "the password is empty"),
     ],
@@ -174,7 +177,7 @@ def test_an_unreadable_file_is_an_error_at_the_start(tmp_path: Path, content: by
 async def test_a_name_and_its_password(tmp_path: Path) -> None:
     found = logins(tmp_path, line("ann", "operate"), line("bob", password="b:b"))
     ann = await found.check("ann", "secret", HERE)
-    assert ann is not None and ann.role == "operate"
+    assert ann is not None and ann.rights.role == "operate"
     assert await found.check("ann", "b:b", HERE) is None
     assert await found.check("carl", "secret", HERE) is None
     assert await found.check("ann", "x" * 100_000, HERE) is None

@@ -303,12 +303,21 @@ _NAMED = (
 """What names one job."""
 
 
+def _queues(admin: Admin, given: actions.Given) -> Iterable[str]:
+    """The queues of named jobs: also that of a job in another one, into which a move may bring it."""
+    place = _place(given["place"])
+    rows = admin.run(read_rows(admin.keys, place, given["jobs"] if "jobs" in given else [given["at"]]))
+    found = {row.job.queue for row in rows if row is not None}
+    return (found - {""}) | {place.queue} if place.queue else found
+
+
 def _on_one(move: JobMove) -> actions.Action[Any]:
     return actions.Action(
         f"job.{move.action}",
         move.about_one,
         [*_NAMED, *move.fields],
         lambda admin, jid, place, at, time=None: act_on(admin, _order(move, place, time), [at]),
+        queues=_queues,
         done=partial(_said, move),
         missing="job",
     )
@@ -324,6 +333,7 @@ def _on_several(move: JobMove) -> actions.Action[Any]:
             *move.fields,
         ],
         lambda admin, place, jobs, time=None: act_on(admin, _order(move, place, time), jobs),
+        queues=_queues,
         done=partial(_said, move),
         target="{place} ({jobs})",
         missing="job",
@@ -368,6 +378,7 @@ EDIT: actions.Action[Any] = actions.Action(
     "Give the job other arguments, another time, or both. With a time, a waiting or dead one is scheduled.",
     _CHANGED,
     _edit,
+    queues=_queues,
     done="The job is edited",
     missing="job",
 )
@@ -376,6 +387,7 @@ COPY: actions.Action[Any] = actions.Action(
     "Enqueue another job with the options of the job, with its arguments or others.",
     _CHANGED,
     _copy,
+    queues=_queues,
     done="A copy is enqueued: {result}",
     missing="job",
     label="Enqueue a copy",

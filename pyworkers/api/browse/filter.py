@@ -38,7 +38,8 @@ class Filter:
 
     ``job_class`` may contain ``*``. ``error`` and ``text`` (in the arguments) are found anywhere, in upper or
     lower case. ``error_like`` is a text that ``folded`` returns: the jobs with this error, whatever its
-    numbers and ids. A job of unknown age is neither older nor younger.
+    numbers and ids. A job of unknown age is neither older nor younger. ``queues``: names with ``*``, one of
+    which is like the queue: those of a person who may act on some queues alone.
     """
 
     job_class: str = ""
@@ -51,6 +52,7 @@ class Filter:
     text: str = ""
     older_s: float | None = None
     younger_s: float | None = None
+    queues: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
@@ -60,11 +62,15 @@ class Filter:
         kinds: dict[str, Any] = {
             field.name: (int, float) if field.name.endswith("_s") else str for field in fields(cls)
         }
+        kinds["queues"] = list
         for name, value in stored.items():
             if not isinstance(value, kinds.get(name, ())) or isinstance(value, bool):
                 raise ValueError(f"{name} is no condition of this value")
+        queues = stored.get("queues", [])
+        if not all(isinstance(queue, str) for queue in queues) or ("queues" in stored and not queues):
+            raise ValueError("queues is no condition of this value")
         ages = {name: float(value) for name, value in stored.items() if name.endswith("_s")}
-        return cls(**{**stored, **ages})
+        return cls(**{**stored, **ages, "queues": tuple(queues)})
 
     @property
     def empty(self) -> bool:
@@ -73,14 +79,16 @@ class Filter:
 
     def as_dict(self) -> dict[str, Any]:
         """The conditions that are set, for JSON."""
-        return {name: value for name, value in asdict(self).items() if value not in ("", None)}
+        found = {name: value for name, value in asdict(self).items() if value not in ("", None, ())}
+        return found | ({"queues": list(self.queues)} if self.queues else {})
 
     def matches(self, job: JobRecord, age_s: float | None, mask: tuple[str, ...] = ()) -> bool:
         """True if a job meets all conditions. ``mask``: the names whose values are hidden."""
         return (
-            (not self.job_class or _is_like(job.job_class, self.job_class))
+            (not self.job_class or is_like(job.job_class, self.job_class))
             and (not self.jid or job.jid == self.jid)
             and (not self.queue or job.queue == self.queue)
+            and (not self.queues or any(is_like(job.queue, queue) for queue in self.queues))
             and (not self.tag or self.tag in job.tags)
             and (not self.batch or job.batch == self.batch)
             and (not self.error or self.error.casefold() in job.error.casefold())
@@ -102,6 +110,7 @@ class Filter:
         error = "" if self.error.casefold() in _UNREADABLE else self.error
         exact = [(_CLASSES, self.job_class)]
         exact += (("jid", self.jid), ("queue", self.queue), ("batch", self.batch))
+        exact += (("queue", queue) for queue in self.queues[: len(self.queues) == 1])
         exact.append((_ERRORS, "" if self.error_like.startswith("unreadable: ") else self.error_like))
         either = [(_ERRORS, error)]
         if not any(mask):
@@ -157,12 +166,12 @@ def _longest(text: str) -> str:
     return max(_PLAIN.findall(text), key=len, default="")
 
 
-def _is_like(name: str, pattern: str) -> bool:
+def is_like(name: str, pattern: str) -> bool:
     """True if a name is this one, or one in which each ``*`` is any text."""
     return name == pattern or _compiled(pattern).match(name) is not None
 
 
-# ``fnmatch`` keeps 32,768 patterns, which may be long ones; a search has one.
-@lru_cache(maxsize=16)
+# ``fnmatch`` keeps 32,768 patterns, which may be long ones; a search has a few, and a person has some.
+@lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern.replace("[", "[[]").replace("?", "[?]")))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from pyworkers.api.actions import Acted, Action, Performed
+from pyworkers.api.actions import Acted, Action, Given, Performed
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
@@ -136,6 +136,13 @@ def _undo(admin: Admin, deletion: str) -> Acted:
     return Acted(int(restored), sum(restored.refused.values()), "; ".join(restored.refused))
 
 
+def _queues(admin: Admin, given: Given) -> Iterable[str]:
+    """The queues to which the jobs return, now or later."""
+    for job in admin.run(undo.kept(admin.keys, given["deletion"])):
+        place = Place.read(job.place)
+        yield from {place.queue if place else "", JobRecord(job.raw).queue} - {""} or {""}
+
+
 def _said(performed: Performed) -> str:
     """What became of the jobs."""
     done, refused, reason, _ = performed.result
@@ -152,6 +159,7 @@ UNDO: Action[Any] = Action(
     "Put deleted jobs back, for ten minutes.",
     [Parameter("deletion", "The id of the deletion.", required=True)],
     _undo,
+    queues=_queues,
     done=_said,
     missing="deletion",
     command="""Put jobs back that were deleted, within ten minutes.

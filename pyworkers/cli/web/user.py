@@ -9,9 +9,6 @@ import click
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.web import need_extra
 
-# As in web/security/users.py, which is imported later: help is shown without the extra.
-ROLES = ("read", "enqueue", "operate")
-
 
 def _parse_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
     need_extra()
@@ -24,28 +21,39 @@ def _parse_name(_context: click.Context, _option: click.Parameter, name: str) ->
     return name
 
 
+def _parse_role(_context: click.Context, _option: click.Parameter, role: str) -> str:
+    need_extra()
+    from pyworkers.web.security.users import Rights
+
+    try:
+        Rights.parse(role)
+    except ValueError as error:
+        raise click.BadParameter(f"{role!r}: {error}") from error
+    return role
+
+
 @click.command("web-user")
 @click.argument("name", metavar="NAME", callback=_parse_name)
-@click.argument("role", metavar="ROLE", type=click.Choice(ROLES))
+@click.argument("role", metavar="ROLE", callback=_parse_role)
 @json_option
 def web_user(name: str, role: str, as_json: bool) -> None:
     """Print the line of a user for the dashboard's --auth file.
 
     The ROLE is read (look at all pages), enqueue (a program that enqueues jobs, and reads their results), or
-    operate (look and act). The password is the first line of the standard input; a terminal asks for it
-    twice.
+    operate (look and act). With @ and names of queues, in which * is any text, it acts on those alone:
+    enqueue@mail, operate@mail*,billing. The password is the first line of the standard input; a terminal asks
+    for it twice.
 
     \b
     Example: pyworkers web-user ann operate >> users
     """
     from pyworkers.web.security.passwords import PasswordHash
-    from pyworkers.web.security.users import User, role_of
+    from pyworkers.web.security.users import Rights, User
 
-    known = role_of(role)
     password = _read_password()
-    if not password or known is None:
+    if not password:
         raise click.UsageError("the password is empty")
-    line = str(User(name, known, PasswordHash.of(password)))
+    line = str(User(name, Rights.parse(role), PasswordHash.of(password)))
     if as_json:
         print_json({"user": name, "role": role, "line": line})
     else:

@@ -110,7 +110,8 @@ async def _answer(request: Request) -> Json:
         ask = CheckedRequest(request, found, values_of_query(resource.parameters, query))
         # A program reads what its jobs return: a mask would change it.
         mask = () if role == "enqueue" else site_of(request).settings.mask
-        return Json(plain(await resource.read(ask), mask, operate=role == "operate"))
+        operates = role == "operate" and not viewer_of(request).rights.queues
+        return Json(plain(await resource.read(ask), mask, operate=operates))
     if request.method == "POST" and resource.creation is not None:
         return await _create(request, resource.creation)
     if request.method == "POST" and resource.actions:

@@ -104,7 +104,8 @@ async def _create(request: Request, body: Any) -> Created:
         return progress
 
     try:
-        await audited(request, "job.enqueue", _target(jobs), push, _described)
+        queues = {member.job.queue for member in jobs}
+        await audited(request, "job.enqueue", _target(jobs), push, _described, queues=queues)
     except PyworkersError as error:
         raise _refused(request, error, sent, progress) from error
     found = progress.jobs

@@ -17,7 +17,7 @@ from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import Schema
 from pyworkers.api.target import Admin
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.acting import carry_out, perform
+from pyworkers.web.acting import carry_out
 from pyworkers.web.security import Role
 from pyworkers.web.site import Site, site_of
 
@@ -48,10 +48,6 @@ class CheckedRequest:
     def keys(self) -> Keys:
         """The names of the keys."""
         return self.site.keys
-
-    async def perform(self, action: str, target: str, change: Callable[[], T]) -> T:
-        """The result of a change; its words stand in the audit."""
-        return await perform(self.request, action, target, change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,11 @@ def listing(
     }
     shown_columns = ROW.shown("class", *chosen(request, place))
     sorts = dict.fromkeys(("due", "died", "enqueued_at"), sort)
-    return Listing(request, shown_columns, rows, now, html=html, sorts=sorts)
+
+    def queue_of(row: Row) -> str:
+        return place.queue or row.job.queue
+
+    return Listing(request, shown_columns, rows, now, html=html, sorts=sorts, queue_of=queue_of)
 
 
 def _class(job: JobRecord, href: str) -> Markup:

@@ -38,6 +38,7 @@ def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:
     texts = [
         ("class is", wanted.job_class),
         ("queue is", wanted.queue),
+        ("queue is like", " or ".join(wanted.queues)),
         ("id is", wanted.jid),
         ("tag is", wanted.tag),
         ("batch is", wanted.batch),

@@ -31,7 +31,7 @@ from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager, rank_in
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
-from pyworkers.web.security import Form, form_of
+from pyworkers.web.security import Form, form_of, viewer_of
 from pyworkers.web.showing import moment, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, cell, link, words
@@ -77,6 +77,7 @@ async def show_one(request: Request, refusal: str = "") -> Response:
         "cron_entry.html",
         title=f"Cron {name}",
         job=job,
+        operate=viewer_of(request).operates(job.entry.queue),
         state=state(request, job),
         runs=runs(request, job, time.time()),
         args=args,
@@ -163,7 +164,10 @@ def listing(request: Request, jobs: Sequence[CronJob], now: float, feed: str = "
         "schedule": _schedule,
         "last_run": partial(_last_run, request, now=now),
     }
-    return Listing(request, _COLUMNS, jobs, now, key=key_of, feed=feed, html=html)
+    return Listing(
+        request, _COLUMNS, jobs, now, key=key_of, feed=feed, html=html,
+        queue_of=lambda job: job.entry.queue,
+    )  # fmt: skip
 
 
 def runs(request: Request, job: CronJob, now: float) -> Listing[CronRun]:

@@ -30,7 +30,7 @@ from pyworkers.web.lists.asking import decoded, encoded, moment_of
 from pyworkers.web.lists.showing import NO_ID
 from pyworkers.web.lists.words import DELAYS
 from pyworkers.web.pages.enqueue import json_of
-from pyworkers.web.pages.job import asked
+from pyworkers.web.pages.job import asked, queues_in
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import Form, form_of, viewer_of
 from pyworkers.web.showing import visible
@@ -91,15 +91,17 @@ async def _form(
     """The form; after a ``refusal`` with what was typed, for the job where the form has ``seen`` it."""
     site = site_of(request)
     jid, hint = asked(request)
-    operates = viewer_of(request).role == "operate"
-    view = await site.read(read_job(site.keys, jid, seen or hint)) if operates else None
-    row = view.row if view else None
+    viewer = viewer_of(request)
+    view = await site.read(read_job(site.keys, jid, seen or hint)) if viewer.role == "operate" else None
+    operate = view is not None and all(map(viewer.operates, queues_in(view)))
+    row = view.row if view and operate else None
     barred, args = ("", "") if row is None else _editable(row.job, site.settings.mask)
     form = form_of(request) if refusal else Form()
     return await render(
         request,
         "edit.html",
         title=_TITLES[action.word],
+        operate=operate,
         page=address(request, "jobs", names.decode(request.path_params["jid"])),
         row=row,
         place_word=encoded(view.place) if view and view.place else "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import simplejson
@@ -62,7 +63,9 @@ async def act(request: Request) -> Response:
         job = _job_of(request, form)
         if action == "preview":
             return await _form(request, typed, preview=_shown(job))
-        added = await audited(request, "job.enqueue", job.job.queue, lambda: _push(request, job), _described)
+        queue = job.job.queue
+        push = partial(_push, request, job)
+        added = await audited(request, "job.enqueue", queue, push, _described, queues=[queue])
     except _REFUSALS as error:
         return await _form(request, typed, refusal=f"Not done: {error}")
     place = Place.of_queue(job.job.queue) if job.job.at is None else SCHEDULED
@@ -71,12 +74,12 @@ async def act(request: Request) -> Response:
 
 
 async def _form(request: Request, typed: Mapping[str, str], preview: str = "", refusal: str = "") -> Response:
-    operates = viewer_of(request).role == "operate"
-    classes, queues = (await _known(request)) if operates else ((), ())
+    operate = viewer_of(request).role == "operate"
+    classes, queues = (await _known(request)) if operate else ((), ())
     visibly = {name: "\n".join(map(visible, text.splitlines())) for name, text in typed.items()}
     return await render(
-        request, "enqueue.html", title="Enqueue", typed=visibly, preview=preview, refused=refusal,
-        classes=classes, queues=queues, delays=((_NOW, "now"), *DELAYS), options=OPTIONS,
+        request, "enqueue.html", title="Enqueue", operate=operate, typed=visibly, preview=preview,
+        refused=refusal, classes=classes, queues=queues, delays=((_NOW, "now"), *DELAYS), options=OPTIONS,
     )  # fmt: skip
 
 
@@ -86,7 +89,8 @@ async def _known(request: Request) -> tuple[list[str], list[str]]:
     metrics = await site.read(read_metrics(site.keys, count=_MOST_NAMES))
     stats = reader.last or await reader.read()
     classes = [row.job_class for row in metrics.classes]
-    return _short(classes), _short([queue.name for queue in stats.queues[:_MOST_NAMES]])
+    queues = [queue.name for queue in stats.queues if viewer_of(request).operates(queue.name)]
+    return _short(classes), _short(queues[:_MOST_NAMES])
 
 
 def _short(found: Sequence[str]) -> list[str]:

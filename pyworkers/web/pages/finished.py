@@ -60,7 +60,7 @@ async def show(request: Request) -> Response:
         request,
         "finished.html",
         title="Finished",
-        jobs=Listing(request, _COLUMNS, page.jobs, time.time(), html=html),
+        jobs=Listing(request, _COLUMNS, page.jobs, time.time(), html=html, queue_of=lambda job: job.queue),
         page_of=page,
         actions=ACTIONS,
         given=given,

@@ -81,7 +81,8 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     log = await site.read(read_joblog(site.keys, view.jid))
     kept = _kept(view)
     known = view.job or kept
-    texts = {} if known is None else _texts(known, site.settings.mask, viewer_of(request).role == "operate")
+    operate = all(map(viewer_of(request).operates, queues_in(view)))
+    texts = {} if known is None else _texts(known, site.settings.mask, operate)
     trace = texts.get("Traceback", "")
     in_json = address(
         request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at")
@@ -91,6 +92,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         "job.html",
         title=view.jid or "Job without an id",
         json=in_json if view.job is not None else "",
+        operate=operate,
         view=view,
         job=view.job,
         kept=kept,
@@ -142,6 +144,12 @@ def asked(request: Request) -> tuple[str, Hint | None]:
     place, at = decoded(request.query_params.get("in", "")), request.query_params.get("at", "")
     hint = Hint(place, at) if place is not None and at else None
     return "" if segment == NO_ID and hint is not None else segment, hint
+
+
+def queues_in(view: JobView) -> set[str]:
+    """The queues that actions on a job change: where it is, and that of its fields."""
+    places = {view.place.queue if view.place else "", view.held.queue if view.held else ""} - {""}
+    return places | ({view.job.queue} if view.job and (view.job.queue or not places) else set())
 
 
 def _seen_at(request: Request, view: JobView) -> dict[str, str]:
@@ -295,7 +303,7 @@ async def _read(ask: CheckedRequest) -> Mapping[str, Any]:
 async def _read_result(ask: CheckedRequest, jid: str, seconds: float) -> Mapping[str, Any]:
     """The state of a job, and its result; waits for its end."""
     found = await ask.site.read(read_result(ask.keys, jid))
-    if found is None:
+    if found is None or not viewer_of(ask.request).rights.cover(found.status.queue):
         raise HTTPException(404, "There is no such job.")
     if not found.ended and seconds:
         waits = waits_of(ask.request)

@@ -31,7 +31,7 @@ from pyworkers.api.queuestats import read_queue
 from pyworkers.api.stats import Stats
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.web import names
-from pyworkers.web.acting import carry_out
+from pyworkers.web.acting import carry_out, check_queues
 from pyworkers.web.buttons import act, said
 from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, number_done
 from pyworkers.web.lists.asking import (
@@ -228,7 +228,11 @@ def _selected(request: Request) -> list[str]:
 
 async def _begin(request: Request, order: Order, wanted: Filter) -> Task:
     """A task on all jobs that are selected: counted first, and confirmed by a person."""
-    site = site_of(request)
+    site, rights = site_of(request), viewer_of(request).rights
+    if order.place.queue:
+        check_queues(request, [order.place.queue])
+    else:
+        wanted = wanted.but(queues=rights.queues)
     sought = Sought(order.place, wanted, time.time(), site.settings.mask)
     task = await site.act(partial(create_task, site.admin, order, sought, viewer_of(request).name))
     if task.working:
@@ -263,7 +267,7 @@ def filter_of(given: Any) -> Filter:
     fields = ("jid", "queue", "tag", "batch", "error", "error_like", "text")
     texts = {name: given[name] or "" for name in fields}
     older, younger = (None if given[name] is None else float(given[name]) for name in ("older", "younger"))
-    return Filter(given["class"] or "", **texts, older_s=older, younger_s=younger)
+    return Filter(given["class"] or "", older_s=older, younger_s=younger).but(**texts)
 
 
 async def _change(word: str, move: JobMove, ask: CheckedRequest) -> Changed:

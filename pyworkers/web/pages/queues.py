@@ -142,6 +142,7 @@ def listing(
         now,
         key=lambda queue: names.encode(queue.name),
         feed=f"queues?{selection.query()}",
+        queue_of=lambda queue: queue.name,
         html={**toned_cells, "state": state} if reader.thresholds else {},
     )
 

@@ -79,7 +79,7 @@ def listing(
     }
     return Listing(
         request, WORK.shown(*chosen), page.works, page.at,
-        key=key_of, ended={"progress": "running:all"}, html=html,
+        key=key_of, ended={"progress": "running:all"}, html=html, queue_of=lambda work: work.queue,
     )  # fmt: skip
 
 

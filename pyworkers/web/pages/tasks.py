@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import conditions, jobs, selected_in, title_of
 from pyworkers.web.rendering import address, render
-from pyworkers.web.security import form_of
+from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
@@ -39,6 +40,7 @@ async def show(request: Request) -> Response:
         "task.html",
         title=f"{move.label}: {title_of(place)}",
         task=task,
+        operate=_may(request, task),
         move=move,
         done=move.done_with(task.progress.done),
         about=Listing(request, columns, [task], time.time(), html={"filter": _selected}),
@@ -64,7 +66,9 @@ async def change(request: Request) -> Response:
         text = "It has begun." if await _confirm(request, task) else "It was confirmed already."
     elif action == "stop":
         target = selected_in(task.order.place, task.sought.wanted)
-        stopped = await perform(request, "task.stop", target, lambda: stop_task(site.admin, task))
+        stopped = await perform(
+            request, "task.stop", target, lambda: stop_task(site.admin, task), queues=_queues(request, task)
+        )
         text = "It stops after its present jobs." if stopped else "It has ended already."
     else:
         raise HTTPException(400, "This action is unknown.")
@@ -75,10 +79,31 @@ async def _confirm(request: Request, task: Task) -> bool:
     """Let a counted task run; False if it was confirmed already."""
     admin, word = site_of(request).admin, "clear" if task.clears else str(task.order.action)
     target = selected_in(task.order.place, task.sought.wanted)
-    ready = await perform(request, f"jobs.{word}", target, lambda: confirm_task(admin, task) or False)
+    ready = await perform(
+        request,
+        f"jobs.{word}",
+        target,
+        lambda: confirm_task(admin, task) or False,
+        queues=_queues(request, task),
+    )
     if isinstance(ready, Task):
         start(admin, ready)
     return bool(ready)
+
+
+def _queues(request: Request, task: Task) -> Sequence[str] | None:
+    """The queues that a task changes; none if it is limited to those of the viewer; None: all."""
+    if task.order.place.queue:
+        return [task.order.place.queue]
+    return () if task.sought.wanted.queues == viewer_of(request).rights.queues else None
+
+
+def _may(request: Request, task: Task) -> bool:
+    """True if the viewer may confirm the task, stop it, and undo it."""
+    viewer, queues = viewer_of(request), _queues(request, task)
+    if queues is None or viewer.role != "operate":
+        return viewer.operates()
+    return all(map(viewer.operates, queues))
 
 
 async def _task(request: Request) -> Task:
@@ -106,7 +131,8 @@ async def _let_run(ask: CheckedRequest) -> int:
 
 async def _stop(ask: CheckedRequest) -> int:
     task = await _find(ask)
-    return await ask.perform("task.stop", task.id, partial(stop_task, ask.admin, task))
+    stop = partial(stop_task, ask.admin, task)
+    return await perform(ask.request, "task.stop", task.id, stop, queues=_queues(ask.request, task))
 
 
 ROUTES = [Route("/tasks/{id}", show), Route("/tasks/{id}", change, methods=["POST"])]

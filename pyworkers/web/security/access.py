@@ -26,11 +26,11 @@ from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins, TooManyAttempts
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.sessions import Ticket, is_valid, open_session
-from pyworkers.web.security.users import Role, User, role_of
+from pyworkers.web.security.users import Rights, Role, User
 
 Authorize = Callable[[Request], str | Awaitable[str | None] | None]
-"""The function of an application: the role of a request, ``read``, ``enqueue`` or ``operate``; None for no
-access."""
+"""The function of an application: the role of a request, ``read``, ``enqueue``, ``operate``, or one for some
+queues as ``operate@mail*``; None for no access."""
 UNIX_SOCKET = "unix socket"
 """The address of a client of the dashboard's own Unix socket."""
 TOKEN = "token"
@@ -62,7 +62,17 @@ class Viewer:
     """A person at the dashboard; ``name`` stands in the audit."""
 
     name: str
-    role: Role
+    rights: Rights
+
+    @property
+    def role(self) -> Role:
+        """The role, without its queues."""
+        return self.rights.role
+
+    def operates(self, queue: str | None = None) -> bool:
+        """True if the person may act on a queue; without one, on everything."""
+        covers = not self.rights.queues if queue is None else self.rights.cover(queue)
+        return self.role == "operate" and covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ class Users:
         user = self._logins.user(ticket.name)
         if user is None or not await self._is_open(ticket, user, secret):
             raise Refusal(401, _ENDED, login=True, headers=_ASKING)
-        return Identity(Viewer(user.name, user.role), ticket)
+        return Identity(Viewer(user.name, user.rights), ticket)
 
     async def login(self, request: Request, name: str, password: str, secret: bytes) -> str | None:
         """The cookie of a new session; None if the name or the password is wrong. Raises Refusal."""
@@ -125,7 +135,7 @@ class Users:
             user = await self._logins.check(name, password, address_of(request))
         except TooManyAttempts as error:
             raise _too_many(error, login=True) from error
-        if user is not None and user.role == "enqueue":
+        if user is not None and user.rights.role == "enqueue":
             raise Refusal(403, _FOR_PROGRAMS, login=True)
         return None if user is None else open_session(user, secret, time.time())
 
@@ -150,7 +160,7 @@ class Users:
             raise _too_many(error) from error
         if user is None:
             raise Refusal(401, "The name, the password or the token is wrong.", headers=_ASKING)
-        return Viewer(user.name, user.role)
+        return Viewer(user.name, user.rights)
 
     async def _by_scheme(self, scheme: str, value: str, address: str) -> User | None:
         if scheme == "bearer":
@@ -179,12 +189,12 @@ class Function:
         except Exception as error:
             log.exception("web.authorize_failed")
             raise Refusal(403, "The application could not say whether you may look.") from error
-        role = role_of(word)
-        if role is None:
+        rights = _rights_of(word)
+        if rights is None:
             if word is not None:
                 log.error("web.authorize_invalid", returned=repr(word), roles=_ROLES)
             raise Refusal(403, "You have no access to this dashboard.")
-        return Identity(Viewer(_name_of(request), role), by_header=_is_by_header(request))
+        return Identity(Viewer(_name_of(request), rights), by_header=_is_by_header(request))
 
 
 class Local:
@@ -209,7 +219,7 @@ class Local:
                 "Without --auth, or authorize= in a program, only this machine itself may look at the "
                 "dashboard, and not through a proxy.",
             )
-        viewer = Viewer(address, "operate")
+        viewer = Viewer(address, Rights("operate"))
         if not self.token:
             return Identity(viewer)
         if self._is_token(_bearer(request)):
@@ -247,6 +257,14 @@ async def _called(authorize: Authorize, request: Request) -> object:
     is_async = inspect.iscoroutinefunction(authorize)
     result = authorize(request) if is_async else await run_in_threadpool(authorize, request)
     return await result if inspect.isawaitable(result) else result
+
+
+def _rights_of(word: object) -> Rights | None:
+    """The rights that a function names; None for another value."""
+    try:
+        return Rights.parse(word) if isinstance(word, str) else None
+    except ValueError:
+        return None
 
 
 def _name_of(request: Request) -> str:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyworkers import logs
 from pyworkers.web.security.attempts import Attempts
 from pyworkers.web.security.passwords import PasswordHash
-from pyworkers.web.security.users import User, UserFile
+from pyworkers.web.security.users import Rights, User, UserFile
 
 # Each takes 16 MiB while it runs.
 _THREADS = 2
@@ -60,7 +60,7 @@ class Logins:
         if user is not None and self._is_remembered(user, password):
             return user
         # An unknown name must take as long as a wrong password.
-        candidates = [user or User(name, "read", self._decoy())]
+        candidates = [user or User(name, Rights("read"), self._decoy())]
         found = await self._try(candidates, name, password, address)
         return found if user is not None else None
 

@@ -5,6 +5,7 @@ Read at the start of the dashboard, and again after each change. Never written.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pyworkers import logs
+from pyworkers.api.browse.filter import is_like
 from pyworkers.errors import ConfigError
 from pyworkers.web.security.passwords import PasswordHash
 
@@ -20,6 +22,7 @@ Role = Literal["read", "enqueue", "operate"]
 ROLES: tuple[Role, ...] = get_args(Role)
 _MOST_BYTES = 1 << 20
 _MOST_CHARACTERS = 128
+_MOST_PATTERNS = 100
 # A change within one tick of the file system's clock leaves the time as it is. The coarsest tick is 2 s.
 _SETTLED_NS = 2_000_000_000
 
@@ -27,15 +30,68 @@ log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
+class Rights:
+    """A role, and the queues for which it counts; as text ``operate``, or ``operate@mail,mail\\:*``."""
+
+    role: Role
+    queues: tuple[str, ...] = ()
+    """Names of queues, in which each ``*`` is any text; empty: all queues, and what is of no queue."""
+
+    @classmethod
+    def parse(cls, text: str) -> Rights:
+        """Read the text; a backslash stands before a colon, a comma or a backslash in a name.
+
+        Raises ValueError, with the rule.
+        """
+        word, sign, rest = text.partition("@")
+        role = next((role for role in ROLES if role == word), None)
+        if role is None:
+            raise ValueError(f"the role is neither {' nor '.join(ROLES)}")
+        queues = tuple(map(_unescaped, split(rest, ","))) if sign else ()
+        if not all(queue and queue.isprintable() for queue in queues) or len(queues) > _MOST_PATTERNS:
+            raise ValueError(f"a role has 1 to {_MOST_PATTERNS} names of queues after @, e.g. operate@mail*")
+        if queues and role == "read":
+            raise ValueError("the role read is for all queues")
+        return cls(role, queues)
+
+    def __str__(self) -> str:
+        return f"{self.role}@{','.join(map(_escaped, self.queues))}" if self.queues else self.role
+
+    def cover(self, queue: str) -> bool:
+        """True if the role counts for a queue."""
+        return not self.queues or any(is_like(queue, pattern) for pattern in self.queues)
+
+
+def split(text: str, sign: str) -> list[str]:
+    """The parts of a text between the signs that have no backslash before them."""
+    parts, is_escaped = [""], False
+    for char in text:
+        if char == sign and not is_escaped:
+            parts.append("")
+        else:
+            is_escaped = char == "\\" and not is_escaped
+            parts[-1] += char
+    return parts
+
+
+def _escaped(queue: str) -> str:
+    return re.sub(r"([\\:,])", r"\\\1", queue)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+@dataclass(frozen=True, slots=True)
 class User:
     """One line of the file."""
 
     name: str
-    role: Role
+    rights: Rights
     password: PasswordHash
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.role}:{self.password}"
+        return f"{self.name}:{self.rights}:{self.password}"
 
 
 def check_name(name: str) -> None:
@@ -45,11 +101,6 @@ def check_name(name: str) -> None:
         raise ValueError(
             f"a name has 1 to {_MOST_CHARACTERS} printable characters without a colon, and begins with no #"
         )
-
-
-def role_of(word: object) -> Role | None:
-    """The role with this name; None for another word."""
-    return next((role for role in ROLES if role == word), None)
 
 
 def parse(text: str, source: str) -> Mapping[str, User]:
@@ -69,16 +120,15 @@ def parse(text: str, source: str) -> Mapping[str, User]:
 
 
 def _parse_line(line: str) -> User:
-    name, role, hashed = _parts(line)
+    name, rights, hashed = _parts(line)
     check_name(name)
-    known = role_of(role)
-    if known is None:
-        raise ValueError(f"the role is neither {' nor '.join(ROLES)}")
-    return User(name, known, PasswordHash.parse(hashed))
+    return User(name, Rights.parse(rights), PasswordHash.parse(hashed))
 
 
 def _parts(line: str) -> list[str]:
-    parts = line.split(":")
+    name, *rest = line.split(":", 1)
+    # A name may end with a backslash: none is an escape there.
+    parts = [name, *(split(rest[0], ":") if rest else ())]
     if len(parts) != 3:
         raise ValueError(f"a line has three parts with colons between them, not {len(parts)}")
     return parts
