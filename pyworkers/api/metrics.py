@@ -89,6 +89,9 @@ class ClassMetrics:
     failed: int
     total_ms: int
     histogram: Sequence[int] = field(default=(), repr=False)
+    trend: Sequence[int] = field(default=(), repr=False)
+    """The runs by ten minutes of the last hour, or by hour of the last day, the last one in part. Not in
+    ``read_class_metrics``."""
     parts: Sequence[MetricsPart] = field(default=(), repr=False)
     """The minutes, or ten minutes, of the period; only in ``read_class_metrics``."""
     durations: Sequence[DurationsPart] = field(default=(), repr=False)
@@ -133,6 +136,7 @@ CLASS_METRICS: Table[ClassMetrics] = Table(
     *(_percentile(title, share) for title, share in PERCENTILES),
     Column("total", Kind.TOOK, "Total", value=lambda found, _now: found.total_ms / 1000, only_shown=True),
     Column("histogram", Kind.PARTS, schema=array(COUNT)),
+    Column("trend", Kind.PARTS, schema=array(COUNT), optional=True),
     Column("parts", Kind.RECORDS, table=PART, optional=True),
     Column("durations", Kind.RECORDS, table=DURATIONS, optional=True),
 )
@@ -197,7 +201,14 @@ def read_metrics(
     ordered = sorted(wanted, key=lambda name: (-wanted[name].total_ms, -wanted[name].processed, name))
     shown = ordered[first : None if count is None else first + count]
     histograms = yield from metrics.read_histograms(keys, span, shown)
-    classes = [_class_metrics(name, wanted[name], histograms[name]) for name in shown]
+    parts = span.trend_parts()
+    classes = [
+        replace(
+            _class_metrics(name, wanted[name], histograms[name]),
+            trend=[wanted[name].trend.get(part, 0) for part in parts],
+        )
+        for name in shown
+    ]
     return Metrics(period, span.since.timestamp(), span.now.timestamp(), len(ordered), classes)
 
 
@@ -289,4 +300,4 @@ def _hour_of(totals: Sequence[tuple[int, int]], newest: float, oldest: float) ->
 def _class_metrics(
     name: str, sums: Sums, histogram: Sequence[int], parts: Sequence[MetricsPart] = ()
 ) -> ClassMetrics:
-    return ClassMetrics(name, sums.processed, sums.failed, sums.total_ms, histogram, parts)
+    return ClassMetrics(name, sums.processed, sums.failed, sums.total_ms, histogram, parts=parts)

@@ -154,6 +154,20 @@ def _line(mark: Mark) -> Markup:
     return Markup(form).format(mark.place, _HEIGHT)
 
 
+def spark(values: Sequence[int], label: str) -> Markup:
+    """A row of small bars in a cell of a table; ``label`` says what they are."""
+    top = max(values, default=0) or 1
+    shapes = (
+        Markup('<rect x="{}" y="{:.1f}" width="0.8" height="{:.1f}"/>').format(
+            place, _HEIGHT - value / top * _HEIGHT, value / top * _HEIGHT
+        )
+        for place, value in enumerate(values)
+        if value
+    )
+    words = f"{label}: {', '.join(f'{value:,}' for value in values)}"
+    return Markup('<span class="spark">{}</span>').format(_svg(max(1, len(values)), words, shapes))
+
+
 def edge(highest: float) -> float:
     """A round number that is not below the highest value: 1, 2 or 5 with zeros."""
     size = 1.0

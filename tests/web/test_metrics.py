@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import redis
 
-from pyworkers.api.metrics import Period, read_class_metrics
+from pyworkers.api.metrics import Period, read_class_metrics, read_metrics
 from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -89,3 +89,17 @@ def test_durations_over_time_as_percentiles_and_as_a_heat_map(
     parts = [part for part in run(db, found).durations if part.jobs]
     assert [part.jobs for part in parts] == [1, 100]
     assert len(run(db, read_class_metrics(keys, "Send", Period.DAY)).durations) == 24
+
+
+def test_each_class_has_its_runs_over_time_in_its_row(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    now = datetime.now(UTC)
+    run(db, add_executions(keys, {"Send": tally(1, 1)}, now))
+    run(db, add_executions(keys, {"Send": tally(1)}, now - timedelta(minutes=30)))
+    [hour], [day] = (run(db, read_metrics(keys, period)).classes for period in Period)
+    assert [runs for runs in hour.trend if runs] == [1, 2] and len(hour.trend) in (6, 7)
+    assert (sum(day.trend), len(day.trend)) == (3, 24)
+    written = ", ".join(map(str, hour.trend))
+    assert f'aria-label="Runs by ten minutes: {written}"' in dashboard.get("metrics").html
+    assert "Runs by hour: 0, " in dashboard.get("metrics?period=day").html

@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import pairwise
 
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one
 from pyworkers.store.counters import histogram_moments, minute_of, ten_minutes_of
 from pyworkers.store.transport.replies import seconds
@@ -68,15 +69,24 @@ class Span:
         """The name of the hash of a part."""
         return minute_of(part) if self.step is _MINUTE else ten_minutes_of(part)
 
-    def hashes(self) -> Iterator[str]:
-        """The names of the fewest hashes that cover it: of ten minutes where all of these are in it."""
+    def hashes(self) -> Iterator[tuple[datetime, str]]:
+        """The fewest hashes that cover it, each with its start: of ten minutes where all are in it."""
         moment = self.since
         while moment <= self.now:
             whole = moment.minute % 10 == 0 and (
                 self.step is _TEN_MINUTES or moment + _TEN_MINUTES <= self.now + _MINUTE
             )
-            yield ten_minutes_of(moment) if whole else minute_of(moment)
+            yield moment, ten_minutes_of(moment) if whole else minute_of(moment)
             moment += _TEN_MINUTES if whole else _MINUTE
+
+    def trend_part(self, moment: datetime) -> datetime:
+        """The start of the ten minutes, or of the hour, to which a moment belongs in a trend."""
+        minute = moment.minute // 10 * 10 if self.period is Period.HOUR else 0
+        return moment.replace(minute=minute, second=0, microsecond=0)
+
+    def trend_parts(self) -> list[datetime]:
+        """All of them, the first one first."""
+        return list(dict.fromkeys(map(self.trend_part, self.parts())))
 
     def histograms(self, keys: Keys, job_class: str) -> list[str]:
         """The keys of the durations of a class, by ``duration_parts``."""
@@ -98,11 +108,14 @@ class Sums:
     processed: int = 0
     failed: int = 0
     total_ms: int = 0
+    trend: dict[datetime, int] = field(default_factory=dict)
+    """The runs by ten minutes of the clock, or by hour."""
 
-    def add(self, kind: str, number: int) -> None:
+    def add(self, kind: str, number: int, part: datetime) -> None:
         """Add a field of a hash; one that is unknown is left out."""
         if kind == "p":
             self.processed += number
+            self.trend[part] = self.trend.get(part, 0) + number
         elif kind == "f":
             self.failed += number
         elif kind == "ms":
@@ -117,18 +130,19 @@ def span_now(period: Period) -> Steps[Span]:
 
 def read_sums(keys: Keys, span: Span) -> Steps[dict[str, Sums]]:
     """The numbers by class."""
-    names = list(span.hashes())
-    totals: Counter[bytes] = Counter()
-    for start in range(0, len(names), _HASHES_PER_CALL):
-        some = [command("HGETALL", keys.executions(name)) for name in names[start : start + _HASHES_PER_CALL]]
-        for stored in (yield from every(some, Mode.LENIENT)):
-            for field, number in (stored or {}).items():
-                totals[field] += as_count(number)
+    totals: dict[datetime, Counter[bytes]] = {}
+    for some in portions(list(span.hashes()), _HASHES_PER_CALL):
+        commands = [command("HGETALL", keys.executions(name)) for _, name in some]
+        for (moment, _), stored in zip(some, (yield from every(commands, Mode.LENIENT)), strict=True):
+            part = totals.setdefault(span.trend_part(moment), Counter())
+            for name, number in (stored or {}).items():
+                part[name] += as_count(number)
     found: dict[str, Sums] = {}
-    for field, number in totals.items():
-        job_class, _, kind = decoded(field).rpartition("|")
-        if job_class:
-            found.setdefault(job_class, Sums()).add(kind, number)
+    for at, counts in totals.items():
+        for name, number in counts.items():
+            job_class, _, kind = decoded(name).rpartition("|")
+            if job_class:
+                found.setdefault(job_class, Sums()).add(kind, number, at)
     return found
 
 
@@ -167,7 +181,8 @@ def read_parts(keys: Keys, span: Span, job_class: str) -> Steps[list[tuple[datet
     commands = [command("HMGET", keys.executions(span.hash_of(part)), *fields) for part in parts]
     found = []
     for part, stored in zip(parts, (yield from every(commands, Mode.LENIENT)), strict=True):
-        found.append((part, Sums(*map(as_count, stored or ()))))
+        processed, failed, total_ms = map(as_count, stored or (None, None, None))
+        found.append((part, Sums(processed, failed, total_ms)))
     return found
 
 
@@ -178,8 +193,8 @@ def read_totals(keys: Keys, names: Sequence[str]) -> Steps[list[tuple[int, int]]
         some = [command("HGETALL", keys.executions(name)) for name in names[start : start + _HASHES_PER_CALL]]
         for stored in (yield from every(some, Mode.LENIENT)):
             counts = Counter[bytes]()
-            for field, number in (stored or {}).items():
-                counts[field.rpartition(b"|")[2]] += as_count(number)
+            for name, number in (stored or {}).items():
+                counts[name.rpartition(b"|")[2]] += as_count(number)
             found.append((counts[b"p"], counts[b"f"]))
     return found
 

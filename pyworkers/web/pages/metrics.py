@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import ClassMetrics
+from pyworkers.api.columns import Column
 from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, read_deploys
 from pyworkers.api.metrics import (
     BOUNDS_MS,
@@ -41,6 +43,9 @@ _PERIOD = Parameter(
 )
 
 
+_TREND: Column[ClassMetrics] = Column("trend", title="Runs over time", only_shown=True)
+
+
 async def show(request: Request) -> Response:
     """One page of the table of classes, those that took most time first."""
     site, period = site_of(request), _period(request)
@@ -63,7 +68,13 @@ async def show(request: Request) -> Response:
         title="Metrics",
         period=period.value,
         match=match,
-        classes=Listing(request, CLASS_METRICS.shown(), found.classes, found.now, html={"class": linked}),
+        classes=Listing(
+            request,
+            (*CLASS_METRICS.shown(), _TREND),
+            found.classes,
+            found.now,
+            html={"class": linked, "trend": partial(_trend, period)},
+        ),
         previous=link(page - 1) if page > 1 else "",
         next=link(page + 1) if page < pages else "",
         text=f"Page {page} of {pages}, {found.total:,} {'class' if found.total == 1 else 'classes'}",
@@ -90,6 +101,10 @@ async def show_class(request: Request) -> Response:
         **_durations(request, found, deploys),
         buckets=list(zip(bucket_names(), found.histogram, strict=True)),
     )
+
+
+def _trend(period: Period, row: ClassMetrics) -> Markup:
+    return drawing.spark(row.trend, f"Runs by {'ten minutes' if period is Period.HOUR else 'hour'}")
 
 
 def _period(request: Request) -> Period:
