@@ -63,10 +63,11 @@ func New(rdb redis.UniversalClient, config Config) (*Client, error) {
 }
 
 // FromEnv makes a client as Python's Client() does: of PYWORKERS_REDIS__URL, else REDIS_URL, else
-// redis://127.0.0.1:6379/0, with PYWORKERS_REDIS__NAMESPACE, and the keys in the file PYWORKERS_ENCRYPTION__KEYS.
+// redis://127.0.0.1:6379/0, with PYWORKERS_REDIS__NAMESPACE, and the keys in the file PYWORKERS_ENCRYPTION__KEYS. The URL
+// may be one of sentinels, redis+sentinel://host1,host2,host3/mymaster/0, or of a cluster, redis+cluster://host1,host2,host3.
 func FromEnv() (*Client, error) {
 	address := cmp.Or(os.Getenv("PYWORKERS_REDIS__URL"), os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379/0")
-	options, err := redis.ParseURL(address)
+	rdb, err := connection(address)
 	if err != nil {
 		// The error of the package url quotes the URL, with its password.
 		if bad := (*url.Error)(nil); errors.As(err, &bad) {
@@ -84,7 +85,65 @@ func FromEnv() (*Client, error) {
 			return nil, fmt.Errorf("pyworkers: %s: %w", path, err)
 		}
 	}
-	return New(redis.NewClient(options), config)
+	return New(rdb, config)
+}
+
+// connection connects to one server, to sentinels or to a cluster.
+func connection(address string) (redis.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	scheme, kind, isGroup := strings.Cut(scheme, "+")
+	if !isGroup {
+		options, err := redis.ParseURL(address)
+		if err != nil {
+			return nil, err
+		}
+		return redis.NewClient(options), nil
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	hosts, path, _ := strings.Cut(rest, "/")
+	at := strings.LastIndex(hosts, "@") + 1
+	name, db, _ := strings.Cut(strings.Trim(path, "/"), "/")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	login := [...]string{values.Get("sentinel_username"), values.Get("sentinel_password")}
+	values.Del("sentinel_username")
+	values.Del("sentinel_password")
+	// The options of the connections to Redis are those of a URL of one server.
+	one, err := redis.ParseURL(scheme + "://" + hosts[:at] + "localhost/" + db + "?" + values.Encode())
+	switch {
+	case err != nil:
+		return nil, err
+	case one.TLSConfig != nil:
+		one.TLSConfig.ServerName = "" // that of each host
+	}
+	options := &redis.UniversalOptions{
+		DB: one.DB, Username: one.Username, Password: one.Password, TLSConfig: one.TLSConfig, Protocol: one.Protocol,
+		DialTimeout: one.DialTimeout, ReadTimeout: one.ReadTimeout, WriteTimeout: one.WriteTimeout, PoolSize: one.PoolSize,
+	}
+	switch {
+	case kind == "sentinel" && name != "":
+		options.Addrs, options.MasterName = withPorts(hosts[at:], "26379"), name
+		options.SentinelUsername, options.SentinelPassword = login[0], login[1]
+		return redis.NewFailoverClient(options.Failover()), nil
+	case kind == "cluster" && (name == "" || name == "0") && db == "" && one.DB == 0:
+		options.Addrs = withPorts(hosts[at:], "6379")
+		return redis.NewClusterClient(options.Cluster()), nil
+	}
+	return nil, errors.New("it is none of redis://host:port/db, redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db, " +
+		"redis+cluster://host:port,host:port")
+}
+
+// withPorts are addresses between commas, each with a port.
+func withPorts(hosts, port string) []string {
+	found := strings.Split(hosts, ",")
+	for i, host := range found {
+		if strings.LastIndex(host, ":") <= strings.LastIndex(host, "]") {
+			found[i] = host + ":" + port
+		}
+	}
+	return found
 }
 
 // Close closes the connection, also one that was given to [New].
@@ -159,7 +218,11 @@ func (c *Client) try(ctx context.Context, commands [][]any) ([]any, error) {
 	if err == redis.Nil {
 		err = nil
 	}
-	return replies, translate(err)
+	err = translate(err)
+	if cluster, isCluster := c.rdb.(*redis.ClusterClient); isCluster && isLost(err) {
+		cluster.ReloadState(ctx) // go-redis asks for the new primary after commands that it repeats, and else once a minute
+	}
+	return replies, err
 }
 
 // listOf is a reply that is a list; nil for another one.

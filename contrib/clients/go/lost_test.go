@@ -86,7 +86,7 @@ func TestAPushWhoseReplyIsLostIsNotRepeated(t *testing.T) {
 }
 
 func TestAnErrorQuotesNoPassword(t *testing.T) {
-	for _, address := range []string{"redis://:secret@host:port/0", "redis://:secret@host/db", "redis+sentinel://:secret@host/0"} {
+	for _, address := range []string{"redis://:secret@host:port/0", "redis://:secret@host/db", "redis+sentinel://:secret@host", "redis+cluster://:secret@host/1", "redis+x://:secret@host/0", "redis+cluster://:secret@host?secret=%zz"} {
 		t.Setenv("PYWORKERS_REDIS__URL", address)
 		if _, err := FromEnv(); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", address, err)
