@@ -41,6 +41,7 @@ from pyworkers.web.pages import (
     limits,
     locks,
     login,
+    looks,
     metrics,
     overview,
     problems,
@@ -65,7 +66,7 @@ from pyworkers.web.waiting import ProgramWaits
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, problems, finding, queues, jobs, job, editing, finished, enqueue, tasks, running, servers,
-    alarms, audit, batches, limits, locks, cron, metrics,
+    alarms, audit, batches, limits, locks, cron, metrics, looks,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

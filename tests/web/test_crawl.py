@@ -81,8 +81,8 @@ class Crawler:
         if answer.status >= 500:
             # uvicorn closes it after an exception.
             connection.close()
-        if answer.status == 303 and path.startswith(("/jobs?", "/find?")):
-            # An id leads to its job, or its batch.
+        if answer.status == 303 and path.startswith(("/jobs?", "/find?", "/looks?")):
+            # An id leads to its job, or its batch; a choice to the page that shows it.
             self._note(answer.headers["Location"])
         elif answer.status not in self._statuses:
             problems.append(f"status {answer.status}")

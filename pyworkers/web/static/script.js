@@ -1,7 +1,17 @@
 "use strict";
 // Shows times in the zone and by the clock of the viewer, with UTC after them, in one form. Without it, they are in UTC.
 const times = (() => {
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const isKnown = (name) => {
+    try {
+      return Boolean(new Intl.DateTimeFormat(undefined, { timeZone: name }));
+    } catch {
+      return false;
+    }
+  };
+  // The zone that a person has chosen.
+  const { zoneKept } = document.documentElement.dataset;
+  const zone = zoneKept && isKnown(zoneKept) ? zoneKept : own;
   const format = (style, timeZone) => new Intl.DateTimeFormat(undefined, { ...style, timeZone }).format;
   const day = { dateStyle: "medium" };
   const second = { timeStyle: "medium" };
