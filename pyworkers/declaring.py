@@ -22,6 +22,7 @@ from pyworkers.functions import (
     check_takes,
     job_class_of,
     place,
+    takes_of,
     with_typed_result,
 )
 from pyworkers.groups import GroupOptions, group_facts
@@ -282,8 +283,13 @@ class Declarations(Hooks, Clients):
     def manifest(self) -> Manifest:
         """The application's declarations as JSON values, for the master."""
         self._declared = [handler.name for handler in self.handlers()]
+        functions = {handler.name: handler.function for handler in self.handlers() if handler.function}
         jobs: dict[str, JobFacts] = {
-            name: {"envelope": job.given(), **self._registry.job_facts(name)}
+            name: {
+                "envelope": job.given(),
+                "takes": takes_of(functions[name]) if name in functions else None,
+                **self._registry.job_facts(name),
+            }
             for name, job in self._producers.items()
         }
         manifest: Manifest = {

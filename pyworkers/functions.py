@@ -21,6 +21,7 @@ NamePrefix = str | Callable[[Callable[..., Any]], str]
 """The text in front of the names of functions, or a function that returns it for one of them."""
 
 _PLAIN = "use a plain function of the module"
+_LONGEST_ANNOTATION = 100
 
 
 def check_function(function: object, what: str, *, may_be_async: bool = False) -> None:
@@ -122,6 +123,36 @@ def positional(signature: inspect.Signature, what: str) -> list[inspect.Paramete
         else:
             kept.append(parameter)
     return kept
+
+
+def takes_of(function: Callable[..., object]) -> list[str | int | None] | None:
+    """The parameters of a job in words, and the least and the most of its arguments; None: not known.
+
+    A default is ``…``: its value may be a secret. The most is None for ``*args``.
+    """
+    if (signature := signature_of(function)) is None:
+        return None
+    parameters = positional(signature, "the job")
+    single = [one for one in parameters if one.kind is not one.VAR_POSITIONAL]
+    least = sum(one.default is one.empty for one in single)
+    most = len(single) if len(single) == len(parameters) else None
+    return [", ".join(map(_in_words, parameters)), least, most]
+
+
+def _in_words(parameter: inspect.Parameter) -> str:
+    stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    default = "" if parameter.default is parameter.empty else " = …"
+    return f"{stars}{parameter.name}{_annotated(parameter.annotation)}{default}"
+
+
+def _annotated(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    try:
+        text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    except Exception:  # a class of the application's may have any __repr__
+        return ""
+    return f": {text if len(text) <= _LONGEST_ANNOTATION else '…'}"
 
 
 def call_with_args(

@@ -16,6 +16,7 @@ from pyworkers.protocol.draft import Writing, draft, moment
 from pyworkers.protocol.envelope import MAX_DEPTH, check_value
 from pyworkers.protocol.options import OPTIONS, suggestion
 from pyworkers.protocol.portions import portions
+from pyworkers.store.flow.classes import KnownClass, known_classes
 from pyworkers.store.flow.enqueueing import (
     PORTION,
     Answered,
@@ -32,10 +33,12 @@ __all__ = [
     "Answered",
     "BatchedJob",
     "Enqueued",
+    "KnownClass",
     "PushRefusal",
     "Receipt",
     "enqueue",
     "enqueue_all",
+    "known_classes",
     "pause_s",
     "place_of",
     "read",

@@ -81,6 +81,8 @@ class JobFacts(HandlerFacts):
 
     envelope: dict[str, Any]
     """The fields that every job carries besides its arguments."""
+    takes: NotRequired[list[str | int | None] | None]
+    """Its parameters in words, the least and the most of its arguments (None: any number); None: unknown."""
 
 
 class SharedQueue(SizeFacts):

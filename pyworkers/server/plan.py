@@ -109,6 +109,12 @@ class Plan:
         }
 
     @property
+    def signatures(self) -> dict[str, list[str | int | None]]:
+        """What jobs take, by class: the parameters in words, the least and the most of the arguments."""
+        found = ((name, job.get("takes")) for name, job in self.manifest["jobs"].items())
+        return {name: takes for name, takes in found if takes is not None}
+
+    @property
     def features(self) -> dict[str, list[str]]:
         """What the jobs of served queues ask for that only servers of pyworkers do, by queue."""
         found = {

@@ -227,6 +227,7 @@ class Shard:
             self.queues.failing,
             self.plan.features,
             self._stops_at,
+            self.plan.signatures,
         )
 
     def _make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes] | None:

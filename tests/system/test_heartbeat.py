@@ -27,7 +27,7 @@ def handle(message):
     wait_for_file("finish")
 
 @worker.job(queue="mail", concurrency=3)
-def send_mail():
+def send_mail(to: str = "ann", lang: str = "en"):
     pass
 """
 # Sidekiq 6 knows no namespaces without a gem; a database of its own keeps these tests apart.
@@ -76,9 +76,10 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         hostname, pid, _ = identity_of(server).split(":")
         assert set(fields) == {
             "info", "busy", "beat", "quiet", "rss", "rtt_us", "concurrency", "worker_heartbeats", "look",
-            "groups", "classes", "features", "workers", "stops_at",
+            "groups", "classes", "features", "signatures", "workers", "stops_at",
         }  # fmt: skip
         assert fields["stops_at"] == "0"
+        assert json.loads(fields["signatures"]) == {"send_mail": ["to: str = …, lang: str = …", 0, 2]}
         assert (fields["quiet"], fields["concurrency"], fields["worker_heartbeats"]) == ("false", "5", "[]")
         assert info["started_at"] - 1 < int(fields["beat"]) <= time.time()
         wait_for(lambda: server.redis.zscore(server.keys.wire, "1"), message="its wire is noted")

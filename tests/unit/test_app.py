@@ -1075,8 +1075,31 @@ def test_the_manifest_is_json_and_complete(worker: Worker) -> None:
         "dead": True,
         "is_async": False,
         "envelope": {"retry": True},
+        "takes": ["", 0, 0],
     }
     assert [manifest["jobs"][name]["retry"] for name in "bcd"] == [False, True, True]
     assert manifest["handlers"] == ["a", "b", "c", "d", "<lambda>"]
     assert manifest["hooks"]["during_drain"] == 1
     assert manifest["hooks"]["on_startup"] == 0
+
+
+class _Shy:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_the_manifest_says_what_jobs_take_without_the_values_of_defaults(worker: Worker) -> None:
+    @worker.job
+    def send(to: str, token: str = "secret", *rest: int, fast: bool = False) -> None: ...
+
+    @worker.job
+    def odd(where, /, times: list[int] | None = None): ...  # type: ignore[no-untyped-def]
+
+    @worker.job
+    def shy(what): ...  # type: ignore[no-untyped-def]
+
+    shy.function.__annotations__["what"] = _Shy()
+    jobs = worker.manifest()["jobs"]
+    assert jobs["send"]["takes"] == ["to: str, token: str = …, *rest: int", 1, None]
+    assert jobs["odd"]["takes"] == ["where, times: list[int] | None = …", 1, 2]
+    assert jobs["shy"]["takes"] == ["what", 1, 1]

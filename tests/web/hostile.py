@@ -224,6 +224,7 @@ def _server(name: bytes, text: str, number: int) -> dict[Any, Any]:
         "busy": -1,
     }
     values = {"info": about, "groups": [group, 7, {}] if number % 2 else text, "classes": {text: [text]}}
+    values["signatures"] = {text: [text, number, None]} if number % 2 else [text]
     stored: dict[Any, Any] = {field: json.dumps(value).encode() for field, value in values.items()}
     beat = str(time.time()).encode() if number % 2 else b"inf"
     worker: list[Any] = [text, HUGE, text, -1, "x", HUGE]

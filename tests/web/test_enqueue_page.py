@@ -11,6 +11,7 @@ import redis
 
 from pyworkers.api import AuditLog, ScheduledSet
 from pyworkers.protocol.keys import Keys
+from tests.helpers.records import register
 from tests.web.acting import act, fields
 from tests.web.visitor import Visitor
 
@@ -90,3 +91,24 @@ def test_a_duplicate_is_refused_with_the_id_of_the_other(
     [job] = map(json.loads, stored(db, keys))
     text = act(dashboard, "enqueue", action="enqueue", **unique)
     assert "Not done: " in text and job["jid"] in text and len(stored(db, keys)) == 1
+
+
+def test_the_classes_of_servers_are_offered_with_their_arguments(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    said = {"Send": ["to: str, lang: str = …", 1, 2], "Odd": ["x"], "Any": ["*args", 0, None]}
+    classes = json.dumps({"mail": ["Send", "Odd", "Any"], "all": None})
+    for number, signatures in enumerate((json.dumps(said), "[7]", '{"Send": ["to", 1, true]}')):
+        facts = {"beat": time.time(), "look": "x", "classes": classes, "signatures": signatures}
+        register(db, keys, f"host:{number}:a", {"identity": f"host:{number}:a"}, **facts)
+    page = dashboard.get("enqueue")
+    assert "Send (to: str, lang: str = …) mail" in page.text
+    assert '<option value="Send">(to: str, lang: str = …)</option>' in page.html
+    assert "class=Send&amp;queue=mail" in page.html and "Odd" in page.text
+    job = {"class": "Send", "queue": "mail"}
+    for args in ("[]", "[1, 2, 3]"):
+        text = act(dashboard, "enqueue", action="enqueue", args=args, **job)
+        assert "Send takes (to: str, lang: str = …), not" in text and not stored(db, keys)
+    assert "Enqueued into mail." in act(dashboard, "enqueue", action="enqueue", args="[1]", **job)
+    act(dashboard, "enqueue", action="enqueue", args="[1, 2, 3]", **{**job, "class": "Any"})
+    assert len(stored(db, keys)) == 2

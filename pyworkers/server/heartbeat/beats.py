@@ -20,7 +20,16 @@ from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.protocol.wire import NOTED_S
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
-from pyworkers.server.heartbeat.facts import Facts, declared, described, featured, info, listed_workers, work
+from pyworkers.server.heartbeat.facts import (
+    Facts,
+    declared,
+    described,
+    featured,
+    info,
+    listed_workers,
+    signed,
+    work,
+)
 from pyworkers.server.parts import Part
 from pyworkers.server.proc import Memory
 from pyworkers.server.running import Payloads
@@ -168,6 +177,7 @@ class Heartbeat(Part):
             "groups": envelope.encode(described(facts)),
             "classes": declared(facts),
             "features": featured(facts),
+            "signatures": signed(facts),
             "workers": listed_workers(facts.workers(), self._memory.last_kb, watched=self._watched),
             "look": watch.name,
         }

@@ -46,6 +46,8 @@ class Facts:
     """What the jobs ask for that only servers of pyworkers do (protocol/flow/features.py), by queue."""
     stops_at: float | None = None
     """The end of a stop that has begun, in epoch seconds by this machine's clock."""
+    signatures: Mapping[str, list[str | int | None]] = field(default_factory=dict)
+    """What jobs take, by class: the parameters in words, the least and the most of the arguments."""
 
     @property
     def concurrency(self) -> int:
@@ -90,6 +92,11 @@ def info(facts: Facts, started_at: float) -> str:
 def declared(facts: Facts) -> str:
     """The classes by queue as JSON, for ``pyworkers check``; empty if they are too many to be written."""
     return _bounded(facts.classes)
+
+
+def signed(facts: Facts) -> str:
+    """What jobs take, by class, as JSON, for the dashboard; empty if it is too much to be written."""
+    return _bounded(facts.signatures)
 
 
 def featured(facts: Facts) -> str:

@@ -1,7 +1,7 @@
-"""Classes: finds servers that share a queue, and do not know each other's jobs.
+"""Classes: what servers say of their jobs, and which servers that share a queue know other ones.
 
-Read by ``pyworkers check``; changes nothing. A server of pyworkers writes the classes that its application
-declares for each queue; null stands for a queue whose handler runs every class.
+Read by ``pyworkers check`` and the dashboard; changes nothing. A server of pyworkers writes the classes that
+its application declares for each queue, null for a queue whose handler runs every class, and what they take.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Steps, command, every
@@ -17,6 +17,8 @@ from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.transport.replies import maybe_blob
 from pyworkers.store.values import decoded_json
+
+_MOST_SERVERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,64 @@ class UnawareServer:
     other: str
     queue: str
     classes: tuple[str, ...]
+
+
+class Signature(NamedTuple):
+    """What a job takes: its parameters in words, and how many arguments; ``most`` None: any number."""
+
+    parameters: str
+    least: int
+    most: int | None
+
+    def takes(self, number: int) -> bool:
+        """True if a job can have so many arguments."""
+        return self.least <= number and (self.most is None or number <= self.most)
+
+
+class KnownClass(NamedTuple):
+    """A class that live servers run: its queues, and what its jobs take, by each version of the code."""
+
+    queues: tuple[str, ...]
+    signatures: tuple[Signature, ...] = ()
+
+    def takes(self, number: int) -> bool:
+        """False if each server refuses a job with so many arguments."""
+        return not self.signatures or any(one.takes(number) for one in self.signatures)
+
+
+def known_classes(keys: Keys) -> Steps[dict[str, KnownClass]]:
+    """The classes that live servers of pyworkers declare, by name; at most a thousand servers are asked."""
+    now = yield from clock()
+    names = [view.identity for view in (yield from Processes(keys).rest()) if not view.silent(now)]
+    reads = [
+        command("HMGET", keys.process(name), "classes", "signatures", read=list)
+        for name in sorted(names)[:_MOST_SERVERS]
+    ]
+    stored = (yield from every(reads, Mode.LENIENT)) if reads else []
+    found: dict[str, KnownClass] = {}
+    for classes, signatures in filter(None, stored):
+        taken = _signatures(signatures)
+        for queue, declared in _classes(classes).items():
+            for name in declared or ():
+                before = found.get(name, KnownClass(()))
+                queues = dict.fromkeys((*before.queues, queue))
+                own = dict.fromkeys((*before.signatures, *taken.get(name, ())))
+                found[name] = KnownClass(tuple(queues), tuple(own))
+    return dict(sorted(found.items()))
+
+
+def _signatures(stored: Any) -> dict[str, tuple[Signature]]:
+    """The signatures by class, without those that are not as this version writes them."""
+    found = decoded_json(stored, dict) if isinstance(stored, bytes) else None
+    return {
+        name: (Signature(*value),)
+        for name, value in (found or {}).items()
+        if isinstance(value, list) and len(value) == 3 and _is_signature(*value)
+    }
+
+
+def _is_signature(parameters: object, least: object, most: object) -> bool:
+    return isinstance(parameters, str) and type(least) is int and (most is None or type(most) is int)
 
 
 def declarations(keys: Keys) -> Steps[list[Declared]]:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.places import SCHEDULED, Place
-from pyworkers.api.enqueueing import BatchedJob, Enqueued, enqueue, read
+from pyworkers.api.enqueueing import BatchedJob, Enqueued, KnownClass, enqueue, known_classes, read
 from pyworkers.api.metrics import read_metrics
 from pyworkers.errors import (
     BadArgumentError,
@@ -26,6 +26,7 @@ from pyworkers.errors import (
     DuplicateJobError,
     QueueFullError,
 )
+from pyworkers.protocol import sealing
 from pyworkers.protocol.options import OPTIONS
 from pyworkers.web.acting import audited, done
 from pyworkers.web.json.resources import Resource
@@ -36,7 +37,7 @@ from pyworkers.web.lists.words import DELAYS
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import Form, form_of, viewer_of
-from pyworkers.web.showing import visible
+from pyworkers.web.showing import counted, visible
 from pyworkers.web.site import site_of
 
 _MOST_NAMES = 200
@@ -61,6 +62,7 @@ async def act(request: Request) -> Response:
         raise HTTPException(400, "This action is unknown.")
     try:
         job = _job_of(request, form)
+        await _check_arguments(request, job)
         if action == "preview":
             return await _form(request, typed, preview=_shown(job))
         queue = job.job.queue
@@ -75,22 +77,43 @@ async def act(request: Request) -> Response:
 
 async def _form(request: Request, typed: Mapping[str, str], preview: str = "", refusal: str = "") -> Response:
     operate = viewer_of(request).role == "operate"
-    classes, queues = (await _known(request)) if operate else ((), ())
+    known, classes, queues = (await _known(request)) if operate else ({}, (), ())
     visibly = {name: "\n".join(map(visible, text.splitlines())) for name, text in typed.items()}
     return await render(
         request, "enqueue.html", title="Enqueue", operate=operate, typed=visibly, preview=preview,
-        refused=refusal, classes=classes, queues=queues, delays=((_NOW, "now"), *DELAYS), options=OPTIONS,
+        refused=refusal, known=known, chosen=known.get(unescaped(typed["class"])),
+        classes=classes, queues=queues, delays=((_NOW, "now"), *DELAYS), options=OPTIONS,
     )  # fmt: skip
 
 
-async def _known(request: Request) -> tuple[list[str], list[str]]:
-    """The classes whose jobs ran in the last hour, and the queues."""
+async def _known(request: Request) -> tuple[dict[str, KnownClass], list[str], list[str]]:
+    """The classes that servers declare, those whose jobs ran in the last hour, and the queues."""
     site, reader = site_of(request), reader_of(request)
+    known = await site.read(known_classes(site.keys))
     metrics = await site.read(read_metrics(site.keys, count=_MOST_NAMES))
     stats = reader.last or await reader.read()
-    classes = [row.job_class for row in metrics.classes]
+    classes = [row.job_class for row in metrics.classes if row.job_class not in known]
     queues = [queue.name for queue in stats.queues if viewer_of(request).operates(queue.name)]
-    return _short(classes), _short(queues[:_MOST_NAMES])
+    some = {name: _offered(known[name]) for name in _short(list(known))[:_MOST_NAMES]}
+    return some, _short(classes), _short(queues[:_MOST_NAMES])
+
+
+def _offered(one: KnownClass) -> KnownClass:
+    """A class with those of its queues that an address can hold."""
+    return one._replace(queues=tuple(_short(one.queues)))
+
+
+async def _check_arguments(request: Request, job: BatchedJob) -> None:
+    """Raise BadArgumentError if no running server takes so many arguments."""
+    site, data = site_of(request), simplejson.loads(job.job.payload)
+    known = (await site.read(known_classes(site.keys))).get(str(data.get("class")))
+    args = data.get("args")
+    if known is None or not isinstance(args, list) or data.get(sealing.FIELD) or known.takes(len(args)):
+        return
+    takes = " or ".join(f"({visible(one.parameters)})" for one in known.signatures)
+    raise BadArgumentError(
+        f"{visible(str(data['class']))} takes {takes}, not {counted(len(args), 'argument')}"
+    )
 
 
 def _short(found: Sequence[str]) -> list[str]:
