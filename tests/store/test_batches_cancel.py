@@ -15,10 +15,11 @@ from pyworkers.plugins.batches import Batch, batch_of
 from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
 from pyworkers.protocol.message import Message
 from pyworkers.server.cancellations import Cancellations
+from pyworkers.store.calls import Request, drive
 from pyworkers.store.flow.cancelling import Wanted, cancel_batch, cancel_jobs
 from pyworkers.store.flow.sweep import begin, sweep
 from pyworkers.store.notes import notes
-from tests.helpers.replies import as_bytes
+from tests.helpers.replies import as_bytes, as_list
 from tests.store.test_batches import App
 
 
@@ -172,6 +173,48 @@ def test_jobs_with_a_tag_or_of_a_class_are_cancelled(app: App, kind: str, value:
     assert noted(app) == {running}
     assert [job["args"] for job in app.waiting("after")] == [["member", "tenant:7"]]
     assert (app.redis.get(app.keys.stat("cancelled")), app.redis.zcard(app.keys.schedule)) == (b"2", 0)
+
+
+@pytest.mark.parametrize("way", ["due", "failed", "due again"])
+def test_a_job_that_moves_between_two_reads_is_cancelled(app: App, way: str) -> None:
+    """Whichever two these are."""
+    keys, gap, sent = app.keys, 0, 1
+    queue, running = keys.queue("q"), keys.inprogress("q", "host:1:aaa")
+    while gap < sent:
+        app.redis.delete(queue, running, keys.retry, keys.queues, keys.cancelled)
+        if way == "due":
+            app.member.options(tags=["mine"]).enqueue_in(60, 1)
+            [raw] = as_list(app.redis.zrange(keys.schedule, 0, -1))
+        else:
+            app.member.options(tags=["mine"]).enqueue(1)
+            [raw] = app.exchange([], 1).jobs
+        if way == "due again":
+            app.redis.delete(running)
+            app.redis.zadd(keys.retry, {raw: 60})
+        sent = 0
+
+        def perform(request: Request[Any], raw: bytes = raw, gap: int = gap) -> Any:
+            nonlocal sent
+            if sent == gap:
+                move(app, raw, way)
+            sent += 1
+            return app.admin.run(request)
+
+        found = drive(cancel_jobs(keys, Wanted("tag", "mine")), perform)
+        assert found.removed or found.running, f"it moves before request {gap}"
+        gap += 1
+    assert gap > 5
+
+
+def move(app: App, raw: bytes, way: str) -> None:
+    """Move a job, if it is still there, as servers do."""
+    keys = app.keys
+    if way == "failed":
+        if app.redis.lrem(keys.inprogress("q", "host:1:aaa"), 1, raw):  # type: ignore[arg-type]
+            app.redis.zadd(keys.retry, {raw: 60})
+    elif app.redis.zrem(keys.schedule if way == "due" else keys.retry, raw):
+        app.redis.sadd(keys.queues, "q")
+        app.redis.lpush(keys.queue("q"), raw)
 
 
 @pytest.mark.parametrize("tag", ['say "a"', "App\\Jobs", "a/b", "two\nlines", "é"])

@@ -9,7 +9,7 @@ any.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pyworkers.errors import BadMessageError
@@ -84,11 +84,13 @@ def cancel_jobs(keys: Keys, wanted: Wanted) -> Steps[CancelledNumbers]:
     removed, running = 0, set[str]()
     for _ in range(_ROUNDS):
         found = yield from _remove(keys, wanted)
-        removed += found
         new = (yield from _running(keys, wanted)) - running
         for jid in sorted(new):
             yield from script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], bool)
         running |= new
+        # A run may have failed after the retries were read, and before its list was.
+        found += yield from _remove_from(keys, wanted, [keys.retry])
+        removed += found
         if not found and not new:
             break
     return CancelledNumbers(removed, len(running))
@@ -126,11 +128,19 @@ def _cancel_inner(keys: Keys, batch: str) -> Steps[list[str]]:
 
 
 def _remove(keys: Keys, wanted: Wanted) -> Steps[int]:
-    """Remove the wanted jobs that wait. Returns their number."""
+    """Remove the wanted jobs that wait. Returns their number.
+
+    The queues are listed and read last: a job that is due goes from a set into a queue, perhaps an empty one.
+    """
+    removed = yield from _remove_from(keys, wanted, [keys.retry, keys.schedule])
+    return removed + (yield from _remove_from(keys, wanted, (yield from filled_queues(keys))))
+
+
+def _remove_from(keys: Keys, wanted: Wanted, places: Iterable[str]) -> Steps[int]:
     day = time.strftime("%Y-%m-%d", time.gmtime())
     others = [keys.cancelled, keys.stat("cancelled"), keys.stat("cancelled", day)]
     removed = 0
-    for place in (keys.schedule, keys.retry, *(yield from filled_queues(keys))):
+    for place in places:
         following = 0
         while following >= 0:
             args = [following, *wanted, STATS_TTL_S]
