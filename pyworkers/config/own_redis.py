@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pyworkers.config.stores import DEFAULT
+
 
 class OwnRedis(NamedTuple):
     """The fields of ``[redis]``, of each ``[redis.NAME]``, and the names of the Redis of queues elsewhere."""
@@ -16,6 +18,10 @@ class OwnRedis(NamedTuple):
     redis: Mapping[str, str]
     others: Mapping[str, Mapping[str, str]]
     elsewhere: Mapping[str, str]
+
+    def name_of(self, queue: str) -> str:
+        """The name of the Redis that has a queue."""
+        return self.elsewhere.get(queue, DEFAULT)
 
 
 _own: OwnRedis | None = None

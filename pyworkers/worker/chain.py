@@ -19,6 +19,7 @@ from types import coroutine
 from typing import Any, NamedTuple
 
 from pyworkers.app import Worker
+from pyworkers.config import own_redis
 from pyworkers.errors import BadResultError
 from pyworkers.handler import Handler
 from pyworkers.middleware import name_of
@@ -38,7 +39,7 @@ from pyworkers.worker.steps.limits import LimitsStep
 from pyworkers.worker.steps.logging import log_end, log_end_in_links
 from pyworkers.worker.steps.misfits import FitCheck
 from pyworkers.worker.steps.retry import AfterRequest, RetryStep
-from pyworkers.worker.steps.start import carrying, decryption, enter, expiry, starting
+from pyworkers.worker.steps.start import carrying, decryption, enter, expiry, naming, starting
 from pyworkers.worker.steps.timelimit import Announce, MakeTimer, TimeLimit
 
 # A module constant, because reading an attribute of an enum takes three times as long.
@@ -231,6 +232,8 @@ def _before(
 ) -> Iterator[Step]:
     """The steps before the job."""
     yield Step("context", enter)
+    if (own := own_redis.of_this_process()) is not None and own.others:
+        yield Step("redis", naming(own.name_of))
     if names := worker.carried():
         yield Step("carried values", carrying(names))
     if handler and handler.limits:

@@ -195,6 +195,8 @@ def test_a_job_enqueues_where_the_queue_is(pair: Pair) -> None:
     pair.push(pair.default, "mail", "both")
     wait_for(lambda: len(pair.noted("end")) == 2, message="a job at each Redis")
     assert pair.server.stop() == 0
+    ended = {(line["queue"], line["redis"]) for line in pair.server.events() if line["event"] == "job.done"}
+    assert ended == {("mail", "default"), ("reports", "archive")}
     with pair.default.client() as default, pair.archive.client() as archive:
         assert (default.get("stat:processed"), archive.get("old:stat:processed")) == (b"2", b"1")
 

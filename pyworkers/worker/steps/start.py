@@ -49,6 +49,11 @@ def bind(names: Sequence[str], message: Message) -> None:
         logs.bind(values)
 
 
+def naming(redis_of: Callable[[str], str]) -> Before:
+    """Has the log lines of a job name the Redis of its queue, if there are several."""
+    return lambda execution: logs.bind({"redis": redis_of(execution.message.queue)})
+
+
 def expiry(redis_clock: Callable[[], float]) -> Before:
     """Ends a job that has not started by the time in its field ``expiry``, by Redis' clock."""
 
