@@ -17,6 +17,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.ordered import HeldHead
+from pyworkers.store.measures.runs import read_trends as read_trends
 from pyworkers.store.stats import QueueView, one_queue
 from pyworkers.text import valid
 

@@ -69,9 +69,13 @@ def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, na
     db.set(keys.lease("a:1:x"), "x")
     hold_order(db, keys, "ledger", "b:2:y")
     db.hset(keys.runs(int(now // 60)), "mail|p", 60_000)
+    db.hset(keys.runs(int(now // 60) - 10), mapping={"mail|p": 7, "mail|f": 1})
     db.lpush(keys.queue("left"), raw_job("j", enqueued_at=now - 7200))
     db.sadd(keys.queues, "left")
-    rows = {row[0]: row for row in rows_of(dashboard.get("queues"))}
+    page = dashboard.get("queues")
+    rows = {row[0]: row for row in rows_of(page)}
+    [mail] = re.findall(r'aria-label="Runs by minute: ([^"]*7[^"]*)"', page.html)
+    assert mail.count(", ") == 29 and "60,000" in mail
     assert rows["mail"][5] == "2"
     assert int(rows["mail"][3].replace(",", "")) >= 30_000
     assert rows["ledger"][6] == "active: b:2:y"

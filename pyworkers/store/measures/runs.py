@@ -7,7 +7,7 @@ which it writes, so a rate is as exact as these writes are frequent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
@@ -36,3 +36,17 @@ def read_rates(keys: Keys, now: float) -> Steps[Mapping[str, float]]:
         for name, number in (stored or {}).items():
             jobs[decoded(name)] += as_count(number)
     return {name: number * 60 / (60 + past_s) for name, number in jobs.items()}
+
+
+def read_trends(
+    keys: Keys, queues: Sequence[str], now: float, minutes: int
+) -> Steps[Mapping[str, list[int]]]:
+    """The runs of these queues in each of the last minutes, with failed ones; the last one is not over."""
+    last = int(now // 60)
+    fields = [f"{queue}|p" for queue in queues]
+    commands = [command("HMGET", keys.runs(last - back), *fields) for back in reversed(range(minutes))]
+    found: dict[str, list[int]] = {queue: [] for queue in queues}
+    for stored in (yield from every(commands if fields else [], Mode.LENIENT)):
+        for queue, number in zip(queues, stored or [None] * len(queues), strict=True):
+            found[queue].append(as_count(number))
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
@@ -14,13 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import QueueStats, Stats
-from pyworkers.api.columns import Word
+from pyworkers.api.columns import Column, Word
 from pyworkers.api.queue import ACTIONS
-from pyworkers.api.queuestats import QUEUE
+from pyworkers.api.queuestats import QUEUE, read_trends
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_stats
 from pyworkers.api.thresholds import above_of_queue
-from pyworkers.web import names
+from pyworkers.web import drawing, names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
@@ -28,6 +29,7 @@ from pyworkers.web.live.stream import reader_of
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.showing import counted
+from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, cell, words
 
 _ORDERS = (
@@ -38,6 +40,10 @@ _ORDERS = (
 )
 
 PER_PAGE = 50
+_TREND_MINUTES = 30
+_TREND: Column[QueueStats] = Column(
+    "trend", title="Last 30 min", only_shown=True, value=lambda _queue, _now: ""
+)
 
 
 async def show(request: Request) -> Response:
@@ -47,6 +53,8 @@ async def show(request: Request) -> Response:
     selection = ShownQueues.parse(request.url.query)
     rows, matching = selection.of(stats)
     pages = max(1, -(-matching // PER_PAGE))
+    site = site_of(request)
+    trends = await site.read(read_trends(site.keys, [row.name for row in rows], stats.now, _TREND_MINUTES))
     return await render(
         request,
         "queues.html",
@@ -55,7 +63,7 @@ async def show(request: Request) -> Response:
         selection=selection,
         orders=_ORDERS,
         total=len(stats.queues),
-        queues=listing(request, reader, selection, rows, stats.now),
+        queues=listing(request, reader, selection, rows, stats.now, trends),
         previous=_address(request, selection.page - 1) if selection.page > 1 else "",
         next=_address(request, selection.page + 1) if selection.page < pages else "",
         text=f"Page {selection.page} of {pages}, {counted(matching, 'queue')}",
@@ -118,9 +126,14 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
 
 
 def listing(
-    request: Request, reader: Reader, selection: ShownQueues, queues: Sequence[QueueStats], now: float
+    request: Request,
+    reader: Reader,
+    selection: ShownQueues,
+    queues: Sequence[QueueStats],
+    now: float,
+    trends: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Listing[QueueStats]:
-    """The table of these queues."""
+    """The table of these queues. ``trends``: their runs by minute, read when the page is loaded."""
 
     def toned(name: str, measure: str, queue: QueueStats) -> Markup:
         shown = cell(request, QUEUE.columns[name], queue, now)
@@ -131,19 +144,22 @@ def listing(
         above = [Word(text, "bad") for text in above_of_queue(reader.thresholds, queue, now).values()]
         return words(request, [*above, *queue.words()])
 
+    def trend(queue: QueueStats) -> Markup:
+        return drawing.spark(trends.get(queue.name, ()), "Runs by minute")
+
     toned_cells = {
         "size": partial(toned, "size", "waiting"),
         "latency_s": partial(toned, "latency_s", "oldest"),
     }
     return Listing(
         request,
-        QUEUE.shown(),
+        (*QUEUE.shown(), _TREND),
         queues,
         now,
         key=lambda queue: names.encode(queue.name),
         feed=f"queues?{selection.query()}",
         queue_of=lambda queue: queue.name,
-        html={**toned_cells, "state": state} if reader.thresholds else {},
+        html={"trend": trend, **({**toned_cells, "state": state} if reader.thresholds else {})},
     )
 
 
