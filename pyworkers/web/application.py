@@ -34,6 +34,7 @@ from pyworkers.web.pages import (
     cron,
     editing,
     enqueue,
+    errors,
     finding,
     finished,
     job,
@@ -65,8 +66,8 @@ from pyworkers.web.waiting import ProgramWaits
 
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, problems, finding, queues, jobs, job, editing, finished, enqueue, tasks, running, servers,
-    alarms, audit, batches, limits, locks, cron, metrics, looks,
+    overview, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks, running,
+    servers, alarms, audit, batches, limits, locks, cron, metrics, looks,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

@@ -147,6 +147,13 @@ def _places(places: Sequence[Bar]) -> Iterator[Markup]:
     return (_bar(place, bar, 1.0) for place, bar in enumerate(places))
 
 
+def small(values: Sequence[float], label: str) -> Markup:
+    """Bars without a scale, for a cell of a table; the highest one fills the height."""
+    top = max(values, default=0) or 1
+    shapes = (_bar(place, Bar([("failed", value)]), top) for place, value in enumerate(values))
+    return Markup('<span class="small">{}</span>').format(_svg(len(values) or 1, label, shapes))
+
+
 def _line(mark: Mark) -> Markup:
     form = (
         '<line class="deploy" x1="{0:.2f}" y1="0" x2="{0:.2f}" y2="{1}" vector-effect="non-scaling-stroke"/>'

@@ -49,6 +49,7 @@ GROUPS = (
             ("scheduled", "Scheduled"),
             ("retries", "Retries"),
             ("dead", "Dead"),
+            ("errors", "Errors"),
             ("finished", "Finished"),
             ("enqueue", "Enqueue"),
         ),

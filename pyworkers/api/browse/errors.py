@@ -18,6 +18,7 @@ from pyworkers.api.browse.places import DEAD, RETRIES, Place
 from pyworkers.api.browse.search import Sought, position_of, read_stretch
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.schemas import COUNT, TEXT, array, record
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.browse.parts import Position
 from pyworkers.store.calls import Steps
@@ -26,6 +27,7 @@ MOST_JOBS = 10_000
 """The jobs of a page at most."""
 # Redis has each stretch of it for a millisecond or two, and serves others between them.
 BUDGET_S = 0.25
+HOURS = 24
 PLACES = (RETRIES, DEAD)
 """The places whose jobs have failed."""
 _END, _BETWEEN = "end", "~"
@@ -37,8 +39,9 @@ _MOST_NAMES, _LONGEST_NAME = 10, 200
 class ErrorGroup:
     """The jobs with one error. ``error`` selects them as ``error_like`` of a ``Filter``; empty for no error.
 
-    ``first`` and ``last``: when one of them failed or died, in epoch seconds; None if unknown. ``classes``
-    and ``queues``: the most frequent names.
+    ``first`` and ``last``: when one of them first failed, and last failed or died, in epoch seconds; None if
+    unknown. ``classes`` and ``queues``: the most frequent names. ``hours``: how many of them last failed or
+    died in each of the last 24 hours, the current one last.
     """
 
     error: str
@@ -49,6 +52,7 @@ class ErrorGroup:
     last: float | None
     classes: tuple[str, ...]
     queues: tuple[str, ...]
+    hours: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -76,6 +80,8 @@ ERROR: Table[ErrorGroup] = Table(
            only_shown=True, cut=2),
     Column("of_queues", title="Queues", value=lambda group, _now: ", ".join(group.queues),
            only_shown=True, cut=3),
+    Column("hours", Kind.PARTS, "Last day", value=lambda group, _now: list(group.hours), schema=array(COUNT),
+           about="The jobs that last failed or died in each of the last 24 hours, the current one last."),
 )  # fmt: skip
 ERRORS = record(
     "Errors",
@@ -114,8 +120,9 @@ class _Tally:
     queues: Counter[str] = field(default_factory=Counter)
     first: float = inf
     last: float = -inf
+    hours: list[int] = field(default_factory=lambda: [0] * HOURS)
 
-    def add(self, place: Place, row: Row) -> None:
+    def add(self, place: Place, row: Row, now: float) -> None:
         self.places[place.word] += 1
         for names, name in ((self.classes, row.job.job_class), (self.queues, row.job.queue)):
             name = name[:_LONGEST_NAME]
@@ -124,6 +131,11 @@ class _Tally:
         at = place.since(row.job, row.score)
         if at is not None and isfinite(at):
             self.first, self.last = min(self.first, at), max(self.last, at)
+            if 0 <= (age := (now - at) / 3600) < HOURS:
+                self.hours[HOURS - 1 - int(age)] += 1
+            began = timestamps.read(row.job.data.get("failed_at"))
+            if began is not None and isfinite(began):
+                self.first = min(self.first, began)
 
     def group(self, error: str) -> ErrorGroup:
         known = self.first <= self.last
@@ -136,6 +148,7 @@ class _Tally:
             self.last if known else None,
             tuple(name for name, _ in self.classes.most_common()),
             tuple(name for name, _ in self.queues.most_common()),
+            tuple(self.hours),
         )
 
 
@@ -151,7 +164,7 @@ def read_errors(
 
     Both places are read in turn: ``retries`` by their time, ``dead`` from the latest one on.
     """
-    deadline = clock() + budget_s
+    deadline, now = clock() + budget_s, time.time()
     begins = _begins(cursor)
     totals, looked_at = dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 0)
     tallies: dict[str, _Tally] = {}
@@ -171,7 +184,7 @@ def read_errors(
                 tally = tallies.setdefault(
                     folded(whole.job.error), _Tally(whole.job.error_class[:_LONGEST_NAME])
                 )
-                tally.add(place, whole)
+                tally.add(place, whole, now)
             read += len(part.rows)
             looked_at[place], begins[place] = part.looked_at, part.after
             if part.after is None:

@@ -1,0 +1,51 @@
+"""The page of errors: its groups, those that are new, its links, what it does with all jobs of a group."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import redis
+
+from pyworkers.api.deploys import DeploySet
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.admin import Admin
+from tests.helpers.records import raw_job
+from tests.web.test_job_sets import press_all, settled
+from tests.web.visitor import Visitor
+
+
+def failed(error: str, number: int, at: float) -> bytes:
+    return raw_job(f"{error}{number}", error_class=error, error_message=f"no {number}", failed_at=at)
+
+
+def test_errors_are_grouped_and_all_jobs_of_one_are_deleted(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str, namespace: str
+) -> None:
+    assert "No errors: no job waits for a retry" in dashboard.get("errors").text
+    DeploySet(Admin(RedisConfig(one_redis_url, namespace))).mark("v2")
+    now = time.time()
+    db.zadd(keys.retry, {failed("Old", number, now - 7200): now + 600 for number in range(3)})
+    db.zadd(keys.retry, {failed("<b>", 1, now): now + 600, raw_job("none"): now})
+    db.zadd(keys.dead, {failed("Old", 9, now - 9000): now})
+    page = dashboard.get("errors")
+    assert "Looked at 6 of 6 jobs" in page.text
+    assert "Old: no # 4 3 1" in page.text
+    assert "<b>: no # new 1 1 0" in page.text, "only an error that began after the deployment is new"
+    assert "after the deployment v2" in page.text
+    posts = [form.action for form in page.forms if form.method == "post"]
+    assert sum("retries?error_like=Old" in action for action in posts) == 1
+    assert not any(action.endswith(("/retries", "/dead")) for action in posts), "each has its condition"
+    path = next(link for link in page.links if "retries?error_like=Old" in link)
+    path = f"retries{path.partition('retries')[2]}"
+    settled(dashboard, press_all(dashboard, path, "all-delete"), "3 jobs")
+    assert db.zcard(keys.retry) == 5, "it asks before"
+
+
+def test_the_json_of_errors(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    now = time.time()
+    db.zadd(keys.dead, {failed("Old", number, now - 4000): now - 3700 for number in range(3)})
+    [group] = json.loads(dashboard.ask("api/errors").page.html)["errors"]
+    assert (group["error"], group["count"], round(now - group["first"])) == ("Old: no #", 3, 4000)
+    assert group["hours"] == [*[0] * 22, 3, 0]
