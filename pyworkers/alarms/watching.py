@@ -82,6 +82,9 @@ class Watcher:
                 self.look()
             except PyworkersError as error:
                 log.error("alarms.blind", error=str(error))
+            except Exception:
+                # The next look may succeed: a thread that ended would be missed by no one.
+                log.exception("alarms.look_failed")
             stop.wait(self._settings.interval)
 
     def run_until_signal(self) -> None:

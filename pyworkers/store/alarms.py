@@ -14,6 +14,7 @@ from pyworkers.store.transport.replies import done, integer, maybe_blob
 _KEPT = 100
 """The messages that are kept."""
 FIVE_MINUTES_S = 300
+_NO_END = -1
 
 
 def silenced_as(name: str) -> str:
@@ -22,13 +23,17 @@ def silenced_as(name: str) -> str:
 
 
 def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -> Steps[bool]:
-    """Watch for this time, unless another process does. Two may watch for a moment after one has paused."""
+    """Watch for this time, unless another process does. Two may watch for a moment after one has paused.
+
+    A key without an end is that of another program: no process that watches writes one.
+    """
     value = simplejson.dumps({"holder": holder, **about})
-    stored = yield from one("GET", keys.alarming, read=maybe_blob)
+    reads = [command("GET", keys.alarming, read=maybe_blob), command("TTL", keys.alarming, read=integer)]
+    stored, left_s = yield from every(reads)
     if stored is None:
         taken = yield from one("SET", keys.alarming, value, "EX", life_s, "NX", read=bool)
         return taken
-    if as_object(stored).get("holder") != holder:
+    if left_s != _NO_END and as_object(stored).get("holder") != holder:
         return False
     yield from one("SET", keys.alarming, value, "EX", life_s, read=done)
     return True

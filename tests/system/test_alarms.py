@@ -148,6 +148,29 @@ def test_an_alarm_is_told_once_with_a_signature_and_ends_by_the_same_id(
     ]
 
 
+def test_a_key_without_an_end_and_a_fault_do_not_end_the_watch(
+    configured: Callable[..., Path], server: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = Watcher(load(configured(DEAD), env={}))
+    server.set(keys.alarming, json.dumps({"holder": "another"}), ex=60)
+    assert not watcher.look()
+    server.persist(keys.alarming)
+    assert watcher.look()
+    assert server.ttl(keys.alarming) > 0
+    stop, looks = threading.Event(), []
+
+    def failing() -> bool:
+        looks.append(1)
+        if len(looks) == 2:
+            stop.set()
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(watcher, "look", failing)
+    monkeypatch.setattr(stop, "wait", lambda _s: stop.is_set())
+    watcher.run(stop)
+    assert len(looks) == 2
+
+
 def test_what_was_not_taken_is_sent_again_also_by_another_process(
     configured: Callable[..., Path], endpoint: Endpoint, server: redis.Redis, keys: Keys
 ) -> None:
