@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyworkers.plugins.checkpoints import Checkpoint, checkpoint
     from pyworkers.protocol.call import RESULT, RESULTS, Call
     from pyworkers.protocol.flow.history import JobHistory, JobRun
+    from pyworkers.protocol.flow.joblog import LogLine
     from pyworkers.protocol.limits import Limit
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
@@ -75,6 +76,7 @@ __all__ = [
     "JobTimeout",
     "Kill",
     "Limit",
+    "LogLine",
     "Message",
     "Middleware",
     "Outcome",
@@ -131,6 +133,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.plugins.checkpoints": ("Checkpoint", "checkpoint"),
             "pyworkers.protocol.call": ("RESULT", "RESULTS", "Call"),
             "pyworkers.protocol.flow.history": ("JobHistory", "JobRun"),
+            "pyworkers.protocol.flow.joblog": ("LogLine",),
             "pyworkers.protocol.limits": ("Limit",),
             "pyworkers.protocol.message": ("Message", "current_message"),
             "pyworkers.protocol.outcome": ("Outcome",),

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -185,3 +186,19 @@ print("pyworkers.worker.joblog" in sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "False"
+
+
+def test_a_value_of_megabytes_is_cut_before_it_is_encoded() -> None:
+    class Counted(list[int]):
+        read = 0
+
+        def __iter__(self) -> Iterator[int]:
+            for number in super().__iter__():
+                self.read += 1
+                yield number
+
+    blob = Counted(range(1_000_000))
+    line = joblog.read_line(joblog.encoded(NOW, "info", "x", {"blob": blob, "n": 7}))
+    assert line.fields["blob"].startswith("[0, 1, 2")
+    assert (line.fields["blob"][-1], line.fields["n"]) == ("…", 7)
+    assert blob.read < 10_000

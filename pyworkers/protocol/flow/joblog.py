@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 import simplejson
@@ -25,6 +26,9 @@ UNTRACKED_S = 86_400
 # A line: the longest text, and the longest value and name of a field, in characters.
 _MAX_TEXT, _MAX_VALUE, _MAX_NAME = 2000, 300, 100
 _MAX_FIELDS = 20
+# Of a value with megabytes, the members that are read, and how deep.
+_MAX_MEMBERS, _MAX_DEPTH = 20, 2
+_DEEPEST = 50
 # Bytes of a line as JSON: beyond, it is written without fields. So at least eight lines stay.
 _MAX_LINE = 8000
 _MAX_ERROR = 300
@@ -58,9 +62,12 @@ def alive_s(data: Mapping[str, Any], jid: str) -> int:
 
 def encoded(at: float, level: str, text: str, fields: Mapping[str, Any]) -> bytes:
     """A line that a job writes, as JSON. Of one that is too long, both ends are kept, and its length."""
-    line = _encoded({"at": at, "level": level, "text": text} | ({"fields": dict(fields)} if fields else {}))
-    if len(text) <= _MAX_TEXT and len(line) <= _MAX_TEXT:
-        return line
+    if len(text) <= _MAX_TEXT and _room(fields, _MAX_TEXT) >= 0:
+        line = _encoded(
+            {"at": at, "level": level, "text": text} | ({"fields": dict(fields)} if fields else {})
+        )
+        if len(line) <= _MAX_TEXT:
+            return line
     some = {str(name)[:_MAX_NAME]: _short(fields[name]) for name in list(fields)[:_MAX_FIELDS]}
     line = _encoded({"at": at, "level": level, "text": shorten(text, _MAX_TEXT), "fields": some})
     if len(line) <= _MAX_LINE:
@@ -69,8 +76,46 @@ def encoded(at: float, level: str, text: str, fields: Mapping[str, Any]) -> byte
 
 
 def _short(value: Any) -> Any:
+    if not isinstance(value, str) and _room(value, _MAX_TEXT) < 0:
+        return f"{str(_safe(_beginning(value)))[:_MAX_VALUE]}…"
     text = value if isinstance(value, str) else str(_safe(value))
     return value if len(text) <= _MAX_VALUE else shorten(text, _MAX_VALUE)
+
+
+def _room(value: Any, room: int, depth: int = _DEEPEST) -> int:
+    """What is left of ``room`` characters after a value at least; negative once it is too long.
+
+    It stops there, and at a depth: the value may have megabytes, or contain itself.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        return room - len(value)
+    if isinstance(value, Mapping):
+        members: Any = (part for pair in value.items() for part in pair)
+    elif isinstance(value, list | tuple | set | frozenset):
+        members = value
+    else:
+        return room - 1
+    if not depth:
+        return room
+    room -= 1
+    for member in members:
+        if room < 0:
+            break
+        room = _room(member, room, depth - 1)
+    return room
+
+
+def _beginning(value: Any, depth: int = _MAX_DEPTH) -> Any:
+    if isinstance(value, str | bytes | bytearray):
+        return value[:_MAX_VALUE]
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return value
+    if not depth:
+        return "…"
+    if isinstance(value, Mapping):
+        some = islice(value.items(), _MAX_MEMBERS)
+        return {str(name)[:_MAX_NAME]: _beginning(part, depth - 1) for name, part in some}
+    return [_beginning(part, depth - 1) for part in islice(value, _MAX_MEMBERS)]
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
