@@ -34,7 +34,7 @@ from tests.conftest import missing
 from tests.helpers.acl import refused
 from tests.helpers.certificates import Certificates
 from tests.helpers.enqueuing import Producer
-from tests.helpers.redises import Cluster, OwnRedis, command
+from tests.helpers.redises import Cluster, command
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, by_load, free_port, stretched, wait_for
 
@@ -234,18 +234,24 @@ def test_with_the_least_rights(tmp_path: Path, cluster: Cluster) -> None:
 
 
 def test_by_tls(tmp_path: Path, binary: str) -> None:
-    """To a node, and to the node that it names."""
+    """On six nodes, through a failover: the nodes name each other with their ports of TLS."""
     certificates = Certificates(tmp_path / "certificates")
-    words = f"--cluster-enabled yes --tls-cluster yes --cluster-port {free_port()} --appendonly no"
-    with OwnRedis(binary, tmp_path / "redis", *words.split(), certificates=certificates) as node:
-        node.start()
-        command(node, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_for(lambda: b"cluster_state:ok" in command(node, "CLUSTER", "INFO"))
-        config = RedisConfig(f"rediss+cluster://127.0.0.1:{node.port}", NAMESPACE, **certificates.of_clients)
-        with Client.from_config(config) as client:
-            assert len(client.enqueue("q", "Any")) == 24
-        assert asyncio.run(AsyncClient.from_config(config).enqueue("q", "Any"))
-        plain = RedisConfig(f"redis+cluster://127.0.0.1:{node.port}", NAMESPACE)
+    nodes = Cluster(binary, tmp_path / "nodes", NAMESPACE, certificates)
+    with contextlib.closing(nodes):
+        config = RedisConfig(nodes.start().url, NAMESPACE, **certificates.of_clients)
+        files = certificates.environment
+        with (
+            serving(tmp_path, config.url, NAMESPACE, LEDGER, direct_url=nodes.primary.url, **files) as server,
+            Client.from_config(config) as client,
+        ):
+            for number in (1, 2):
+                client.enqueue("q", "Any")
+                assert asyncio.run(AsyncClient.from_config(config).enqueue("q", "Any"))
+                server.wait_for_notes(2 * number, "ran")
+                if number == 1:
+                    nodes.fail_over()
+            assert server.stop() == 0
+        plain = RedisConfig(config.url.replace("rediss", "redis"), NAMESPACE)
         with pytest.raises(
             RedisUnavailableError, match=r"use rediss\+cluster:// instead of redis\+cluster://"
         ):
