@@ -28,6 +28,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Outcome, done_member
 from pyworkers.store import sets
 from pyworkers.store.calls import arun
 from pyworkers.store.flow import removal
+from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.sets import Move
 from tests.helpers.models import OWNERS, TwoServers, check, owners
 
@@ -261,6 +262,30 @@ class BatchModel(TwoServers):
             self.do(self.redis.sadd(self.keys.batch(batch.id) + ":members", f"hold:{job['jid']}"))
             self.do(self.redis.hincrby(self.keys.batch(batch.id), "open", 1))
             self.batches.hold(batch.id, job["jid"])
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def cancel_a_batch(self, data: st.DataObject) -> None:
+        """Its members that wait are removed, also those of batches inside it; running ones continue."""
+        batch = data.draw(st.sampled_from(self.ids))
+        if self.batches.status(batch) is None:
+            return
+        waiting = self.do(self.redis.lrange(self.keys.queue(QUEUE), 0, -1))
+        found = self.do(arun(self.redis, cancel_batch(self.keys, batch)))
+        following = self.batches.cancel(batch)
+        assert found.ended == (following is None)
+        if following is None:
+            return
+        self.push(following)
+        for raw in (*waiting, *self.kept["retry"]):
+            job = json.loads(raw)
+            if self.batches.cancels(job.get("batch")):
+                if raw in self.kept["retry"]:
+                    self.kept["retry"].remove(raw)
+                else:
+                    self.waiting.remove(job["jid"])
+                self.push(self.batches.apply(self.effects(raw, Ending.CANCELLED)))
+        self.push(self.batches.cancel(batch) or [])
 
     # --- what holds after each step -------------------------------------------------------------------------
 
