@@ -176,6 +176,7 @@ class Worker(Declarations, Producer):
         on_cancel: Call | None = None,
         missing: Literal["fail", "ignore"] = "fail",
         flush: int = 0,
+        tags: Sequence[str] = (),
     ) -> Batch:
         """A batch, whose members are the jobs that are enqueued inside its ``with``; sent at its end.
 
@@ -186,7 +187,8 @@ class Worker(Declarations, Producer):
 
         ``flush=1000``: each thousand members are sent at once, and may run before the end of the ``with``;
         callbacks wait for it. If the body raises, those that were sent are cancelled. If the program
-        dies, a server cancels them after an hour without a push. Raises BadArgumentError.
+        dies, a server cancels them after an hour without a push. ``tags``: texts by which people find the
+        batch; its jobs have their own. Raises BadArgumentError.
         """
         # Imported at the first batch.
         from pyworkers.plugins.batches import new_batch
@@ -197,7 +199,7 @@ class Worker(Declarations, Producer):
             "on_death": on_death,
             "on_cancel": on_cancel,
         }
-        return new_batch(self.client, description, missing, flush, **callbacks)
+        return new_batch(self.client, description, missing, flush, tags, **callbacks)
 
     def redis_config(self) -> RedisConfig:
         """The ``[redis]`` configuration for enqueueing. Raises ConfigError."""

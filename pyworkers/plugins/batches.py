@@ -8,7 +8,7 @@ until there are ``flush`` of them; then they are sent. The counting is done by e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Token
 from dataclasses import replace
@@ -278,7 +278,12 @@ def send(client: Client, plan: BatchPlan, owner: object = None) -> None:
 
 
 def new_batch(
-    client: Client, description: str, missing: str = FAIL, flush: int = 0, **callbacks: Call | None
+    client: Client,
+    description: str,
+    missing: str = FAIL,
+    flush: int = 0,
+    tags: Sequence[str] = (),
+    **callbacks: Call | None,
 ) -> Batch:
     """A batch to be opened with ``with``. Raises BadArgumentError for a callback that is not a call."""
     if not isinstance(flush, int) or flush < 0:
@@ -289,9 +294,17 @@ def new_batch(
     fields = {
         "description": description,
         **missing_field(missing),
+        **_tags_field(tags),
         **callback_fields(client, batch, callbacks),
     }
     return Batch(client, batch, BatchPlan(batch, new_id(), {**ANSWERED, **fields}), flush=flush)
+
+
+def _tags_field(tags: Sequence[str]) -> dict[str, str]:
+    """The field of the tags of a batch, as JSON. Raises BadArgumentError."""
+    if isinstance(tags, str) or not all(isinstance(tag, str) and tag for tag in tags):
+        raise BadArgumentError(f"the tags of a batch are a list of texts, not {tags!r}")
+    return {"tags": envelope.encode(list(tags))} if tags else {}
 
 
 def missing_field(missing: object) -> dict[str, str]:

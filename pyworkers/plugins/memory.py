@@ -19,7 +19,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.effects import CountMember, Effect, Push
 from pyworkers.protocol.flow.batch import due
 from pyworkers.protocol.flow.filling import filled
-from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, MOST_INNER, BatchPlan, BatchStatus
+from pyworkers.protocol.flow.plans import GONE, LEFT_OUT, MOST_INNER, BatchPlan, BatchStatus, tags_in
 
 _LIFE_S = 90 * 86_400.0
 _LIFE_ENDED_S = 86_400.0
@@ -238,6 +238,7 @@ class MemoryBatches:
             cancel_at=found.fired.get("cancel"),
             reason=reason,
             reason_jid=reason_jid,
+            tags=tags_in(found.fields.get("tags", "")),
             inner_total=len(found.inner),
             inner=tuple(self._statuses(found.inner)),
         )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from pyworkers.api import Member
 from pyworkers.api.batches import read_batch, read_batch_page, read_members
+from pyworkers.errors import BadArgumentError
 from pyworkers.store.flow.batchviews import STATES
+from pyworkers.testing import fake
 from tests.store.conftest import Cli
 from tests.store.test_batches import App
 
@@ -114,3 +117,36 @@ def test_what_other_programs_have_written(app: App) -> None:
     app.redis.delete(app.keys.batches)
     app.redis.set(app.keys.batches, "no set")
     assert app.admin.run(read_batch_page(app.keys, 0, 50)).total == 0
+
+
+def test_batches_are_found_by_their_tags(app: App, cli: Cli) -> None:
+    made = {}
+    for name, tags in (
+        ("one", ["tenant:7", "é"]),
+        ("two", ["tenant:8"]),
+        ("three", ["tenant:7"]),
+        ("four", []),
+    ):
+        with app.worker.batch(name, tags=tags) as batch:
+            app.member.enqueue(1)
+        assert batch.status().tags == tuple(tags)
+        made[name] = batch.id
+    page = app.admin.run(read_batch_page(app.keys, 0, 50, "tenant:7"))
+    assert (page.total, {about.description for about in page.batches}) == (2, {"one", "three"})
+    [second] = app.admin.run(read_batch_page(app.keys, 1, 1, "tenant:7")).batches
+    assert second in page.batches and app.admin.run(read_batch_page(app.keys, 0, 50, "tenant")).total == 0
+    listed = json.loads(cli("batches", "list", "--tag", "tenant:8", "--json").output)
+    assert [(about["id"], about["tags"]) for about in listed] == [(made["two"], ["tenant:8"])]
+    assert "tenant:7, é" in cli("batches", "show", made["one"]).output
+    # Another program may write anything.
+    app.redis.hset(app.keys.batch(made["four"]), "tags", '{"tenant:7":1}')
+    assert app.admin.run(read_batch_page(app.keys, 0, 50, "tenant:7")).total == 2
+    with fake(app.worker), app.worker.batch(tags=["x"]) as batch:
+        pass
+    assert batch.id and app.redis.exists(app.keys.batch(batch.id)) == 0
+
+
+@pytest.mark.parametrize("tags", ["tenant", [7], [""]])
+def test_tags_are_texts(app: App, tags: Any) -> None:
+    with pytest.raises(BadArgumentError, match="tags"):
+        app.worker.batch(tags=tags)

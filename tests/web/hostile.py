@@ -300,6 +300,7 @@ def _batches(db: redis.Redis, keys: Keys) -> None:
             b"on_success": text,
             b"member:0": b"jid " + text,
             b"member:1": NAMES[number - 1],
+            b"tags": b'["%b", 1]' % text.replace(b'"', b"") if number % 2 else text,
             b"inner": b"2",
             b"inner:1": name,
         }

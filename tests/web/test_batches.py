@@ -88,6 +88,21 @@ def test_the_graph_of_a_chain_leads_to_its_jobs_and_to_the_group_inside_it(
     assert wait_for(lambda: f"batches/{whole.id}#graph" in dashboard.get(f"jobs/{first}").html)
 
 
+def test_a_tag_leads_to_the_batches_that_have_it(
+    dashboard: Visitor, one_redis_url: str, namespace: str
+) -> None:
+    worker = Worker(one_redis_url, namespace=namespace)
+    for name, tag in (("first", "tenant:7 <b>"), ("second", "other")):
+        with worker.batch(name, tags=[tag]) as batch:
+            pass
+    assert {"first", "second"} <= set(dashboard.get("batches").text.split())
+    [link] = [link for link in dashboard.get(f"batches/{batch.id}").links if "tag=other" in link]
+    words = dashboard.get(link.removeprefix(dashboard.root)).text.split()
+    assert "second" in words and "first" not in words
+    assert "first" in dashboard.get("batches?tag=tenant%3A7+%3Cb%3E").text
+    assert "has this tag" in dashboard.get("batches?tag=none").text
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names(
     dashboard: Visitor, db: redis.Redis, namespace: str, batches: BatchSet, name: bytes

@@ -37,10 +37,11 @@ Examples: pyworkers batches --json
 
 
 @click.command("list")
+@click.option("--tag", metavar="TAG", help="Only batches with this tag.")
 @json_option
 @utc_option
 @redis_options
-def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
+def list_(source: ConfigOptions, tag: str | None, as_json: bool, times: Times) -> None:
     """Show all batches, the newest first.
 
     \b
@@ -48,7 +49,7 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     """
     targets = source.targets()
     read = targets.gather(lambda redis: [batch.status for batch in BatchSet(redis)])
-    found = each(read)
+    found = [one for one in each(read) if tag is None or tag in one.item.tags]
     if as_json:
         print_list(targets.as_dicts(found, lambda status: status.as_dict()))
     elif found:
@@ -105,6 +106,8 @@ def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, t
 
 
 def _words(value: object) -> str:
+    if isinstance(value, list):
+        return printable(", ".join(value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value in (None, "") else printable(str(value))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.filling import parts_of
@@ -97,6 +98,15 @@ class BatchPlan:
         if not inner.exists:
             inner.fields["parent"] = f"{'' if place is None else place} {self.id}"
         self.inner.append(inner)
+
+
+def tags_in(text: str) -> tuple[str, ...]:
+    """The tags in a field of a batch; none in one that another program has written otherwise."""
+    try:
+        found = envelope.decode(b'{"tags":%b}' % text.encode(errors="replace"))["tags"] if text else []
+    except (BadMessageError, KeyError):
+        return ()
+    return tuple(tag for tag in found if isinstance(tag, str)) if isinstance(found, list) else ()
 
 
 def named(jid: str, job_class: str) -> str:
@@ -189,6 +199,7 @@ class BatchStatus:
     """The members that Redis has forgotten: it has evicted a key, and the batch will not end by itself."""
     parent: str = ""
     """The batch of which this one is a member."""
+    tags: tuple[str, ...] = ()
     inner_total: int = 0
     """The batches, chains and groups inside it, done ones included; not those inside of these."""
     inner: tuple[BatchStatus, ...] = field(default=(), compare=False)
@@ -229,7 +240,7 @@ class BatchStatus:
     def as_dict(self) -> dict[str, Any]:
         """The status for JSON."""
         inner = [{name: getattr(one, name) for name in _OF_INNER} for one in self.inner]
-        return {**asdict(replace(self, inner=())), "inner": inner, "state": self.state}
+        return {**asdict(replace(self, inner=())), "tags": [*self.tags], "inner": inner, "state": self.state}
 
 
 @dataclass(frozen=True, slots=True)

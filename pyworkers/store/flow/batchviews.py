@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pyworkers.protocol.flow.plans import GONE, MOST_INNER, BatchStatus
+from pyworkers.protocol.flow.plans import GONE, MOST_INNER, BatchStatus, tags_in
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, one
@@ -23,6 +23,8 @@ _PARTS = {"waiting": ":members", "failed": ":failed", "dead": ":dead"}
 STATES = tuple(_PARTS)
 """The states of listed members: ``waiting`` ones have not run yet; done ones are counted, not listed."""
 _EVENTS = ("complete", "success", "death", "cancel")
+# The batches whose tags a page looks at.
+_MOST_TAGGED = 10_000
 # Jobs that follow a group, which a page shows.
 _MOST_FOLLOWING = 20
 
@@ -97,17 +99,37 @@ def known(keys: Keys) -> Steps[list[BatchStatus]]:
     return sorted(found, key=lambda about: about.created_at, reverse=True)
 
 
-def read_batch_page(keys: Keys, first: int, count: int) -> Steps[BatchPage]:
+def read_batch_page(keys: Keys, first: int, count: int, tag: str = "") -> Steps[BatchPage]:
     """Read ``count`` batches from the one with the index ``first``: those that changed last are first.
 
-    A batch that has succeeded comes after those that have not. Expired ones are left out.
+    A batch that has succeeded comes after those that have not. Expired ones are left out. ``tag``: only those
+    with it, of the first 10,000.
     """
+    if tag:
+        return (yield from _read_tagged(keys, first, count, tag))
     commands = [
         command("ZCARD", keys.batches),
         command("ZRANGE", keys.batches, first, first + count - 1, "REV"),
     ]
     total, ids = yield from every(commands, Mode.LENIENT)
     return BatchPage(total or 0, (yield from _statuses(keys, map(decoded, ids or ()))))
+
+
+def _read_tagged(keys: Keys, first: int, count: int, tag: str) -> Steps[BatchPage]:
+    found: list[str] = []
+    for start in range(0, _MOST_TAGGED, PORTION):
+        ids = yield from one("ZRANGE", keys.batches, start, start + PORTION - 1, "REV", read=blobs)
+        names = [decoded(name) for name in ids]
+        stored = yield from every([command("HGET", keys.batch(name), "tags") for name in names], Mode.LENIENT)
+        texts = (b"" if text is None else text for text in stored)
+        found += [
+            name
+            for name, text in zip(names, texts, strict=True)
+            if tag in tags_in(text.decode(errors="replace"))
+        ]
+        if len(ids) < PORTION:
+            break
+    return BatchPage(len(found), (yield from _statuses(keys, found[first : first + count])))
 
 
 def read_batch(keys: Keys, batch: str) -> Steps[BatchView | None]:
@@ -201,6 +223,7 @@ def status_of(batch: str, stored: Mapping[bytes, bytes] | None, *sizes: int | No
         success_at=moment_of(about.get("success_at")),
         death_at=moment_of(about.get("death_at")),
         cancel_at=moment_of(about.get("cancel_at")),
+        tags=tags_in(about.get("tags", "")),
         inner_total=inner_total,
         inner=(),
         **gone,

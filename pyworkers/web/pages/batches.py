@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,7 @@ from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of, first_of, pager, rank_in
-from pyworkers.web.rendering import address, fragment, render
+from pyworkers.web.rendering import address, fragment, linkable, render
 from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link
@@ -48,19 +48,22 @@ STATES = ("waiting", "failed", "dead")
 """The states of members that are listed."""
 _COLUMNS = BATCH.shown("id", "kind", "state", "share", "waiting", "failed", "dead", "gone", "created_at")
 _FACTS = BATCH.shown(
-    "description", "kind", "state", "share", "waiting", "failed", "dead", "gone_by_kind", "forgotten",
+    "description", "kind", "tags", "state", "share", "waiting", "failed", "dead", "gone_by_kind", "forgotten",
     "created_at", "parent", "complete_at", "success_at", "death_at", "cancel_at", "reason", "reason_jid",
 )  # fmt: skip
+_MOST_TAGS = 20
 _GONE = '<p class="flash failed" role="status">This batch is gone: it has expired, or was deleted.</p>'
 
 
 async def show(request: Request) -> Response:
     """The table of all batches."""
     site = site_of(request)
-    page = await site.read(read_batch_page(site.keys, first_of(request), ROWS))
-    place = pager(request, "batches", total=page.total)
-    batches = listing(request, page.batches, time.time(), f"batches?{place.first}")
-    return await render(request, "batches.html", title="Batches", batches=batches, pager=place)
+    tag = request.query_params.get("tag", "")
+    page = await site.read(read_batch_page(site.keys, first_of(request), ROWS, tag))
+    place = pager(request, "batches", total=page.total, tag=tag or None)
+    # To look for a tag each second would cost too much.
+    batches = listing(request, page.batches, time.time(), "" if tag else f"batches?{place.first}")
+    return await render(request, "batches.html", title="Batches", batches=batches, pager=place, tag=tag)
 
 
 async def show_one(request: Request) -> Response:
@@ -121,10 +124,16 @@ def context_of(request: Request, view: BatchView, now: float) -> dict[str, Any]:
         # Before the event, there is no such job.
         return shown(callback.jid) if callback.fired_at is None else link(request, "jobs", callback.jid)
 
-    described = {"description": lambda batch: shown(batch.description, 1000)}
+    def described(batch: BatchStatus) -> Markup:
+        return shown(batch.description, 1000)
+
+    cells: dict[str, Callable[[BatchStatus], Markup]] = {
+        "description": described,
+        "tags": partial(_tags, request),
+    }
     return {
         "view": view,
-        "about": Listing(request, _FACTS, [view.status], now, html=described),
+        "about": Listing(request, _FACTS, [view.status], now, html=cells),
         "callbacks": Listing(request, CALLBACK.shown(), view.callbacks, now, html={"jid": job}),
     }
 
@@ -142,7 +151,19 @@ def graph_of(request: Request, graph: BatchNode | None, now: float) -> dict[str,
 
 def _named(request: Request, batch: BatchStatus) -> Markup:
     described = Markup("<br>{}").format(shown(batch.description, 100)) if batch.description else ""
-    return Markup("<span>{}{}</span>").format(link(request, "batches", batch.id), described)
+    tags = Markup("<br>{}").format(_tags(request, batch)) if batch.tags else ""
+    return Markup("<span>{}{}{}</span>").format(link(request, "batches", batch.id), described, tags)
+
+
+def _tags(request: Request, batch: BatchStatus) -> Markup:
+    """The first tags, each with the batches that have it."""
+    form, plain = Markup('<a class="tag" href="{}">{}</a>'), Markup('<span class="tag">{}</span>')
+    return Markup(" ").join(
+        form.format(address(request, "batches", tag=tag), shown(tag, 60))
+        if linkable(tag)
+        else plain.format(shown(tag, 60))
+        for tag in batch.tags[:_MOST_TAGS]
+    )
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -196,7 +217,7 @@ def members_of(request: Request, batch: str, state: str, page: MemberPage) -> di
 
 async def _batches(ask: CheckedRequest) -> dict[str, Any]:
     first = ask.given["first"]
-    page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"]))
+    page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"], ask.given["tag"] or ""))
     return {"first": first, "total": page.total, "batches": [about.as_dict() for about in page.batches]}
 
 
@@ -224,7 +245,7 @@ RESOURCES = (
         "The batches; those that changed last come first.",
         _batches,
         page_of("Batches", "batches", BATCH.schema),
-        paging(),
+        [*paging(), Parameter("tag", "Only batches with this tag, of the 10,000 that changed last.")],
     ),
     Resource(
         "/batches/{id}",
