@@ -162,25 +162,7 @@ class Heartbeat(Part):
             await self.deregister()
         self._shown_as = facts.identity
         jobs = {job.name: work(job, payload) for job, payload in self._payloads.of(facts.running)}
-        fields: dict[str, str | int | bytes] = {
-            "info": info(facts, self._started_at),
-            "concurrency": facts.concurrency,
-            "busy": len(facts.running),
-            # go-workers2 reads it as an integer, and compares it with Redis' clock (its heartbeat.go).
-            "beat": int(time.time() + self._clock_offset_s),
-            "rtt_us": self._rtt_us,
-            "quiet": "true" if facts.quiet else "false",
-            # Readers compare it with Redis' clock. Sidekiq's quiet is true for both.
-            "stops_at": 0 if facts.stops_at is None else int(facts.stops_at + self._clock_offset_s),
-            "rss": rss_kb,
-            "worker_heartbeats": "[]",
-            "groups": envelope.encode(described(facts)),
-            "classes": declared(facts),
-            "features": featured(facts),
-            "signatures": signed(facts),
-            "workers": listed_workers(facts.workers(), self._memory.last_kb, watched=self._watched),
-            "look": watch.name,
-        }
+        fields = self._fields(facts, rss_kb, watch)
         signalled, self._signalled = self._signalled, False
         changed = jobs if jobs or self._had_jobs else None
         try:
@@ -204,6 +186,28 @@ class Heartbeat(Part):
             self._signalled = True
             self.nudge()
             self._execute(word.decode(errors="replace"))
+
+    def _fields(self, facts: Facts, rss_kb: int, watch: ViewerWatch) -> dict[str, str | int | bytes]:
+        """The hash of this server."""
+        return {
+            "info": info(facts, self._started_at),
+            "concurrency": facts.concurrency,
+            "busy": len(facts.running),
+            # go-workers2 reads it as an integer, and compares it with Redis' clock (its heartbeat.go).
+            "beat": int(time.time() + self._clock_offset_s),
+            "rtt_us": self._rtt_us,
+            "quiet": "true" if facts.quiet else "false",
+            # Readers compare it with Redis' clock. Sidekiq's quiet is true for both.
+            "stops_at": 0 if facts.stops_at is None else int(facts.stops_at + self._clock_offset_s),
+            "rss": rss_kb,
+            "worker_heartbeats": "[]",
+            "groups": envelope.encode(described(facts)),
+            "classes": declared(facts),
+            "features": featured(facts),
+            "signatures": signed(facts),
+            "workers": listed_workers(facts.workers(), self._memory.last_kb, watched=self._watched),
+            "look": watch.name,
+        }
 
     async def set_clock(self) -> None:
         """Read Redis' clock, and measure how long a reply takes, once a minute. Raises PyworkersError."""

@@ -59,7 +59,7 @@ _SEARCHES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SearchResult:
     """One thing that a text names, with the address of its page; ``about`` says more of it."""
 
     kind: str
@@ -68,7 +68,7 @@ class Finding:
     about: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """The finding for JSON."""
+        """The result for JSON."""
         return {"kind": self.kind, "name": self.name, "href": self.href, "about": self.about}
 
 
@@ -86,7 +86,7 @@ async def show(request: Request) -> Response:
     )  # fmt: skip
 
 
-async def findings(request: Request, text: str) -> list[Finding]:
+async def findings(request: Request, text: str) -> list[SearchResult]:
     """All that a text names; the pages, for an empty one. Raises PyworkersError."""
     found = list(_pages(request, text))
     if text:
@@ -104,14 +104,14 @@ def _text_of(given: str) -> str:
     return typed(given.strip()[:MOST_CHARACTERS])
 
 
-def _pages(request: Request, text: str) -> Iterator[Finding]:
+def _pages(request: Request, text: str) -> Iterator[SearchResult]:
     operates = viewer_of(request).role == "operate"
     for path, title in NAVIGATION:
         if text.casefold() in title.casefold() and (operates or path != "enqueue"):
-            yield Finding("page", title, address(request, path) if path else address(request))
+            yield SearchResult("page", title, address(request, path) if path else address(request))
 
 
-async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[Finding]:
+async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[SearchResult]:
     """What one Redis has; one that is away says so, unless the pages are its own."""
     sites = sites_of(request)
     is_own = name == sites.own
@@ -122,7 +122,7 @@ async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[
         found = list(_named(stats, text, to, where))
         classes = await site.read(read_class_names(site.keys))
         found += (
-            Finding("class", one, to("metrics", one), where)
+            SearchResult("class", one, to("metrics", one), where)
             for one in _matching((one for one in classes if linkable(one)), text)
         )
         if _ID.fullmatch(text) and linkable(text):
@@ -130,28 +130,28 @@ async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[
     except (RedisUnavailableError, StoreError) as error:
         if is_own:
             raise
-        return [Finding("away", name, to(), error.message)]
+        return [SearchResult("away", name, to(), error.message)]
     return found
 
 
-def _named(stats: Stats, text: str, to: Callable[..., str], where: str) -> Iterator[Finding]:
+def _named(stats: Stats, text: str, to: Callable[..., str], where: str) -> Iterator[SearchResult]:
     sizes = {queue.name: queue.size for queue in stats.queues if linkable(queue.name)}
     for name in _matching(sizes, text):
-        yield Finding(
+        yield SearchResult(
             "queue", name, to("queues", name), _words(f"{counted(sizes[name], 'job')} waiting", where)
         )
     servers = [server.identity for server in stats.servers if linkable(server.identity)]
     for name in _matching(servers, text):
-        yield Finding("server", name, to("servers", name), where)
+        yield SearchResult("server", name, to("servers", name), where)
 
 
-async def _by_id(site: Site, text: str, to: Callable[..., str], where: str) -> AsyncIterator[Finding]:
+async def _by_id(site: Site, text: str, to: Callable[..., str], where: str) -> AsyncIterator[SearchResult]:
     view = await site.read(read_job(site.keys, text))
     if view.job is not None or view.state is not JobState.UNKNOWN:
         about = view.job.job_class if view.job is not None else ""
-        yield Finding("job", text, to("jobs", text), _words(about, view.state.value, where))
+        yield SearchResult("job", text, to("jobs", text), _words(about, view.state.value, where))
     if await site.read(read_batch(site.keys, text)) is not None:
-        yield Finding("batch", text, to("batches", text), where)
+        yield SearchResult("batch", text, to("batches", text), where)
 
 
 def _matching(names: Iterable[str], text: str) -> list[str]:
@@ -165,15 +165,15 @@ def _words(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _searches(request: Request, text: str) -> Iterator[Finding]:
+def _searches(request: Request, text: str) -> Iterator[SearchResult]:
     """The lists of jobs with a filter, which look through the jobs only then."""
     titles = dict(NAVIGATION)
     for parameter, words, form, places in _SEARCHES:
         for place in places:
             href = address(request, place, **{parameter: form.format(visible(text))})
-            yield Finding("search", f"{titles[place]} {words} {text}", href)
+            yield SearchResult("search", f"{titles[place]} {words} {text}", href)
     if linkable(text):
-        yield Finding(
+        yield SearchResult(
             "search", f"A job with the id {text}, in all places", address(request, "jobs", id=visible(text))
         )
 
@@ -188,7 +188,7 @@ RESOURCES = (
         "/find",
         "What a text names: pages, queues, classes, servers, a job or a batch by its id; and searches.",
         _find,
-        array(record("Finding", {"kind": TEXT, "name": TEXT, "href": TEXT, "about": TEXT})),
+        array(record("SearchResult", {"kind": TEXT, "name": TEXT, "href": TEXT, "about": TEXT})),
         [Parameter("q", "The text.")],
     ),
 )

@@ -84,14 +84,10 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     operate = all(map(viewer_of(request).operates, queues_in(view)))
     texts = {} if known is None else _texts(known, site.settings.mask, operate)
     trace = texts.get("Traceback", "")
-    in_json = address(
-        request, "api", "jobs", _segment(request), place=seen_at.get("in"), at=seen_at.get("at")
-    )
     return await render(
         request,
         "job.html",
         title=view.jid or "Job without an id",
-        json=in_json if view.job is not None else "",
         operate=operate,
         view=view,
         job=view.job,
@@ -99,7 +95,6 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         texts=texts,
         most=most,
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
-        whole=address(request, "jobs", _segment(request), whole=1, **seen_at),
         result=_result(view, site.settings.mask),
         about=_about(request, view, kept, time.time()),
         known=known,
@@ -112,11 +107,22 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         searched="" if view.further is None else title_of(view.further.place),
         delays=DELAYS,
         cancel=[CANCEL],
-        edit=address(request, "jobs", _segment(request), "edit", **seen_at),
-        copy=address(request, "jobs", _segment(request), "edit", **seen_at, copy=1),
         refused=refusal,
         typed=form_of(request) if refusal else {},
+        **_addresses(request, view, seen_at),
     )
+
+
+def _addresses(request: Request, view: JobView, seen_at: dict[str, str]) -> dict[str, Any]:
+    """The addresses of the job: in JSON, with all that is cut, and of its forms."""
+    segment = _segment(request)
+    in_json = address(request, "api", "jobs", segment, place=seen_at.get("in"), at=seen_at.get("at"))
+    return {
+        "json": "" if view.job is None else in_json,
+        "whole": address(request, "jobs", segment, whole=1, **seen_at),
+        "edit": address(request, "jobs", segment, "edit", **seen_at),
+        "copy": address(request, "jobs", segment, "edit", **seen_at, copy=1),
+    }
 
 
 async def change(request: Request) -> Response:
