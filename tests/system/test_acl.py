@@ -12,7 +12,7 @@ import redis
 from click.testing import CliRunner
 
 from pyworkers import Client
-from pyworkers.api import AuditLog
+from pyworkers.api import AuditLog, DeploySet
 from pyworkers.api.audit import AuditEntry
 from pyworkers.api.browse.pages import read_page, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
@@ -27,6 +27,7 @@ from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
+from pyworkers.store.alarms import take_watch
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.server_process import ServerProcess, serving
@@ -395,6 +396,8 @@ def test_an_administrator_needs_all_its_rights_and_no_more(
                 assert result.exit_code == int("iterable" in words), (words, result.output)
             assert admin.hexists(keys.iteration("iterable"), "cancelled")
             AuditLog(url, namespace=namespace).record(AuditEntry("ann", "::1", "queue.pause", "q", "done"))
+            assert DeploySet(url, namespace=namespace).mark("v1.4.2")
+            assert Admin(RedisConfig(url, namespace)).run(take_watch(keys, "holder", {}, 60))
             enqueue_as_the_dashboard(Admin(RedisConfig(url, namespace)))
             rights = set(commands(Role.ADMIN))
             looking = set(commands(Role.READ_ONLY))
