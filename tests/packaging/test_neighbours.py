@@ -22,9 +22,9 @@ from tests.helpers.support import ROOT, wait_for
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(600)]
 
-# The last commit of 0.1.0. A release changes this line to its own tag.
-LAST_RELEASE = "e5461d9d8e3d0d6b996a86b0ebafc3bc86fd5b0d"
-LAST_VERSION = "0.1.0"
+# The last commit of 0.2.0. A release changes this line to its own tag.
+LAST_RELEASE = "e03ae372f0d22bda87bd13979b16b1e5ed3db22e"
+LAST_VERSION = "0.2.0.dev0"
 APP = """
 @worker.job(queue="q", concurrency=2, retry_in=lambda *_: 0.1)
 def work(name, fails=0):
