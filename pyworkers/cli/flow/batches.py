@@ -65,8 +65,9 @@ def list_(source: ConfigOptions, tag: str | None, as_json: bool, times: Times) -
 @redis_options
 @click.pass_context
 def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
-    """Show the numbers of a batch, those of the first batches inside it, its callbacks, and up to 100 members
-    of each state.
+    """Show a batch: its numbers, its inner batches, callbacks and members.
+
+    Of the batches inside it, the first fifty; of the members, up to 100 of each state.
 
     The exit code is 1 if there is no such batch.
 
