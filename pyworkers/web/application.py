@@ -29,6 +29,7 @@ from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
     alarms,
+    appearance,
     audit,
     batches,
     cron,
@@ -42,7 +43,6 @@ from pyworkers.web.pages import (
     limits,
     locks,
     login,
-    looks,
     metrics,
     overview,
     problems,
@@ -67,7 +67,7 @@ from pyworkers.web.waiting import ProgramWaits
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks, running,
-    servers, alarms, audit, batches, limits, locks, cron, metrics, looks,
+    servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from pyworkers.version import __version__
-from pyworkers.web import flash, json, looks, names, showing
+from pyworkers.web import appearance, flash, json, names, showing
 from pyworkers.web.live.navigation import COUNTED, PROBLEMS
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.security import Viewer, csrf_token, has_session
@@ -112,8 +112,8 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "flash": flash.take(request),
         "refused": "",
         "sought": "",
-        "theme": looks.theme_of(request),
-        "zone": looks.zone_of(request),
+        "theme": appearance.theme_of(request),
+        "zone": appearance.zone_of(request),
         "counted": (*COUNTED, PROBLEMS),
         "counts_of_pages": counts,
         "count_of_title": Markup(counts.get(page) or counts.get(PROBLEMS, "")).striptags(),

@@ -81,7 +81,7 @@ class Crawler:
         if answer.status >= 500:
             # uvicorn closes it after an exception.
             connection.close()
-        if answer.status == 303 and path.startswith(("/jobs?", "/find?", "/looks?")):
+        if answer.status == 303 and path.startswith(("/jobs?", "/find?", "/appearance?")):
             # An id leads to its job, or its batch; a choice to the page that shows it.
             self._note(answer.headers["Location"])
         elif answer.status not in self._statuses:

@@ -1,4 +1,4 @@
-"""Looks: theme and time zone are chosen on a page without JavaScript, and kept by the browser."""
+"""Appearance: theme and time zone are chosen on a page without JavaScript, and kept by the browser."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.web.visitor import Visitor
 
 
 def test_the_choice_is_kept_until_another_one(dashboard: Visitor) -> None:
-    chosen = dashboard.get("looks?theme=dark&zone=Asia/Kolkata")
-    assert chosen.path == "/looks"
-    for path in ("looks", "queues", "jobs/none"):
+    chosen = dashboard.get("appearance?theme=dark&zone=Asia/Kolkata")
+    assert chosen.path == "/appearance"
+    for path in ("appearance", "queues", "jobs/none"):
         html = dashboard.get(path).html
         assert '<html lang="en" data-theme="dark" data-zone-kept="Asia/Kolkata">' in html
         assert '<meta name="color-scheme" content="dark">' in html
-    dashboard.get("looks?theme=&zone=")
+    dashboard.get("appearance?theme=&zone=")
     assert '<html lang="en">' in dashboard.get("queues").html
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "../../etc/passwd", "\x1b", "a" * 500, '"><b xhostile>'])
 def test_a_text_that_is_no_zone_is_refused_and_stays_in_the_form(dashboard: Visitor, zone: str) -> None:
-    refused = dashboard.get(f"looks?theme=dark&zone={quote(zone)}")
+    refused = dashboard.get(f"appearance?theme=dark&zone={quote(zone)}")
     assert "This is no time zone" in refused.text and "<b xhostile" not in refused.html
     for kind in ("theme", "zone"):
         name = f"pyworkers_{kind}_{dashboard.root.rpartition(':')[2].strip('/')}"
@@ -33,7 +33,7 @@ def test_a_text_that_is_no_zone_is_refused_and_stays_in_the_form(dashboard: Visi
 
 
 def test_colours_and_times_follow_the_choice(show: Open) -> None:
-    page = show("looks")
+    page = show("appearance")
     page.enter("theme", "dark")
     page.enter("zone", "Asia/Kolkata")
     page.press("Keep")

@@ -1,4 +1,4 @@
-"""Looks: the theme and the time zone that a person has chosen, kept in cookies of the browser."""
+"""Appearance: the theme and the time zone that a person has chosen, kept in cookies of the browser."""
 
 from __future__ import annotations
 
