@@ -226,7 +226,7 @@ def test_n2_with_fail_fast_or_without_any_redis_no_server_starts(pair: Pair) -> 
     server = pair.server
     server._arguments.append("--fail-fast")
     server.start(ready=False)
-    assert server.wait() == 4
+    assert server.wait() == 4, server.log_text()
     server._arguments.pop()
     pair.default.kill()
     server.start(ready=False)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar, overload
@@ -35,6 +36,8 @@ _INTERVAL_S = 0.01
 _PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _PORTS = range(10_081 + _PROCESS, 32_768, _PROCESSES)
+# Some are not in use yet, others are between two starts of a server.
+_given: deque[int] = deque(maxlen=500)
 
 T = TypeVar("T")
 
@@ -114,7 +117,7 @@ def _too_late(timeout: float, message: str, condition: object) -> str:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface on which no program listens just now.
+    """A TCP port of the loopback interface on which no program listens, and that was not given lately.
 
     Not one that the system chooses: it would choose it again, for a connection of another test, before the
     server of this one listens.
@@ -122,8 +125,11 @@ def free_port() -> int:
     while True:
         # Tests begin with the same seed in every process of pytest-xdist.
         port = _PORTS[secrets.randbelow(len(_PORTS))]
+        if port in _given:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.append(port)
             return port
 
 

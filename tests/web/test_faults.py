@@ -85,6 +85,9 @@ def _check_with(
         keys.limits,
         keys.locks,
         keys.cron_entries,
+        # The page Errors is made of these.
+        keys.retry,
+        keys.dead,
     }
     named = [key for key in stored if key.decode(errors="replace") not in indexes]
     _replace(db, named, kind)
