@@ -107,13 +107,17 @@ class Watcher:
         keys = self._admin.keys
         if not self._admin.run(store.take_watch(keys, self._holder, about, life_s)):
             return False
-        seen = {name: look(admin, self._alarms.values()) for name, admin in self._admins.items()}
+        seen = self._looked()
         now = time.time()
         begun = self._begun()
         silenced = self._admin.run(read_muted(keys, [store.silenced_as(name) for name in self._alarms]))
         for name, alarm in self._alarms.items():
             before = begun.get(name)
-            text = self._wrong(alarm, seen, before is not None, now)
+            text = wrong(alarm, seen)
+            if text is None and len(seen) < len(self._admins):
+                # It may be wrong where nothing could be read: it neither ends nor begins anew.
+                continue
+            text = self._lasting(alarm, text, before is not None, now)
             if before is None and store.silenced_as(name) in silenced:
                 continue
             after = advance(before, name, text, targets_of(alarm), now)
@@ -149,9 +153,21 @@ class Watcher:
                 found[name] = incident
         return found
 
-    def _wrong(self, alarm: AlarmConfig, seen: dict[str, Looked], begun: bool, now: float) -> str | None:
+    def _looked(self) -> dict[str, Looked]:
+        """What each Redis says, without those that are away. Raises PyworkersError if the default one is."""
+        seen: dict[str, Looked] = {}
+        for name, admin in self._admins.items():
+            try:
+                seen[name] = look(admin, self._alarms.values())
+            except PyworkersError as error:
+                if name == DEFAULT:
+                    # It has the incidents.
+                    raise
+                log.error("alarms.blind", error=str(error), redis=name)
+        return seen
+
+    def _lasting(self, alarm: AlarmConfig, text: str | None, begun: bool, now: float) -> str | None:
         """What is wrong, once it has been for as long as the alarm says."""
-        text = wrong(alarm, seen)
         if text is None:
             self._true_since.pop(alarm.name, None)
             return None

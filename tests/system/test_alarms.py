@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from pyworkers.alarms import incident as incident_module
 from pyworkers.alarms import sending
@@ -34,7 +35,7 @@ from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.admin import Admin
 from pyworkers.store.alarms import silenced_as
 from tests.helpers.records import raw_job, register
-from tests.helpers.support import wait_for
+from tests.helpers.support import free_port, wait_for
 
 LOOPBACK = AlarmsConfig(private=("127.0.0.0/8",))
 
@@ -146,6 +147,31 @@ def test_an_alarm_is_told_once_with_a_signature_and_ends_by_the_same_id(
         "ended",
         "begun",
     ]
+
+
+def test_a_redis_that_is_away_neither_blinds_the_others_nor_ends_an_alarm(
+    configured: Callable[..., Path], endpoint: Endpoint, server: redis.Redis, keys: Keys,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(incident_module, "_CALM_S", 0.0)
+    archive = f'[redis.archive]\nurl = "redis://127.0.0.1:{free_port()}/0"\n'
+    watcher = Watcher(load(configured(LATE, archive), env={}))
+    server.sadd(keys.queues, "mail")
+    server.lpush(keys.queue("mail"), raw_job("late", queue="mail", enqueued_at=time.time() - 1000))
+    with capture_logs() as lines:
+        assert watcher.look()
+    assert [(line["event"], line["redis"]) for line in lines if "redis" in line] == [
+        ("alarms.blind", "archive")
+    ]
+    assert [body["state"] for body in endpoint.bodies] == ["begun"]
+    # The archive may have such a queue, too.
+    server.delete(keys.queue("mail"))
+    assert watcher.look() and watcher.look()
+    assert [body["state"] for body in endpoint.bodies] == ["begun"]
+    there = Watcher(load(configured(LATE), env={}))
+    server.delete(keys.alarming)
+    assert there.look() and there.look()
+    assert [body["state"] for body in endpoint.bodies] == ["begun", "ended"]
 
 
 def test_a_key_without_an_end_and_a_fault_do_not_end_the_watch(
