@@ -21,6 +21,7 @@ from pyworkers.embedded import server_binary
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from pyworkers.web.live.samples import KEPT
+from pyworkers.web.rendering import NAVIGATION
 from tests.helpers.support import free_port, running_server
 from tests.integrations.web import served
 from tests.web.chromium import Chromium, lacking, running_chromium
@@ -43,6 +44,9 @@ PICTURES = {
     "dashboard-job.png": Picture(f"jobs/{shop.JOB}?in=dead"),
     "dashboard-phone.png": Picture("", 390, 780),
     "dashboard-dark.png": Picture("queues", scheme="dark"),
+    "dashboard-batch.png": Picture(f"batches/{shop.BATCH}"),
+    "dashboard-class.png": Picture("metrics/SendReceipt", height=1500),
+    **{f"dashboard-{path}.png": Picture(path) for path, _ in NAVIGATION if path},
 }
 
 

@@ -46,6 +46,7 @@ ERRORS = (
     ("images", "ResizeImage", "UnidentifiedImageError", "cannot identify image file 'IMG_2041.heic'", 3),
 )
 JOB = "b7c94e10a35f4d2e8c61"
+BATCH = "B4c0ffee"
 """The dead job of the picture, with a traceback, a history and tags."""
 _TRACEBACK = [
     'File "/srv/shop/shop/mail.py", line 48, in send_receipt',
@@ -204,7 +205,7 @@ def _servers(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
 
 def _flow(db: redis.Redis, keys: Keys, now: float) -> None:
     for batch, (text, total, done, dead) in {
-        "B4c0ffee": ("Invoices of November", 1200, 861, 2),
+        BATCH: ("Invoices of November", 1200, 861, 2),
         "Ba11ad00": ("Catalogue of spring", 340, 340, 0),
     }.items():
         fields: dict[Any, Any] = {
