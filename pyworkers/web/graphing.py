@@ -26,6 +26,7 @@ _TONES = {
     "cancelled": "warn", "running": "now",
 }  # fmt: skip
 _WORDS = {"failed": "waits for a retry"}
+_PLURALS = {"failed": "wait for a retry"}
 _GONE = "bad"
 _QUIET = ("waiting", "open", "skipped")
 Addressed = Callable[[str, str], str]
@@ -169,7 +170,8 @@ def _state_of_job(node: JobNode, now: float) -> str:
 
 
 def _words_of_others(node: BatchNode, state: str, many: int) -> str:
-    return f"{'and ' if node.members else ''}{number(many)} {_WORDS.get(state, state)}"
+    words = (_WORDS if many == 1 else _PLURALS).get(state, state)
+    return f"{'and ' if node.members else ''}{number(many)} {words}"
 
 
 def _callbacks(node: BatchNode) -> list[str]:
