@@ -15,6 +15,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from tests.helpers.records import raw_job
+from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.web import hostile
 from tests.web.programs import As
@@ -60,7 +61,8 @@ def test_lists_are_searched_only_when_a_person_follows_the_link(dashboard: Visit
 
 @pytest.mark.usefixtures("evening")
 def test_an_id_leads_to_its_job_or_its_batch(dashboard: Visitor) -> None:
-    assert dashboard.get(f"find?q={shop.JOB}").path == f"/jobs/{shop.JOB}"
+    # The search of a job ends after 50 ms.
+    wait_for(lambda: dashboard.get(f"find?q={shop.JOB}").path == f"/jobs/{shop.JOB}")
     assert dashboard.get("find?q=B4c0ffee").path == "/batches/B4c0ffee"
     unknown = dashboard.get("find?q=0123456789abcdef01234567")
     assert unknown.path == "/find" and "A job with the id 0123456789abcdef01234567" in unknown.text
@@ -92,5 +94,5 @@ def test_all_redis_servers_are_asked_and_one_that_is_away_is_named(
     with served(dashboard) as root:
         visitor = Visitor(f"{root}/")
         assert found(visitor, "repor", "queue") == [("reports", "/redis/archive/queues/reports")]
-        assert found(visitor, jid, "job") == [(jid, f"/redis/archive/jobs/{jid}")]
+        wait_for(lambda: found(visitor, jid, "job") == [(jid, f"/redis/archive/jobs/{jid}")])
         assert [name for name, _ in found(visitor, "repor", "away")] == ["attic"]
