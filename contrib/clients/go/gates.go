@@ -159,7 +159,7 @@ type QueueOptions struct {
 	Rate       int
 	Per        time.Duration
 	MaxRunning int
-	// Ordered runs one job at a time over all servers, in the order of the queue. One server is active, and others stand by.
+	// Ordered runs one job at a time over all servers, in the order of the queue. One server is active, the others wait.
 	// A failing job is retried in its place, and the queue waits.
 	Ordered bool
 	// StopAtDead pauses an ordered queue when a job is dead, as skip_dead = false does.

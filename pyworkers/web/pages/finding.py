@@ -48,7 +48,7 @@ _TITLES = {
     "search": "Search in the jobs",
     "away": "Not searched",
 }
-"""The kinds in their order, with what stands above them."""
+"""The kinds in their order, with their titles."""
 _SEARCHES = (
     ("tag", "with the tag", "{}", ("dead", "retries", "scheduled")),
     ("class", "of a class with", "*{}*", ("dead", "retries", "scheduled")),

@@ -39,7 +39,7 @@ class Rights:
 
     @classmethod
     def parse(cls, text: str) -> Rights:
-        """Read the text; a backslash stands before a colon, a comma or a backslash in a name.
+        """Read the text; a backslash precedes a colon, a comma or a backslash in a name.
 
         Raises ValueError, with the rule.
         """

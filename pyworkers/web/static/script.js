@@ -416,7 +416,7 @@ const palette = (() => {
     else return;
     event.preventDefault();
   });
-  // A click beside it closes it.
+  // A click outside closes it.
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   box.setAttribute("aria-keyshortcuts", "/");
 
