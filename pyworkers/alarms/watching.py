@@ -83,7 +83,7 @@ class Watcher:
             except PyworkersError as error:
                 log.error("alarms.blind", error=str(error))
             except Exception:
-                # The next look may succeed: a thread that ended would be missed by no one.
+                # The next look may succeed, and no other part restarts this thread.
                 log.exception("alarms.look_failed")
             stop.wait(self._settings.interval)
 

@@ -69,6 +69,7 @@ def commands(server: ServerProcess) -> int:
 def has_read_all(server: ServerProcess) -> bool:
     """True if no large reply is under way: bytes count once they are sent, which a busy server delays."""
     before = counted(server)[0]
+    # The interval of a rate, not a hope: the caller repeats it until the rate is low.
     time.sleep(0.2)
     return counted(server)[0] - before < 3 * 500 * 130
 
