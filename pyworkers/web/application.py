@@ -57,6 +57,7 @@ from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
 from pyworkers.web.security.ended import EndedSessions
+from pyworkers.web.security.guard import place_of
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.users import UserFile
@@ -203,8 +204,12 @@ async def _static(request: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """The page of an error that a page raised as HTTPException."""
+    """The page of an error that a page raised as HTTPException; JSON for that of an unknown Redis."""
     status = error.status_code if isinstance(error, HTTPException) else 500
+    if place_of(request) == "api":
+        # The JSON of each known Redis answers by itself.
+        known = ", ".join(several.sites_of(request).by_name)
+        return json.refusal(404, f"There is no Redis with this name: known are {known}.")
     text = "There is no such page." if status == 404 else getattr(error, "detail", "")
     return await render(request, "error.html", status, title=f"Error {status}", text=text)
 

@@ -24,9 +24,9 @@ from pyworkers.protocol.status import JobState
 from pyworkers.web import names
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.security import cookies
+from pyworkers.web.security.guard import REDIS
 from pyworkers.web.site import Site
 
-PLACE = "redis"
 _LONGEST_S = 2.0
 COUNTS = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")
 
@@ -45,11 +45,11 @@ class ByRedis:
         root = scope.get("root_path", "").rstrip("/")
         place, _, rest = str(scope["path"]).removeprefix(root).lstrip("/").partition("/")
         name = rest.partition("/")[0]
-        other = self._others.get(name) if place == PLACE else None
+        other = self._others.get(name) if place == REDIS else None
         if other is None:
             await self._app(scope, receive, send)
             return
-        own = f"{root}/{PLACE}/{name}"
+        own = f"{root}/{REDIS}/{name}"
         if scope["path"] == own:
             scope = {**scope, "path": f"{own}/", "raw_path": f"{own}/".encode()}
         await other({**scope, "root_path": own, cookies.HOME: root}, receive, send)
@@ -98,7 +98,7 @@ class Sites:
         root = request.scope.get("root_path", "").rstrip("/")
         home = request.scope.get(cookies.HOME, root)
         first = next(iter(self.by_name))
-        parts = [home, *([] if name == first else [PLACE, name]), *map(names.encode, segments)]
+        parts = [home, *([] if name == first else [REDIS, name]), *map(names.encode, segments)]
         return "/".join(parts) if segments else f"{'/'.join(parts)}/"
 
     def choices(self, request: Request, page: str) -> list[Choice]:

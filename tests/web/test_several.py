@@ -88,6 +88,11 @@ def test_programs_ask_each_of_them(visitor: Visitor, archive: RedisConfig) -> No
     assert read(visitor, "api/queues") == []
     assert "/redis" in read(visitor, "api/openapi.json")["paths"]
     assert visitor.ask("redis/attic/queues").status == 404
+    unknown = visitor.ask("redis/attic/api/queues")
+    assert unknown.status == 404
+    assert json.loads(unknown.text) == {
+        "error": "There is no Redis with this name: known are default, archive."
+    }
 
 
 def test_one_that_is_away_is_named_and_the_others_have_their_pages(

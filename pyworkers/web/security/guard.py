@@ -45,6 +45,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _READING = ("GET", "HEAD")
+REDIS = "redis"
+"""The first segment of the addresses of one Redis of several."""
 # What a path may hold as it was sent.
 _SENT = "/%:@!$&'()*+,;=~"
 _VISITOR_CHARACTERS = 22
@@ -225,11 +227,12 @@ def _without_token(request: Request) -> bytes:
 
 
 def place_of(request: Request) -> str:
-    """The first segment of the address below the dashboard."""
+    """The first segment of the address below the dashboard; below ``/redis/NAME`` of an unknown name, too."""
     root = request.scope.get("root_path", "").rstrip("/")
     path = str(request.scope["path"])
     inner = path.removeprefix(root) if path.startswith(f"{root}/") else path
-    return inner.strip("/").partition("/")[0]
+    first, *rest = inner.strip("/").split("/")
+    return rest[1] if first == REDIS and len(rest) > 1 else first
 
 
 def visit_of(request: Request) -> Visit | None:
