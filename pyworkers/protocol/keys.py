@@ -64,11 +64,11 @@ def slot_key(namespace: str) -> str:
 
 
 def undivided(namespace: str) -> tuple[str, ...]:
-    """The last keys of a script that makes names of keys; none without a hash tag.
+    """The last keys of a script that writes several keys; none without a hash tag.
 
     While the slot of a cluster moves, some keys are on one node and some on another, and a script fails at
-    the first one that is missing, after it has written others. With a key that never exists, the node refuses
-    it as a whole before (TRYAGAIN).
+    the first one that is missing, after it has written others: a key whose name it makes, or one that it has
+    emptied itself. With a key that never exists, the node refuses it as a whole before (TRYAGAIN).
     """
     return (slot_key(namespace),) if hash_tag(namespace) else ()
 

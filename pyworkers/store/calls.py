@@ -20,7 +20,6 @@ import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from pyworkers.errors import PyworkersError
-from pyworkers.protocol.keys import undivided
 from pyworkers.store import scripts
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport import replies
@@ -28,6 +27,8 @@ from pyworkers.store.transport.connections import errors_translated, primary_of
 from pyworkers.store.transport.redirects import Redirects, is_redirect
 from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError
 
+# The scripts that read several keys, and write none.
+_READERS = frozenset({"look", "browse/seek"})
 # What may be raised where a step is yielded.
 _REFUSALS = (PyworkersError, ResponseError)
 S = TypeVar("S")
@@ -132,15 +133,20 @@ def script(
     keys: Sequence[str | bytes],
     args: Sequence[Any],
     read: Callable[[Any], T],
-    prefix: str | None = None,
+    namespace: str | None = None,
 ) -> Request[T]:
-    """The request of the script ``name``.lua. If it makes names of keys, ``prefix`` is that of all keys."""
+    """The request of the script ``name``.lua.
+
+    ``namespace`` is left out for a script that uses one key, or reads alone.
+    """
     loaded = scripts.load(name)
-    if loaded.prefixed:
-        if prefix is None:
-            raise ValueError(f"{name}.lua makes names of keys: pass their prefix")
-        keys, args = [*keys, *undivided(prefix)], [*args, prefix]
-    parts = [len(keys), *map(_encoded, keys), *map(_encoded, args)]
+    if namespace is not None:
+        found = loaded.parts(namespace, keys, args)
+    elif loaded.prefixed or (len(keys) > 1 and name not in _READERS):
+        raise ValueError(f"{name}.lua writes several keys: pass their namespace")
+    else:
+        found = (len(keys), *keys, *args)
+    parts = [*map(_encoded, found)]
     sent = Command(("EVALSHA", loaded.sha, *parts), read, ("EVAL", loaded.text, *parts))
     return Request([sent], _only)
 

@@ -77,7 +77,7 @@ def claim(keys: Keys, identity: str, firing: Firing, claim_s: float) -> Request[
     """
     names = [keys.cron_slot(firing.name, firing.slot), keys.cron_entries, keys.cron_paused]
     args = [identity, int(claim_s * 1000), firing.name, firing.definition]
-    return script("cron/claim", names, args, _left_s)
+    return script("cron/claim", names, args, _left_s, keys.namespace)
 
 
 def _left_s(reply: Any) -> float:
@@ -137,13 +137,15 @@ def put(keys: Keys, name: str, definition: bytes, now: float, *, exists: bool | 
     """
     names = [keys.cron_entries, keys.cron_last, keys.cron_version]
     condition = "" if exists is None else int(exists)
-    return script("cron/put", names, [name, definition, int(now), _version(), condition], bool)
+    return script(
+        "cron/put", names, [name, definition, int(now), _version(), condition], bool, keys.namespace
+    )
 
 
 def remove(keys: Keys, name: str) -> Request[bool]:
     """Remove a run-time entry with its runs; False if there is none."""
     names = [keys.cron_entries, keys.cron_last, keys.cron_version, keys.cron_paused, keys.cron_runs(name)]
-    return script("cron/remove", names, [name, _version()], bool)
+    return script("cron/remove", names, [name, _version()], bool, keys.namespace)
 
 
 def pause(keys: Keys, name: str) -> Request[bool]:
@@ -155,7 +157,7 @@ def pause(keys: Keys, name: str) -> Request[bool]:
 def resume(keys: Keys, name: str, now: float) -> Request[bool]:
     """Undo ``pause``; False if the entry was not paused."""
     names = [keys.cron_paused, keys.cron_last, keys.cron_version]
-    return script("cron/resume", names, [name, int(now), _version()], bool)
+    return script("cron/resume", names, [name, int(now), _version()], bool, keys.namespace)
 
 
 def _changed(found: list[Any]) -> Changed:

@@ -20,7 +20,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol.effects import Effect, NoteStart, arguments, name_of
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.flow.batch import counted
-from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.keys import Keys, undivided
 from pyworkers.protocol.limits import QueueLimit, queue_key, running_key, ttl_of, window_of
 from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.store import scripts
@@ -101,6 +101,7 @@ class InProgress:
         self._names = [keys.retry, keys.schedule, keys.dead, keys.tombstone(identity), keys.owners]
         for queue in queues:
             self._names += (keys.queue(queue), keys.inprogress(queue, identity))
+        self._names += undivided(keys.namespace)
         self._prefix = keys.namespace
         self._script = scripts.load("exchange")
         self._begin = ["EVALSHA", self._script.sha, len(self._names), *self._names]
@@ -249,7 +250,7 @@ class InProgress:
             key,
             running_key(queue),
         ]
-        found = await arun_one(connection, script("limits/take", names, args, _taken))
+        found = await arun_one(connection, script("limits/take", names, args, _taken, keys.namespace))
         if found is None:
             raise LeaseLostError(self.identity)
         if limit.rate:
@@ -271,7 +272,7 @@ class InProgress:
         Returns their number; 0 if none are left, or if the key of the queue is not a list.
         """
         names = [self.key(queue), self.source(queue), self.keys.queues]
-        return script("give_back", names, [queue, most], integer)
+        return script("give_back", names, [queue, most], integer, self.keys.namespace)
 
 
 def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Request[bool]:

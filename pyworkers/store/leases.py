@@ -52,7 +52,7 @@ def renew(
         return LeaseState.HELD
     names = [keys.lease(identity), keys.tombstone(identity), keys.owners]
     listed = simplejson.dumps(list(queues))
-    return (yield from script("renew", names, [identity, lease_ms, listed], LeaseState))
+    return (yield from script("renew", names, [identity, lease_ms, listed], LeaseState, keys.namespace))
 
 
 def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Request[bool]:
@@ -62,7 +62,7 @@ def deregister(keys: Keys, identity: str, queues: Sequence[str]) -> Request[bool
     """
     names = [keys.lease(identity), keys.owners, keys.suspects, keys.turn(keys.owners)]
     names += (keys.inprogress(queue, identity) for queue in queues)
-    return script("deregister", names, [identity], nonzero)
+    return script("deregister", names, [identity], nonzero, keys.namespace)
 
 
 def take_turn(keys: Keys, identity: str, life_s: float, *, held: bool) -> Request[bool]:
@@ -107,7 +107,8 @@ def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Requ
     names += (keys.work(identity), keys.workers(identity), keys.signals(identity), keys.suspects)
     for queue in queues:
         names += (keys.inprogress(queue, identity), keys.queue(queue))
-    return script("recover", names, [identity, TOMBSTONE_TTL_S, most, ENTRIES_TTL_S, *queues], integer)
+    args = [identity, TOMBSTONE_TTL_S, most, ENTRIES_TTL_S, *queues]
+    return script("recover", names, args, integer, keys.namespace)
 
 
 def _queues(stored: bytes | None) -> list[str] | None:

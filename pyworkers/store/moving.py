@@ -127,7 +127,7 @@ def park(keys: Keys, move: MoveState, read: ReadJobs, arrived: int) -> Request[P
     """
     names = [keys.moving(move.queue), keys.moves, place_of(keys, move.queue, read.place)]
     args = [move.queue, move.id, read.place, read.skipped, read.number, arrived, *read.jobs]
-    return script("moves/park", names, args, _portion)
+    return script("moves/park", names, args, _portion, keys.namespace)
 
 
 def records(keys: Keys, jobs: Iterable[ParkedJob]) -> Steps[list[JobRecordHash]]:
@@ -152,13 +152,14 @@ def push(keys: Keys, move: MoveState, portion: Portion, records: Sequence[JobRec
         args += job
     for record in records:
         args += (record.life_ms, len(record.fields), *record.fields)
-    return script("moves/push", [*names, *(record.key(keys) for record in records)], args, integer)
+    names += (record.key(keys) for record in records)
+    return script("moves/push", names, args, integer, keys.namespace)
 
 
 def remove(keys: Keys, move: MoveState, portion: Portion, records: Sequence[JobRecordHash]) -> Request[int]:
     """Remove a portion that has arrived from the source; 0 if another process has."""
     names = [keys.moving(move.queue), keys.moves, *(record.key(keys) for record in records)]
-    return script("moves/remove", names, [move.queue, move.id, portion.number], integer)
+    return script("moves/remove", names, [move.queue, move.id, portion.number], integer, keys.namespace)
 
 
 def expire_receipt(keys: Keys, move: MoveState) -> Request[bool]:
@@ -168,7 +169,8 @@ def expire_receipt(keys: Keys, move: MoveState) -> Request[bool]:
 
 def finish(keys: Keys, move: MoveState, portion: int) -> Request[int]:
     """End a move in the source; 0 if another process has parked more jobs, or has ended it."""
-    return script("moves/end", [keys.moving(move.queue), keys.moves], [move.queue, move.id, portion], integer)
+    names, args = [keys.moving(move.queue), keys.moves], [move.queue, move.id, portion]
+    return script("moves/end", names, args, integer, keys.namespace)
 
 
 def _parked(reply: Any) -> Sequence[ParkedJob]:

@@ -29,7 +29,7 @@ def note_cancelled(keys: Keys, jids: Sequence[str]) -> Steps[int]:
     total = 0
     for portion in portions(jids, _PER_SCRIPT):
         names = [keys.cancelled, *map(keys.iteration, portion)]
-        total += yield from script("note_cancelled", names, [NOTE_TTL_S, *portion], integer)
+        total += yield from script("note_cancelled", names, [NOTE_TTL_S, *portion], integer, keys.namespace)
     return total
 
 

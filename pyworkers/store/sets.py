@@ -204,7 +204,7 @@ def promote(
         args += (queue or "", len(together))
         args += (move.member for move in together)
         args += (move.payload for move in together)
-    return script("promote", names, args, _promoted)
+    return script("promote", names, args, _promoted, keys.namespace)
 
 
 def _first_score(first: list[Any]) -> float | None:

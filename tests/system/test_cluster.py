@@ -25,6 +25,7 @@ from pyworkers.store.acl import Role, line
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import arun, every, one
 from pyworkers.store.calls import command as command_of
+from pyworkers.store.jobs import InProgress
 from pyworkers.store.store import Store
 from pyworkers.store.transport.blocking import AsyncWires, Wires
 from pyworkers.store.transport.connections import connect, connect_async
@@ -299,6 +300,26 @@ def test_a_reshard_that_takes_long_is_an_error(cluster: Cluster, monkeypatch: py
             cluster.end_reshard(target)
         client.enqueue("q", "Other", unique_for=60)
     assert Queue("q", cluster.url, namespace=NAMESPACE).size == 2
+
+
+def test_a_script_that_empties_a_list_is_refused_as_a_whole(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its keys are there when it begins; Redis refuses a command for one that it has emptied."""
+    monkeypatch.setattr("pyworkers.store.transport.redirects._PATIENCE_S", 0.3)
+    admin = Admin(RedisConfig(cluster.url, NAMESPACE))
+    lists = InProgress(admin.keys, ["q"], "this server")
+    for key in (lists.key("q"), lists.source("q")):
+        command(cluster.primary, "LPUSH", key, "one", "two")
+    command(cluster.primary, "SADD", admin.keys.queues, "q")
+    target = cluster.other_primary()
+    cluster.begin_reshard(target)
+    with pytest.raises(RedisUnavailableError, match="the cluster is moving the keys: TRYAGAIN"):
+        admin.run(lists.give_back("q"))
+    assert command(cluster.primary, "LLEN", lists.key("q")) == 2
+    cluster.migrate(target)
+    cluster.end_reshard(target)
+    assert admin.run(lists.give_back("q")) == 2
 
 
 PACK: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command

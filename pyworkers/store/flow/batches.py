@@ -15,7 +15,7 @@ import redis
 from pyworkers.errors import DuplicateJobError, QueueFullError
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.keys import Keys, undivided
+from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store import scripts
 from pyworkers.store.calls import Request, one, script
@@ -115,8 +115,8 @@ def call_of(
         if queue:
             names.append(keys.queue(queue))
         pushes += (queue, len(names) if queue else 2, len(parts), *parts)
-    names += undivided(keys.namespace)
-    return (len(names), *names, *args, *fields, *then, *members, *pushes, keys.namespace)
+    args += (*fields, *then, *members, *pushes)
+    return scripts.load("batches/enlist").parts(keys.namespace, names, args)
 
 
 def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
@@ -127,8 +127,7 @@ def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
 
 
 def _unlisting(keys: Keys, batch: str) -> _Parts:
-    names = (keys.queues, *undivided(keys.namespace))
-    return (len(names), *names, batch, keys.namespace)
+    return scripts.load("batches/unlist").parts(keys.namespace, [keys.queues], [batch])
 
 
 def _call_all(wires: Wires, name: str, calls: Iterable[_Parts]) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from pyworkers.errors import BatchCancelledError, BatchError, DuplicateJobError,
 from pyworkers.protocol.conditions import NO_OTHERS, Conditions, Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
-from pyworkers.protocol.keys import Keys, undivided
+from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts
 from pyworkers.store.flow import deadlines
 from pyworkers.store.transport.errors import code_of
@@ -74,8 +74,8 @@ def _pauses() -> Iterator[float]:
 
 def _called(keys: Keys, names: Sequence[str], args: Sequence[Any]) -> WireSteps[Any]:
     """Call ``push.lua``; the reply, or the error."""
-    names = [*names, *undivided(keys.namespace)]
-    script, parts = scripts.load("push"), (len(names), *names, *args, keys.namespace)
+    script = scripts.load("push")
+    parts = script.parts(keys.namespace, names, args)
     call = Sent(hiredis.pack_command(("EVALSHA", script.sha, *parts)), 1, REFUSALS)
     [reply] = yield call
     if _is_refusal(reply):

@@ -104,4 +104,4 @@ def read(keys: Keys, key: str) -> Request[StoredLock | None]:
 def release(keys: Keys, lock: StoredLock) -> Request[bool]:
     """Release a lock; False if the job no longer holds it."""
     name = keys.unique(lock.key)
-    return script("unlock", [name, f"{name}{SCORE_SUFFIX}"], [lock.jid], nonzero)
+    return script("unlock", [name, f"{name}{SCORE_SUFFIX}"], [lock.jid], nonzero, keys.namespace)

@@ -34,7 +34,7 @@ def take(keys: Keys, queue: str, identity: str, known: str) -> Request[TakeReply
     names = [keys.ordered(queue), keys.queue(queue), keys.inprogress(queue, identity)]
     names += (keys.tombstone(identity), keys.owners, keys.paused)
     names += (keys.lease(owner), keys.inprogress(queue, owner))
-    return script("ordered/take", names, [identity, known, queue], _take_reply)
+    return script("ordered/take", names, [identity, known, queue], _take_reply, keys.namespace)
 
 
 class HeldHead(NamedTuple):
@@ -49,7 +49,7 @@ class HeldHead(NamedTuple):
 def release(keys: Keys, queue: str, identity: str) -> Request[bool]:
     """Give up the queue; False if this server was not active, or still has a job of it in progress."""
     names = [keys.ordered(queue), keys.inprogress(queue, identity)]
-    return script("ordered/release", names, [identity], nonzero)
+    return script("ordered/release", names, [identity], nonzero, keys.namespace)
 
 
 def still_active(

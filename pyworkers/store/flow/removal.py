@@ -69,7 +69,7 @@ def remove(
 def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT_KEPT) -> Steps[int]:
     """Delete all jobs of a queue or a sorted set. Returns their number."""
     cleared = keys.own(f"cleared:{os.urandom(8).hex()}")
-    jobs = yield from script("removal/clear", [key, cleared], [_CLEARED_TTL_S], integer)
+    jobs = yield from script("removal/clear", [key, cleared], [_CLEARED_TTL_S], integer, keys.namespace)
     if kept.deletion:
         yield from _keep(keys, cleared, jobs, kept)
     if MARKS:

@@ -59,14 +59,14 @@ def begin(keys: Keys, token: str) -> Steps[float | None]:
     Returns None if the caller has it, 0 if there is nothing to check, otherwise the seconds until it is free.
     """
     names = [keys.sweep("turn"), keys.sweep("missing"), keys.locks, keys.batches, keys.dead, keys.awaited]
-    left = yield from script("sweep/begin", names, [token, int(LIFE_S * 1000)], integer)
+    left = yield from script("sweep/begin", names, [token, int(LIFE_S * 1000)], integer, keys.namespace)
     return None if left < 0 else left / 1000
 
 
 def end(keys: Keys, token: str, pause_s: float) -> Steps[None]:
     """Return the turn: the next sweep begins after ``pause_s`` or later. Nothing happens without the turn."""
     args = [token, int(LIFE_S * 1000), max(1, int(pause_s * 1000))]
-    yield from script("sweep/end", [keys.sweep("turn"), keys.sweep("missing")], args, bool)
+    yield from script("sweep/end", [keys.sweep("turn"), keys.sweep("missing")], args, bool, keys.namespace)
 
 
 def sweep(keys: Keys, token: str, shares: int = 1) -> Steps[Swept]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
+
+from pyworkers.protocol.keys import undivided
 
 
 class Commands(Protocol):
@@ -26,6 +29,11 @@ class Script:
     text: str
     sha: str
     prefixed: bool
+
+    def parts(self, namespace: str, keys: Sequence[Any], args: Iterable[Any]) -> tuple[Any, ...]:
+        """The number of keys, the keys and the arguments of a call that may write several keys."""
+        keys = [*keys, *undivided(namespace)]
+        return (len(keys), *keys, *args, *((namespace,) if self.prefixed else ()))
 
 
 @cache

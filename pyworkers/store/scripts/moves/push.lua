@@ -23,7 +23,9 @@ local sets = { schedule = KEYS[4], retry = KEYS[5] }
 local number = tonumber(ARGV[3])
 local a = 4 + 3 * number
 -- First, as they may be written again: what a user may not do must not be refused behind the jobs.
-for k = 6, #KEYS do
+local k = 5
+while a <= #ARGV do
+  k = k + 1
   local life, length = ARGV[a], tonumber(ARGV[a + 1])
   -- The record of another job with this id is not overwritten.
   if redis.call('EXISTS', KEYS[k]) == 0 then
