@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import click
 
-from pyworkers.api.columns import Column
-from pyworkers.cli.output.listing import Form
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
+
+if TYPE_CHECKING:
+    # `pyworkers run` imports this module, and the server never imports `api`.
+    from pyworkers.api.columns import Column
+    from pyworkers.cli.output.listing import Form
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -170,6 +173,7 @@ def _away() -> set[str]:
 
 def located(columns: Sequence[Column[R]]) -> list[Column[Located[R]]]:
     """The columns of a table of what several have: the name of the Redis, and these."""
+    from pyworkers.api.columns import Column
 
     def value(column: Column[R], one: Located[R], now: float) -> Any:
         return column.of(one.item, now)

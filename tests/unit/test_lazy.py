@@ -74,6 +74,7 @@ def test_a_module_of_the_package_is_loaded_by_its_name() -> None:
         ("import pyworkers", {"pyworkers.errors", "redis"}),
         ("import pyworkers.api", {"pyworkers.api.stats", "redis"}),
         ("from pyworkers.api import Stats", {"pyworkers.api.batches", "pyworkers.api.limits"}),
+        ("import pyworkers.cli.run, pyworkers.server.master, pyworkers.worker.forkserver", {"pyworkers.api"}),
         (
             "from pyworkers import Client; from pyworkers.store.store import Store; "
             "Client()._routes._wires('default')",
