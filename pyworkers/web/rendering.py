@@ -98,7 +98,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     viewer: Viewer | None = request.state.viewer
     root = request.scope.get("root_path", "").rstrip("/")
     own = request.url.path.removeprefix(root)
-    in_json = json.address_of(request, own)
+    in_json, in_csv = json.addresses_of(request, own)
     page = own.strip("/").partition("/")[0]
     counts = reader_of(request).counts_of_pages() if viewer else {}
     known: Mapping[str, object] = {
@@ -122,6 +122,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "choices_of_redis": sites_of(request).choices(request, page if page in _LISTS else ""),
         "page": page,
         "json": f"{root}{in_json}" if in_json and status == 200 else "",
+        "csv": f"{root}{in_csv}" if in_csv and status == 200 else "",
         "now": time.time(),
         "version": __version__,
     }

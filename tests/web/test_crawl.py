@@ -61,6 +61,9 @@ class Crawler:
                 self._visit(connection, self._waiting.popleft())
 
     def _note(self, path: str) -> None:
+        # The files have the rows of the JSON, which test_openapi.py asks for with the same data.
+        if path.endswith("format=csv"):
+            return
         most = self._most_jobs if path.startswith("/jobs/") else self._most
         if path not in self._known and self._alike[kind(path)] < most:
             self._known.add(path)

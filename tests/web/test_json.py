@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections.abc import Iterator
 from urllib.parse import urljoin
 
@@ -56,7 +59,7 @@ def test_a_name_in_either_encoding(program: Program, db: redis.Redis, keys: Keys
         ("GET", "/queues/~uD800", None, 404, "There is no such address."),
         ("GET", "/history?days=0", None, 400, "days must be an integer from 1 to 1825."),
         ("GET", "/history?days=x", None, 400, "days must be an integer from 1 to 1825."),
-        ("GET", "/history?weeks=1", None, 400, "The parameter 'weeks' is unknown: known are days."),
+        ("GET", "/history?weeks=1", None, 400, "The parameter 'weeks' is unknown: known are days, format."),
         ("GET", f"/dead?class={501 * 'A'}", None, 400, "class must be a string of at most 500 characters."),
         (
             "POST",
@@ -106,6 +109,23 @@ def test_jobs_by_page_and_by_search(program: Program, client: Client) -> None:
     assert ([job["jid"] for job in rest["jobs"]], rest["cursor"]) == ([jids[4]], "")
 
 
+def test_a_list_as_a_file_has_all_pages_of_its_filter(program: Program, client: Client) -> None:
+    rows = [[f"={number}", {"name": 'a,"b"'}] for number in range(120)]
+    jids = client.enqueue_bulk("mail", "A", rows)
+    other = client.enqueue("mail", "=B()", [])
+    reply = program.ask("GET", "/queues/mail/jobs?format=csv")
+    assert reply.headers["content-type"] == "text/csv; charset=utf-8"
+    assert reply.headers["content-disposition"] == 'attachment; filename="queues-jobs.csv"'
+    table = list(csv.DictReader(io.StringIO(reply.body.decode(), newline="")))
+    assert [row["jid"] for row in table] == [*jids, other]
+    assert table[-1]["class"] == "'=B()"
+    assert json.loads(table[1]["args"]) == ["=1", {"name": 'a,"b"'}]
+    filtered = program.ask("GET", "/queues/mail/jobs?format=csv&class=A").body
+    assert [row["jid"] for row in csv.DictReader(io.StringIO(filtered.decode(), newline=""))] == jids
+    page = program.ask("GET", "/queues/mail/jobs?format=csv&first=1&count=2").body
+    assert [row["jid"] for row in csv.DictReader(io.StringIO(page.decode(), newline=""))] == jids[1:3]
+
+
 def test_masked_and_encrypted_arguments_are_hidden(program: Program, db: redis.Redis, keys: Keys) -> None:
     db.lpush(keys.queue("mail"), '{"class":"A","jid":"1","args":[{"user":"u","db":{"PASSWORD":"s3cret"}}]}')
     db.lpush(keys.queue("mail"), '{"class":"A","jid":"2","args":["s3cret"],"encrypted":true}')
@@ -130,7 +150,10 @@ def test_a_change_without_redis_is_not_done(program_without_redis: Program) -> N
 
 def test_a_page_links_its_json(dashboard: Visitor) -> None:
     links = dashboard.get("queues").links
-    assert [link for link in links if "/api" in link] == [urljoin(dashboard.root, "/api/queues")]
+    addresses = [urljoin(dashboard.root, path) for path in ("/api/queues", "/api/queues?format=csv")]
+    assert [link for link in links if "/api" in link] == addresses
+    filtered = dashboard.get("retries?class=A&first=51&error=%3D").links
+    assert urljoin(dashboard.root, "/api/retries?class=A&error=%3D&format=csv") in filtered
     assert "/api" not in dashboard.ask("nothing").page.html
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +23,8 @@ from tests.web import hostile
 from tests.web.programs import Program
 from tests.web.visitor import Visitor
 
+# What a spreadsheet runs; a number may be negative.
+FORMULA = re.compile(r"[=+@\t\r]|-(?![0-9.e+-]+$)")
 # Servers refuse longer addresses.
 LONGEST = 10_000
 READ = [resource for resource in RESOURCES if resource.read]
@@ -77,6 +81,19 @@ class Walker:
         error = best_match(self._validator(resource, reply.status).iter_errors(reply.value))
         if error is not None:
             self.problems.append(f"{path}: {error.json_path}: {error.message[:300]}")
+        if resource.rows is not None and reply.status == 200:
+            self._check_csv(resource, path)
+
+    def _check_csv(self, resource: Resource, path: str) -> None:
+        """Read a list as a file: each row has all columns, and no cell is a formula."""
+        reply = self._program.ask("GET", f"{path}?format=csv")
+        csv.field_size_limit(len(reply.body))
+        head, *rows = csv.reader(io.StringIO(reply.body.decode(), newline=""))
+        if head != list(resource.row_schema["properties"]) or any(len(row) != len(head) for row in rows):
+            self.problems.append(f"{path}: rows with other cells than {head}")
+        formulas = [cell for row in rows for cell in row if FORMULA.match(cell)]
+        if formulas:
+            self.problems.append(f"{path}: formulas {formulas[:3]}")
 
     def _validator(self, resource: Resource, status: int) -> Draft202012Validator:
         answers = self._described["paths"][resource.path]["get"]["responses"]

@@ -3,6 +3,6 @@
 Runs in the event loop of the dashboard. It shows ``as_dict()`` of the objects of ``api`` and nothing else.
 """
 
-from pyworkers.web.json.answering import ROUTES, address_of, refusal
+from pyworkers.web.json.answering import ROUTES, addresses_of, refusal
 
-__all__ = ["ROUTES", "address_of", "refusal"]
+__all__ = ["ROUTES", "addresses_of", "refusal"]

@@ -6,9 +6,9 @@ Runs in the event loop of the dashboard. Each error is ``{"error": "…"}``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,8 +21,11 @@ from pyworkers.api.parameters import BadRequestError, is_storable, values_of_bod
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
 from pyworkers.web.acting import is_sent, undone
+from pyworkers.web.json import table
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.resources import (
+    CSV,
+    FORMAT,
     Change,
     CheckedRequest,
     Creation,
@@ -35,6 +38,7 @@ from pyworkers.web.security import Role, csrf_token, is_by_bearer, viewer_of
 from pyworkers.web.site import site_of
 
 _ACTION = "action"
+_OF_PAGING = frozenset({"first", "count", "cursor", "after"})
 _READING = ("GET", "HEAD")
 _DOCUMENT = "openapi.json"
 # The segments of the addresses that are about the JSON itself; the first two are the root.
@@ -59,6 +63,7 @@ class Json(Response):
 async def api(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application."""
     request = Request(scope, receive)
+    answer: Response
     try:
         answer = await _answer(request)
     except HTTPException as error:
@@ -93,7 +98,7 @@ def _unavailable(request: Request, error: PyworkersError) -> Json:
     return refusal(503, text, {} if is_sent(request) else {"Retry-After": str(_RETRY_AFTER_S)})
 
 
-async def _answer(request: Request) -> Json:
+async def _answer(request: Request) -> Response:
     segments, role = segments_of(request.scope), viewer_of(request).role
     if segments in _ABOUT:
         return _about(request, role, segments)
@@ -101,17 +106,7 @@ async def _answer(request: Request) -> Json:
     if request.method in _READING and resource.read is not None:
         if role not in resource.readers:
             raise HTTPException(403, _NOT_YOURS.format(role))
-        query = parse_qsl(
-            request.scope["query_string"].decode("latin-1"),
-            keep_blank_values=True,
-            errors="surrogateescape",
-            max_num_fields=_MOST_PARAMETERS,
-        )
-        ask = CheckedRequest(request, found, values_of_query(resource.parameters, query))
-        # A program reads what its jobs return: a mask would change it.
-        mask = () if role == "enqueue" else site_of(request).settings.mask
-        operates = role == "operate" and not viewer_of(request).rights.queues
-        return Json(plain(await resource.read(ask), mask, operate=operates))
+        return await _read(request, resource, resource.read, found)
     if request.method == "POST" and resource.creation is not None:
         return await _create(request, resource.creation)
     if request.method == "POST" and resource.actions:
@@ -119,6 +114,34 @@ async def _answer(request: Request) -> Json:
             raise HTTPException(403, _NOT_YOURS.format(role))
         return await _act(request, resource, found)
     raise HTTPException(405, f"Only {resource.methods}.", {"Allow": resource.methods})
+
+
+async def _read(
+    request: Request,
+    resource: Resource,
+    read: Callable[[CheckedRequest], Awaitable[Any]],
+    found: Mapping[str, str],
+) -> Response:
+    """What is read at an address, as JSON; a list as CSV if the request asks for it."""
+    query = parse_qsl(
+        request.scope["query_string"].decode("latin-1"),
+        keep_blank_values=True,
+        errors="surrogateescape",
+        max_num_fields=_MOST_PARAMETERS,
+    )
+    given = values_of_query(resource.known, query)
+    viewer = viewer_of(request)
+    # A program reads what its jobs return: a mask would change it.
+    mask = () if viewer.role == "enqueue" else site_of(request).settings.mask
+    operates = viewer.role == "operate" and not viewer.rights.queues
+
+    async def page(given: Mapping[str, Any]) -> Any:
+        return plain(await read(CheckedRequest(request, found, given)), mask, operate=operates)
+
+    if given.get(FORMAT.name) != CSV:
+        return Json(await page(given))
+    named = {name for name, _ in query}
+    return await table.answer(resource, given, page, whole=request.method == "GET" and "count" not in named)
 
 
 def _about(request: Request, role: Role, segments: Sequence[str]) -> Json:
@@ -187,16 +210,25 @@ def resources_of(request: Request) -> Sequence[Resource]:
     return resources
 
 
-def address_of(request: Request, path: str) -> str:
-    """The address of the JSON of the page at ``path``, both below the dashboard; empty if there is none."""
+def addresses_of(request: Request, path: str) -> tuple[str, str]:
+    """The addresses of the JSON and of the CSV of the page at ``path``, below the dashboard; empty for none.
+
+    The file has the rows that the filter of the page selects.
+    """
     segments = path.strip("/").split("/") if path.strip("/") else ["stats"]
     if segments[0] == "queues" and len(segments) == 2:
         # The page has the jobs of a queue; the queue itself may be unknown.
         segments.append("jobs")
-    is_there = any(
-        resource.names_in(segments) is not None for resource in resources_of(request) if resource.read
-    )
-    return "/".join(["/api", *segments]) if is_there else ""
+    readable = [resource for resource in resources_of(request) if resource.read]
+    resource = next((one for one in readable if one.names_in(segments) is not None), None)
+    if resource is None:
+        return "", ""
+    in_json = "/".join(["/api", *segments])
+    if resource.rows is None:
+        return in_json, ""
+    filters = {parameter.name for parameter in resource.parameters} - _OF_PAGING
+    query = {name: value for name, value in request.query_params.items() if name in filters and value}
+    return in_json, f"{in_json}?{urlencode({**query, FORMAT.name: CSV}, errors='surrogateescape')}"
 
 
 def _resource_at(resources: Iterable[Resource], segments: Sequence[str]) -> tuple[Resource, dict[str, str]]:

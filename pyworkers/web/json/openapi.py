@@ -68,12 +68,14 @@ def document(resources: Iterable[Resource], root: str) -> dict[str, Any]:
 
 
 def _path(resource: Resource, named: dict[str, Any]) -> dict[str, Any]:
-    reading = {
+    reading: dict[str, Any] = {
         "operationId": _id("read", resource),
         "summary": resource.about,
-        "parameters": [_parameter(parameter) for parameter in resource.parameters],
+        "parameters": [_parameter(parameter) for parameter in resource.known],
         "responses": _responses(resource.schema, _OF_READING, named),
     }
+    if resource.rows is not None:
+        reading["responses"]["200"]["content"]["text/csv"] = {"schema": TEXT}
     found: dict[str, Any] = {"get": reading} if resource.read is not None else {}
     names = [name.strip("{}") for name in resource.segments if name[0] == "{"]
     if names:

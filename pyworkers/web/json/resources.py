@@ -22,6 +22,13 @@ from pyworkers.web.security import Role
 from pyworkers.web.site import Site, site_of
 
 T = TypeVar("T")
+CSV = "csv"
+FORMAT = Parameter(
+    "format",
+    "csv: the rows as a file for spreadsheets, without count those of all pages.",
+    default="json",
+    choices=("json", CSV),
+)
 Changed = int | Mapping[str, Any]
 """How many things an action has changed, or ``done`` with more members of the answer."""
 
@@ -106,6 +113,8 @@ class Resource:
     creation: Creation | None = None
     readers: Collection[Role] = ("read", "operate")
     """The roles that may read it."""
+    rows: str | None = None
+    """The member of the answer with the rows of a list, also read as CSV. Empty: the answer itself."""
 
     @property
     def methods(self) -> str:
@@ -113,6 +122,18 @@ class Resource:
         reading = ("GET", "HEAD") if self.read is not None else ()
         writing = ("POST",) if self.actions or self.creation is not None else ()
         return ", ".join(reading + writing)
+
+    @property
+    def known(self) -> Sequence[Parameter]:
+        """The parameters of its address."""
+        return self.parameters if self.rows is None else [*self.parameters, FORMAT]
+
+    @property
+    def row_schema(self) -> Schema:
+        """The schema of a row of a list."""
+        rows = self.schema["properties"][self.rows] if self.rows else self.schema
+        schema: Schema = rows["items"]
+        return schema
 
     @property
     def segments(self) -> tuple[str, ...]:

@@ -49,5 +49,6 @@ RESOURCES = (
         _alarms,
         ALARMS,
         actions=ACTIONS,
+        rows="sent",
     ),
 )

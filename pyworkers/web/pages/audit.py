@@ -64,5 +64,6 @@ RESOURCES = (
         _audit,
         page_of("Audit", "actions", AUDIT_ACTION.schema),
         paging(),
+        rows="actions",
     ),
 )

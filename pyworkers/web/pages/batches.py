@@ -246,6 +246,7 @@ RESOURCES = (
         _batches,
         page_of("Batches", "batches", BATCH.schema),
         [*paging(), Parameter("tag", "Only batches with this tag, of the 10,000 that changed last.")],
+        rows="batches",
     ),
     Resource(
         "/batches/{id}",
@@ -263,5 +264,6 @@ RESOURCES = (
             Parameter("state", "In this state.", default="waiting", choices=STATES),
             *by_cursor(),
         ],
+        rows="members",
     ),
 )

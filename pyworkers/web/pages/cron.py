@@ -245,6 +245,7 @@ RESOURCES = (
         page_of("CronEntries", "cron", CRON.schema),
         paging(),
         [ADD],
+        rows="cron",
     ),
     Resource(
         "/cron/{name}",

@@ -112,5 +112,6 @@ RESOURCES = (
         _errors,
         ERRORS,
         [_CURSOR],
+        rows="errors",
     ),
 )

@@ -122,5 +122,6 @@ RESOURCES = (
             Parameter("after", "Go on behind this place: next of an earlier answer."),
         ],
         ACTIONS,
+        rows="jobs",
     ),
 )

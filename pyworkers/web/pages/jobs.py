@@ -293,7 +293,8 @@ def _actions(word: str) -> Sequence[Change]:
 
 
 def _resource(path: str, about: str, word: str) -> Resource:
-    return Resource(path, about, partial(_list, word), JOBS, [*_PAGING, *FILTERS], _actions(word))
+    parameters = [*_PAGING, *FILTERS]
+    return Resource(path, about, partial(_list, word), JOBS, parameters, _actions(word), rows="jobs")
 
 
 FEEDS: Mapping[str, Feed] = {"jobs": parts}

@@ -139,7 +139,7 @@ ROUTES = [
     Route("/limits/{key}", change, methods=["POST"]),
 ]
 RESOURCES = (
-    Resource("/limits", "The limits in use.", _limits, LIMITS, by_cursor()),
+    Resource("/limits", "The limits in use.", _limits, LIMITS, by_cursor(), rows="limits"),
     Resource(
         "/limits/{key}",
         "One limit, and who holds it.",

@@ -66,5 +66,6 @@ RESOURCES = (
         LOCKS,
         [*by_cursor(), Parameter("text", "With this text in their key, or with this jid.")],
         ACTIONS,
+        rows="locks",
     ),
 )

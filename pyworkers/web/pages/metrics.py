@@ -231,6 +231,7 @@ RESOURCES = (
         _metrics,
         METRICS,
         [_PERIOD, *paging(), Parameter("class", "Only classes whose name contains this text.")],
+        rows="classes",
     ),
     Resource(
         "/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS.schema, [_PERIOD]
@@ -242,5 +243,6 @@ RESOURCES = (
         DEPLOYS,
         [Parameter("days", "Of this many days.", kind="integer", default=30, least=1, most=90)],
         actions=ACTIONS,
+        rows="",
     ),
 )

@@ -242,6 +242,7 @@ RESOURCES = (
         _history,
         array(DAY.schema),
         [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
+        rows="",
     ),
     Resource(
         "/runs",

@@ -53,5 +53,6 @@ RESOURCES = (
         _problems,
         array(PROBLEM.schema),
         actions=ACTIONS,
+        rows="",
     ),
 )

@@ -177,7 +177,7 @@ async def _queue(ask: CheckedRequest) -> dict[str, Any]:
 FEEDS: Mapping[str, Feed] = {"queues": parts}
 ROUTES = [Route("/queues", show), Route("/queues", change, methods=["POST"])]
 RESOURCES = (
-    Resource("/queues", "All queues.", _queues, array(QUEUE.schema)),
+    Resource("/queues", "All queues.", _queues, array(QUEUE.schema), rows=""),
     Resource(
         "/queues/{name}",
         "One queue.",

@@ -126,5 +126,6 @@ RESOURCES = (
         WORKS,
         [*paging(), Parameter("server", "Only the jobs of the server with this identity.")],
         ACTIONS,
+        rows="works",
     ),
 )

@@ -226,6 +226,7 @@ RESOURCES = (
         page_of("Servers", "servers", PROCESS.schema),
         paging(),
         ACTIONS_ON_ALL,
+        rows="servers",
     ),
     Resource(
         "/servers/{identity}",
