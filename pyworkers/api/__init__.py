@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         FinishedSet,
         read_finished,
     )
+    from pyworkers.api.gauges import Gauges
     from pyworkers.api.groups import GroupStats
     from pyworkers.api.joblog import JobLog, read_joblog
     from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
@@ -88,6 +89,7 @@ __all__ = [
     "FinishedJob",
     "FinishedPage",
     "FinishedSet",
+    "Gauges",
     "GroupStats",
     "JobLog",
     "JobRecord",
@@ -176,6 +178,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
                 "FinishedSet",
                 "read_finished",
             ),
+            "pyworkers.api.gauges": ("Gauges",),
             "pyworkers.api.groups": ("GroupStats",),
             "pyworkers.api.joblog": ("JobLog", "read_joblog"),
             "pyworkers.api.limits": (

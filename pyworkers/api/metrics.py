@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "MetricsPart",
     "Period",
     "Window",
+    "begins_of",
     "read_class_metrics",
     "read_class_names",
     "read_last_hours",
@@ -256,18 +257,30 @@ def read_window(keys: Keys, window: Window) -> Steps[list[MetricsPart]]:
 
     Counted by servers of pyworkers and of Sidekiq 8.
     """
-    now = (yield from metrics.span_now(Period.HOUR)).now.replace(second=0, microsecond=0)
-    hashes, minutes, joined = _HASHES[window]
-    last = now - timedelta(minutes=now.minute % (minutes * joined))
-    # The newest part may have begun with an earlier hash than the current one.
-    first = last - timedelta(minutes=minutes * (hashes - joined))
-    moments = [first + timedelta(minutes=minutes * place) for place in range(hashes)]
+    moments = _moments((yield from metrics.span_now(Period.HOUR)).now, window)
+    _, minutes, joined = _HASHES[window]
     name_of = minute_of if minutes == 1 else ten_minutes_of
     totals = yield from metrics.read_totals(keys, list(map(name_of, moments)))
     return [
         MetricsPart(moments[start].timestamp(), *map(sum, zip(*totals[start : start + joined], strict=True)))
-        for start in range(0, hashes, joined)
+        for start in range(0, len(moments), joined)
     ]
+
+
+def begins_of(now: float, window: Window) -> list[float]:
+    """When the parts of a window begin that ends at ``now``; all in epoch seconds, the first one first."""
+    moments = _moments(datetime.fromtimestamp(now, UTC), window)
+    return [moment.timestamp() for moment in moments[:: _HASHES[window][2]]]
+
+
+def _moments(now: datetime, window: Window) -> list[datetime]:
+    """When the hashes of a window begin."""
+    hashes, minutes, joined = _HASHES[window]
+    now = now.replace(second=0, microsecond=0)
+    last = now - timedelta(minutes=now.minute % (minutes * joined))
+    # The newest part may have begun with an earlier hash than the current one.
+    first = last - timedelta(minutes=minutes * (hashes - joined))
+    return [first + timedelta(minutes=minutes * place) for place in range(hashes)]
 
 
 def read_last_hours(keys: Keys) -> Steps[tuple[MetricsPart, MetricsPart]]:

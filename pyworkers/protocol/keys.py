@@ -379,6 +379,14 @@ class Keys:
         """HASH with a TTL: ``QUEUE|p`` and ``QUEUE|f``, the runs and failures in a minute since the epoch."""
         return self.own(f"runs:{minute}")
 
+    def busy(self, identity: str) -> str:
+        """STRING with a TTL: ``BUSY CONCURRENCY``, the jobs that a server runs and can run at a time."""
+        return self.own(f"busy:{identity}")
+
+    def gauges(self, minutes: int) -> str:
+        """STREAM with a TTL: the gauges of each minute, or of each ten minutes (gauges.py)."""
+        return self.own(f"gauges:{minutes}")
+
     def durations(self, job_class: str, hour: int) -> str:
         """BITFIELD with a TTL: as ``histogram``, of one hour since the epoch, with numbers of 32 bits."""
         return self.own(f"durations:{job_class}:{hour}")

@@ -23,6 +23,7 @@ EXAMPLES = {
     "name": "h|C-21-7:5",
     "slot": 7,
     "minute": 29_655_483,
+    "minutes": 10,
     "hour": 494_258,
     "date": "20261121",
     "label": "v1.4.2",

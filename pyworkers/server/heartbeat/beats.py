@@ -34,6 +34,7 @@ from pyworkers.server.parts import Part
 from pyworkers.server.proc import Memory
 from pyworkers.server.running import Payloads
 from pyworkers.store import heartbeat
+from pyworkers.store.measures.gauges import note_busy
 from pyworkers.store.processes.cleanup import CLEANUP_S, cleanup
 from pyworkers.store.store import Store
 
@@ -45,6 +46,8 @@ _SAME_S = 15.0
 _WATCHED_S = 1.0
 # How often the clock of Redis is compared with the clock of this machine.
 _CLOCK_S = 60.0
+# How often the number of running jobs is noted for the charts if it stays the same.
+_BUSY_S = 60.0
 
 log = logs.get_logger()
 
@@ -95,6 +98,8 @@ class Heartbeat(Part):
         self._started_at = time.time()
         self._pruned = -float(CLEANUP_S)
         self._noted = -NOTED_S
+        self._busy = (0, 0)
+        self._busy_noted = -math.inf
         self._shown_as = ""
         self._shown: object = None
         self._shown_at = -math.inf
@@ -122,6 +127,7 @@ class Heartbeat(Part):
         elif not self._nudged and self._is_known():
             return
         await self.beat(watch)
+        await self._note_busy()
         await self._note_wire()
         await self._prune()
 
@@ -241,6 +247,14 @@ class Heartbeat(Part):
             self._noted = time.monotonic()
             now = time.time() + self._clock_offset_s
             await self._store.arun(heartbeat.note_wire(self._store.keys, now))
+
+    async def _note_busy(self) -> None:
+        """Note how many jobs run and can run, if that has changed or was noted long ago."""
+        facts, now = self._facts(), time.monotonic()
+        busy = len(facts.running), facts.concurrency
+        if busy != self._busy or now - self._busy_noted >= _BUSY_S:
+            self._busy, self._busy_noted = busy, now
+            await self._store.arun(note_busy(self._store.keys, facts.identity, *busy))
 
     async def _prune(self) -> None:
         if time.monotonic() - self._pruned < CLEANUP_S:
