@@ -274,9 +274,9 @@ func (c *Client) enlist(ctx context.Context, call *enlisting) error {
 	byQueue := make(map[string][]any)
 	var queues []string // "" for later
 	for _, job := range call.jobs {
-		name, parts := job.queue, []any{job.payload}
+		name, parts := job.queue, []any{job}
 		if job.at != 0 {
-			name, parts = "", []any{job.at, job.payload}
+			name, parts = "", []any{job.at, job}
 		}
 		if byQueue[name] == nil {
 			queues = append(queues, name)

@@ -2,6 +2,7 @@ package pyworkers_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -73,6 +74,29 @@ func TestPlainJobsArePushedInOrder(t *testing.T) {
 	at := slices.IndexFunc(due, func(z redis.Z) bool { return strings.Contains(z.Member.(string), ids[1]) })
 	if at < 0 || time.Until(time.Unix(int64(due[at].Score), 0)).Round(time.Minute) != time.Hour {
 		t.Errorf("the schedule has %v", due)
+	}
+}
+
+func TestJobsOfAllSizesKeepTheirBytes(t *testing.T) {
+	rdb, client := connect(t)
+	ctx, name := t.Context(), queue(t)
+	jobs := make([]pyworkers.Job, 300)
+	for i := range jobs {
+		jobs[i] = pyworkers.Job{Queue: name, Class: "A", Args: []any{strings.Repeat("x", i*i%1009), i}}
+	}
+	if _, err := client.EnqueueMany(ctx, jobs); err != nil {
+		t.Fatal(err)
+	}
+	waiting := rdb.LRange(ctx, "queue:"+name, 0, -1).Val()
+	slices.Reverse(waiting)
+	for i, raw := range waiting {
+		args := fmt.Sprintf(`"args":["%s",%d],"jid":"`, jobs[i].Args...)
+		if !strings.Contains(raw, args) || !json.Valid([]byte(raw)) {
+			t.Errorf("job %d is %s", i, raw)
+		}
+	}
+	if len(waiting) != len(jobs) {
+		t.Errorf("the queue has %d jobs", len(waiting))
 	}
 }
 

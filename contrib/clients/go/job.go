@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -108,8 +107,12 @@ const (
 	Replace OnDuplicate = "replace"
 )
 
-// A job is at most as large as any server reads.
-const maxBytes = 128 << 20
+const (
+	// A job is at most as large as any server reads.
+	maxBytes = 128 << 20
+	// Most jobs are not larger.
+	usualBytes = 256
+)
 
 const (
 	// The status of a job is kept for so long after its last change, until the job has ended.
@@ -141,6 +144,9 @@ type envelope struct {
 	wait        time.Duration
 }
 
+// MarshalBinary is for go-redis: an envelope among the arguments of a command is its payload.
+func (e *envelope) MarshalBinary() ([]byte, error) { return e.payload, nil }
+
 func (e *envelope) isConditional() bool { return e.conditional }
 
 // making is how envelopes are made: with which keys, at what time, as members of which batch, and for what.
@@ -166,10 +172,11 @@ const (
 
 func (m making) envelope(job *Job) (*envelope, error) {
 	found := new(envelope)
-	return found, m.make(found, job)
+	return found, m.make(found, job, make([]byte, 0, usualBytes))
 }
 
-func (m making) make(found *envelope, job *Job) error {
+// make writes the envelope of a job into room, if it has enough.
+func (m making) make(found *envelope, job *Job, room []byte) error {
 	if err := job.check(); err != nil {
 		return err
 	}
@@ -193,7 +200,7 @@ func (m making) make(found *envelope, job *Job) error {
 	if m.role == step {
 		fills = new([][]any)
 	}
-	w := fields{out: make([]byte, 0, 256)}
+	w := fields{out: room[:0]}
 	w.setting("retry", job.Retry)
 	w.text("queue", job.Queue)
 	w.text("class", job.Class)
@@ -501,15 +508,15 @@ var random = struct {
 }{source: bufio.NewReader(rand.Reader)}
 
 func newID() string {
-	var id [12]byte
+	var text [24]byte
 	random.Lock()
-	_, err := io.ReadFull(random.source, id[:])
-	random.Unlock()
+	defer random.Unlock()
+	id, err := random.source.Peek(len(text) / 2)
 	if err != nil {
 		panic(err) // crypto/rand ends the program before
 	}
-	var text [24]byte
-	hex.Encode(text[:], id[:])
+	hex.Encode(text[:], id)
+	_, _ = random.source.Discard(len(id))
 	return string(text[:])
 }
 

@@ -74,11 +74,17 @@ func (c *Client) making() making { return making{keys: c.keys, now: time.Now()} 
 func (m making) envelopes(jobs []Job) ([]*envelope, error) {
 	m.stamp = appendTime(nil, seconds(m.now))
 	all, made := make([]envelope, len(jobs)), make([]*envelope, len(jobs))
+	var room []byte // for several jobs: an allocation for each takes longer than what is written
 	for i := range jobs {
+		if cap(room) < usualBytes {
+			room = make([]byte, 0, usualBytes*min(len(jobs)-i, portion))
+		}
 		made[i] = &all[i]
-		if err := m.make(made[i], &jobs[i]); err != nil {
+		if err := m.make(made[i], &jobs[i], room); err != nil {
 			return nil, fieldError("jobs", i, err)
 		}
+		room = made[i].payload[len(made[i].payload):]
+		made[i].payload = slices.Clip(made[i].payload)
 	}
 	return made, nil
 }
@@ -156,7 +162,7 @@ func (c *Client) plain(jobs []*envelope) [][]any {
 	later := []any{"ZADD", c.key("schedule")}
 	for _, job := range jobs {
 		if job.at != 0 {
-			later = append(later, job.at, job.payload)
+			later = append(later, job.at, job)
 			continue
 		}
 		place, known := places[job.queue]
@@ -165,7 +171,7 @@ func (c *Client) plain(jobs []*envelope) [][]any {
 			places[job.queue] = place
 			commands = append(commands, []any{"SADD", c.key("queues"), job.queue}, []any{"LPUSH", c.key("queue:", job.queue)})
 		}
-		commands[place] = append(commands[place], job.payload)
+		commands[place] = append(commands[place], job)
 	}
 	if len(later) > 2 {
 		commands = append(commands, later)
@@ -190,7 +196,7 @@ func (c *Client) pushCall(jobs []*envelope) (keys []string, args []any) {
 		if job.at != 0 {
 			asked = append([]any{"at", job.at}, asked...)
 		}
-		rows = append(append(rows, places[job.queue], job.id, job.payload, len(asked)/2), asked...)
+		rows = append(append(rows, places[job.queue], job.id, job, len(asked)/2), asked...)
 		if job.lock != "" {
 			locks = append(locks, c.own(job.lock), c.own(job.lock, ":at"))
 		}

@@ -378,6 +378,8 @@ func texts(args []any) []string {
 			found[i] = string(arg)
 		case string:
 			found[i] = arg
+		case *envelope:
+			found[i] = string(arg.payload)
 		default:
 			found[i] = string(mustJSON(arg))
 		}
