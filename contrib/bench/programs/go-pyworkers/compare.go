@@ -24,7 +24,7 @@ const (
 )
 
 // compare prints how fast the client, go-workers2 and pipelined LPUSH of the same bytes are: jobs a second, and
-// microseconds of CPU of a job, with Redis.
+// microseconds of CPU of a job, with Redis; the medians of several rounds.
 func compare(client *pyworkers.Client, rdb *redis.Client, count int) {
 	peer, err := workers.NewProducer(workers.Options{
 		ServerAddr: work.Address(), ProcessID: "bench", PoolSize: 10, Logger: log.New(io.Discard, "", 0),
@@ -67,8 +67,8 @@ func compare(client *pyworkers.Client, rdb *redis.Client, count int) {
 		}},
 		{"lpush", count * inBulk, func(count int) { pipelined(rdb, sample(client, rdb, plain), count) }},
 	}
-	took, used := map[string]float64{}, map[string]float64{}
-	const rounds = 2
+	took, used := map[string][]float64{}, map[string][]float64{}
+	const rounds = 6
 	for range rounds {
 		for _, measure := range measures {
 			must(rdb.FlushAll(ctx).Err())
@@ -76,8 +76,8 @@ func compare(client *pyworkers.Client, rdb *redis.Client, count int) {
 			must(rdb.FlushAll(ctx).Err())
 			started, before := time.Now(), cpu(rdb)
 			measure.run(measure.jobs)
-			took[measure.name] += time.Since(started).Seconds() / rounds / float64(measure.jobs)
-			used[measure.name] += (cpu(rdb) - before) / rounds / float64(measure.jobs)
+			took[measure.name] = append(took[measure.name], time.Since(started).Seconds()/float64(measure.jobs))
+			used[measure.name] = append(used[measure.name], (cpu(rdb)-before)/float64(measure.jobs))
 			if waiting := rdb.LLen(ctx, "queue:"+work.Queue).Val(); waiting < int64(measure.jobs) {
 				log.Fatalf("%s: %d jobs, not %d", measure.name, waiting, measure.jobs)
 			}
@@ -87,9 +87,15 @@ func compare(client *pyworkers.Client, rdb *redis.Client, count int) {
 	}
 	numbers := map[string]float64{}
 	for name := range took {
-		numbers[name+"_s"], numbers[name+"_us"] = 1/took[name], used[name]*1e6
+		numbers[name+"_s"], numbers[name+"_us"] = 1/median(took[name]), median(used[name])*1e6
 	}
 	must(json.NewEncoder(os.Stdout).Encode(numbers))
+}
+
+func median(numbers []float64) float64 {
+	slices.Sort(numbers)
+	middle := len(numbers) / 2
+	return (numbers[middle] + numbers[len(numbers)-1-middle]) / 2
 }
 
 func pipelined(rdb *redis.Client, payload string, count int) {
