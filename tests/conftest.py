@@ -32,12 +32,15 @@ from hypothesis import settings
 from pyworkers import embedded, logs
 from pyworkers.errors import EmbeddedError
 from pyworkers.protocol.keys import Keys
+from tests.helpers import warm
 from tests.helpers.coroutines import run_in_loop
 from tests.helpers.support import free_port, running_server
 
 # An example takes longer on a busy machine. Under CI, Hypothesis has a profile, which this one keeps.
 settings.register_profile("unhurried", settings.default, deadline=None)
 settings.load_profile("unhurried")
+
+warm.read_version_once()
 
 # A shell without job control starts background programs with SIGINT ignored, and their programs inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,13 +84,21 @@ class Servers:
     def __init__(self, stack: contextlib.ExitStack, new_directory: Callable[[str], Path]) -> None:
         self._stack = stack
         self._new_directory = new_directory
-        self.urls: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
+        self._connections: list[redis.Redis] = []
 
     def url(self, name: str) -> str:
-        if name not in self.urls:
+        if name not in self._urls:
             server = running_server(_binary(name), self._new_directory(name), free_port())
-            self.urls[name] = self._stack.enter_context(server)
-        return self.urls[name]
+            url = self._urls[name] = self._stack.enter_context(server)
+            self._connections.append(self._stack.enter_context(redis.Redis.from_url(url)))
+        return self._urls[name]
+
+    def delete_keys(self, prefix: str) -> None:
+        """Delete the keys with this prefix from all of them."""
+        for connection in self._connections:
+            if keys := list(connection.scan_iter(f"{prefix}*", count=1000)):
+                connection.unlink(*keys)
 
 
 def missing(reason: str) -> NoReturn:
@@ -221,8 +232,7 @@ def namespace(servers: Servers) -> Iterator[str]:
     """A prefix for the keys of this test alone; what is left under it goes away afterwards."""
     prefix = f"t{uuid.uuid4().hex[:12]}:"
     yield prefix
-    for url in servers.urls.values():
-        _delete_keys(url, prefix)
+    servers.delete_keys(prefix)
 
 
 @pytest.fixture
@@ -236,12 +246,6 @@ def db(redis_url: str) -> Iterator[redis.Redis]:
     """A connection to the server of ``redis_url``, with all rights."""
     with redis.Redis.from_url(redis_url) as connection:
         yield connection
-
-
-def _delete_keys(url: str, prefix: str) -> None:
-    with redis.Redis.from_url(url) as connection:
-        if keys := list(connection.scan_iter(f"{prefix}*", count=1000)):
-            connection.unlink(*keys)
 
 
 @pytest.fixture(autouse=True)
