@@ -228,7 +228,7 @@ GRANTS: tuple[Grant, ...] = (
 
 # With a hash tag, a namespace may be on a cluster: its users ask the nodes for the slot.
 _OF_CLUSTER: tuple[Grant, ...] = (
-    Grant("", **dict.fromkeys(("worker", "client", "read_only"), "cluster|nodes cluster|slots")),
+    Grant("", **dict.fromkeys(("worker", "client", "read_only"), "asking cluster|nodes cluster|slots")),
     Grant(slot_key(""), **dict.fromkeys(("worker", "client", "read_only"), "exists")),
 )
 

@@ -23,8 +23,8 @@ from pyworkers.errors import PyworkersError
 from pyworkers.store import scripts
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport import replies
-from pyworkers.store.transport.connections import errors_translated, primary_of
-from pyworkers.store.transport.redirects import Redirects, is_redirect
+from pyworkers.store.transport.connections import errors_translated, node_of, node_of_async, primary_of
+from pyworkers.store.transport.redirects import Redirects, answers, put, refused
 from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError
 
 # The scripts that read several keys, and write none.
@@ -212,9 +212,24 @@ def _send(connection: redis.Redis, request: Request[T]) -> T:
             raise
 
 
-def _sending(
-    connection: redis.Redis | Pipelining, request: Request[Any]
-) -> Generator[Request[Any] | float, Any, list[Any]]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Commands for the node of a cluster that imports the slot."""
+
+    node: tuple[str, int]
+    request: Request[Any]
+
+    @property
+    def asking(self) -> Request[Any]:
+        """The commands, each after ASKING; a script as its text."""
+        sent = [Command(one.otherwise or one.parts, one.read) for one in self.request.commands]
+        return every([part for one in sent for part in (command("ASKING"), one)])
+
+
+_Sending = Generator[Request[Any] | _Asked | float, Any, list[Any]]
+
+
+def _sending(connection: redis.Redis | Pipelining, request: Request[Any]) -> _Sending:
     """The replies to a request. Yields the request, and again what of it a node of a cluster has refused,
     after a pause in seconds.
     """
@@ -222,23 +237,29 @@ def _sending(
     places: Sequence[int] = range(len(replies))
     left: Request[Any] = request
     redirects: Redirects | None = None
-    refusal: ResponseError
     while True:
         try:
             found = yield left
         except ResponseError as error:
-            refusal = error
-        else:
-            for place, reply in zip(places, found, strict=True):
-                replies[place] = reply
-            places = [place for place in places if is_redirect(replies[place])]
-            if not places:
-                break
-            refusal = replies[places[0]]
-            left = replace(request, commands=[request.commands[place] for place in places])
+            found = [error] * len(places)
+        put(found, places, replies)
+        places = refused(replies, places)
+        if not places:
+            break
         redirects = redirects or Redirects(primary_of(connection))
-        yield redirects.pause_s(refusal)
+        if request.mode is not Mode.TRANSACTION and (node := redirects.node_in(replies[places[0]])):
+            asked = [place for place in places if redirects.node_in(replies[place]) == node]
+            put((yield _Asked(node, _some(request, asked))), asked, replies)
+            places = refused(replies, places)
+        if not places:
+            break
+        yield redirects.pause_s(replies[places[0]])
+        left = _some(request, places)
     return [_reply(request.mode, reply) for reply in replies]
+
+
+def _some(request: Request[Any], places: Sequence[int]) -> Request[Any]:
+    return replace(request, commands=[request.commands[place] for place in places])
 
 
 def _reply(mode: Mode, reply: Any) -> Any:
@@ -249,9 +270,12 @@ def _reply(mode: Mode, reply: Any) -> Any:
     raise reply
 
 
-def _perform(connection: redis.Redis, step: Request[Any] | float) -> list[Any]:
+def _perform(connection: redis.Redis, step: Request[Any] | _Asked | float) -> list[Any]:
     if isinstance(step, Request):
         return _exchange(connection, step)
+    if isinstance(step, _Asked):
+        with node_of(connection, step.node) as node:
+            return answers(_exchange(node, step.asking))
     time.sleep(step)
     return []
 
@@ -290,9 +314,12 @@ async def _asend(connection: Pipelining, request: Request[T]) -> T:
         return request.read(await adrive(_sending(connection, request), partial(_aperform, connection)))
 
 
-async def _aperform(connection: Pipelining, step: Request[Any] | float) -> list[Any]:
+async def _aperform(connection: Pipelining, step: Request[Any] | _Asked | float) -> list[Any]:
     if isinstance(step, Request):
         return await _aexchange(connection, step)
+    if isinstance(step, _Asked):
+        async with node_of_async(connection, step.node) as node:
+            return answers(await _aexchange(node, step.asking))
     await asyncio.sleep(step)
     return []
 

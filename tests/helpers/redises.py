@@ -360,10 +360,10 @@ class Cluster:
 
     def migrate(self, target: OwnRedis, pause_s: float = 0.0) -> None:
         """Move the keys, one by one."""
-        source = self.primary
-        while keys := command(source, "CLUSTER", "GETKEYSINSLOT", self._slot, 1):
-            command(source, "MIGRATE", "127.0.0.1", target.port, keys[0], 0, 5000)
-            time.sleep(pause_s)
+        with self.primary.client() as source:
+            while keys := source.execute_command("CLUSTER GETKEYSINSLOT", self._slot, 1):
+                source.execute_command("MIGRATE", "127.0.0.1", target.port, keys[0], 0, 5000)
+                time.sleep(pause_s)
 
     def end_reshard(self, target: OwnRedis) -> None:
         """Give the slot to the target."""

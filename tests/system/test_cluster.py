@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 import shutil
 import time
@@ -35,7 +36,7 @@ from tests.conftest import missing
 from tests.helpers.acl import refused
 from tests.helpers.certificates import Certificates
 from tests.helpers.enqueuing import Producer
-from tests.helpers.redises import Cluster, command
+from tests.helpers.redises import Cluster, OwnRedis, command
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, by_load, free_port, stretched, wait_for
 
@@ -166,6 +167,16 @@ def test_a_killed_server_is_recovered_in_one_slot(server: ServerProcess, url: st
     wait_for(lambda: {limit.used for limit in LimitSet(url, namespace=NAMESPACE) if not limit.per_s} == {0})
 
 
+def fill(node: OwnRedis) -> None:
+    """So many keys that a slot moves for seconds, with a large one among them."""
+    with node.client() as client, client.pipeline(transaction=False) as pipe:
+        for number in range(1500):
+            pipe.set(f"{{app}}:filling:{number}", number)
+        for _ in range(50):
+            pipe.rpush("{app}:filling", *(f"{number:0100}" for number in range(2000)))
+        pipe.execute()
+
+
 def move(cluster: Cluster, way: str) -> None:
     """Let another node have the slot."""
     if way == "failover":
@@ -175,8 +186,10 @@ def move(cluster: Cluster, way: str) -> None:
         cluster.wait_for_election()
     else:
         target = cluster.other_primary()
+        if way == "slow reshard":
+            fill(cluster.primary)
         cluster.begin_reshard(target)
-        cluster.migrate(target)
+        cluster.migrate(target, 0.002)
         cluster.end_reshard(target)
 
 
@@ -284,7 +297,7 @@ def test_an_error_names_the_fix(cluster: Cluster, one_redis_url: str, url: str, 
 
 def test_a_reshard_that_takes_long_is_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script is refused as a whole: with the one key on the other node, it would have written the other."""
-    monkeypatch.setattr("pyworkers.store.transport.redirects._PATIENCE_S", 0.3)
+    monkeypatch.setattr("pyworkers.store.transport.redirects._MOVING_PATIENCE_S", 0.3)
     with Client(cluster.url, namespace=NAMESPACE) as client:
         client.enqueue("q", "Any", unique_for=60)
         target = cluster.other_primary()
@@ -306,7 +319,7 @@ def test_a_script_that_empties_a_list_is_refused_as_a_whole(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its keys are there when it begins; Redis refuses a command for one that it has emptied."""
-    monkeypatch.setattr("pyworkers.store.transport.redirects._PATIENCE_S", 0.3)
+    monkeypatch.setattr("pyworkers.store.transport.redirects._MOVING_PATIENCE_S", 0.3)
     admin = Admin(RedisConfig(cluster.url, NAMESPACE))
     lists = InProgress(admin.keys, ["q"], "this server")
     for key in (lists.key("q"), lists.source("q")):
@@ -350,22 +363,18 @@ WAYS: list[Callable[[RedisConfig], list[int]]] = [
 ]
 
 
-def test_only_what_was_refused_is_sent_again(cluster: Cluster) -> None:
-    """While the slot moves, one of two commands runs, and the other one waits for the end."""
+def test_each_command_runs_once_at_the_node_that_has_its_key(cluster: Cluster) -> None:
+    """While the slot moves, one of two keys is on one node, and the other one on no node or on the other."""
     command(cluster.primary, "SET", "{app}:here", 0)
     target = cluster.other_primary()
     cluster.begin_reshard(target)
-
-    def end() -> None:
-        wait_for(lambda: int(command(cluster.primary, "GET", "{app}:here")) == len(WAYS))
-        cluster.migrate(target)
-        cluster.end_reshard(target)
-
     with ThreadPoolExecutor() as threads:
         found = [threads.submit(way, RedisConfig(cluster.url, NAMESPACE)) for way in WAYS]
-        end()
         counts = [one.result() for one in found]
     assert [sorted(numbers) for numbers in zip(*counts, strict=True)] == [[1, 2, 3, 4]] * 2
+    cluster.migrate(target)
+    cluster.end_reshard(target)
+    assert [int(command(target, "GET", f"{{app}}:{key}")) for key in ("here", "there")] == [4, 4]
 
 
 @contextlib.contextmanager
@@ -381,10 +390,42 @@ def producing(cluster: Cluster, folder: Path) -> Iterator[list[Producer]]:
         yield producers
 
 
+@pytest.mark.parametrize("begins_empty", [True, False])
+def test_jobs_are_pushed_while_the_slot_moves(cluster: Cluster, begins_empty: bool) -> None:
+    """Wherever the keys are: on no node, on one of the two, or on both of them."""
+    target = cluster.other_primary()
+
+    async def push() -> None:
+        await asyncio.to_thread(blocking.enqueue, "q", "Any")
+        await asyncio.to_thread(blocking.enqueue, "q", "Any", delay=60)
+        await other.enqueue("q", "Any")
+
+    async def push_and_move() -> None:
+        if not begins_empty:
+            await push()
+        cluster.begin_reshard(target)
+        await push()
+        for key in ("queues", "queue:q", "schedule"):
+            words = "MIGRATE", "127.0.0.1", target.port, f"{{app}}:{key}", 0, 5000
+            assert command(cluster.primary, *words) == (b"NOKEY" if begins_empty else b"OK")
+            await push()
+        cluster.end_reshard(target)
+        await push()
+        await other.close()
+
+    other = AsyncClient(cluster.url, namespace=NAMESPACE)
+    with Client(cluster.url, namespace=NAMESPACE) as blocking:
+        asyncio.run(push_and_move())
+    pushes = 5 if begins_empty else 6
+    assert command(target, "LLEN", "{app}:queue:q") == 2 * pushes
+    assert command(target, "ZCARD", "{app}:schedule") == pushes
+    assert command(target, "SMEMBERS", "{app}:queues") == [b"q"]
+
+
 @pytest.mark.fault("R12")
-@pytest.mark.parametrize("way", ["reshard", "failover", "crash", "hang"])
+@pytest.mark.parametrize("way", ["reshard", "slow reshard", "failover", "crash", "hang"])
 def test_under_load(tmp_path: Path, cluster: Cluster, way: str) -> None:
-    planned = way in ("reshard", "failover")
+    planned = way in ("reshard", "slow reshard", "failover")
     with serving(tmp_path, cluster.url, NAMESPACE, LEDGER, direct_url=cluster.primary.url) as server:
         with contextlib.ExitStack() as stack:
             producers = stack.enter_context(producing(cluster, tmp_path))
@@ -417,6 +458,11 @@ def test_under_load(tmp_path: Path, cluster: Cluster, way: str) -> None:
         assert twice == set()
         refused = [call.code for producer in producers for call in producer.calls() if call.code]
         assert not planned or refused == []
+        if way == "slow reshard":
+            assert moved - began > 2
+            for producer in producers:
+                ends = [call.ended for call in producer.acknowledged() if began < call.ended < moved]
+                assert max(b - a for a, b in itertools.pairwise(ends)) < stretched(1.0)
         assert server.stop() == 0
 
 

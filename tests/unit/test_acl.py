@@ -178,7 +178,7 @@ def test_a_name_that_redis_cli_would_split_is_refused(name: str) -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_a_hash_tag_adds_what_a_cluster_needs(role: Role) -> None:
     found = line(role, "{app}:", "u")
-    assert " +cluster|nodes +cluster|slots " in found
+    assert " +asking " in found and " +cluster|nodes +cluster|slots " in found
     assert re.search(r"\(([^()]* )?(%R)?~\{app\}:pyworkers:slot( [^()]*)? \+exists", found)
     assert "cluster" not in line(role, "app:", "u")
     assert " +cluster|nodes " in line(role, "{app}:", "u", Version.SIX)

@@ -14,17 +14,27 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from select import POLLIN, poll
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
 
-from pyworkers.store.transport.connections import PUSH, AsyncConnection, Connection, primary_of
+from pyworkers.store.transport.connections import (
+    PUSH,
+    AsyncConnection,
+    Connection,
+    node_of,
+    node_of_async,
+    primary_of,
+)
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.redirects import RedirectedCommands, Redirects, refused
+from pyworkers.store.transport.redirects import Again, Resending, refusal_in, resending
 from pyworkers.store.transport.turns import Turns
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
+
+if TYPE_CHECKING:
+    from pyworkers.store.transport.primary import Address
 
 # The longest TLS record. A shorter read could leave a part of one in the TLS layer, invisible to poll().
 _READ_BYTES = 16_384
@@ -50,6 +60,7 @@ class Wires:
         self._timeout_s = self._pool.connection_kwargs["socket_timeout"]
         self._turns = Turns(self._pool.max_connections)
         self._idle: list[_Wire] = []
+        self._importing: tuple[Address, Wires] | None = None
 
     def exchange(self, packed: bytes, count: int, refusals: Collection[str] = ()) -> list[Any]:
         """Send commands in one write; their ``count`` replies, refusals among them as exceptions.
@@ -60,8 +71,8 @@ class Wires:
         turn = self._turns.take(self._timeout_s)
         try:
             replies = self._exchange(packed, count, refusals)
-            if self._primary is not None and (again := refused(packed, replies)):
-                self._redirect(again, replies)
+            if self._primary is not None and refusal_in(replies) is not None:
+                self._redirect(resending(self._primary, packed, replies))
             return replies
         finally:
             turn.leave()
@@ -80,21 +91,34 @@ class Wires:
             self.close()
         return replies
 
-    def _redirect(self, again: RedirectedCommands | None, replies: list[Any]) -> None:
-        """Send again what a node of a cluster has refused, and put the answers among the replies."""
-        redirects = Redirects(self._primary)
-        while again is not None:
+    def _redirect(self, steps: Resending) -> None:
+        """Send again what a node of a cluster has refused."""
+        with suppress(StopIteration):
+            again = next(steps)
+            while True:
+                again = steps.send(self._sent_again(again))
+
+    def _sent_again(self, again: Again) -> list[Any]:
+        if again.leaves:
             self.close()
-            time.sleep(redirects.pause_s(again.error))
-            answers = self._exchange(again.packed, len(again.places), ())
-            again.put(answers, replies)
-            again = refused(again.packed, answers, again.places)
+        time.sleep(again.pause_s)
+        wires = self if again.node is None else self._at(again.node)
+        return wires._exchange(again.packed, again.number, ())
+
+    def _at(self, node: Address) -> Wires:
+        """The connections to the node that imports the slot."""
+        if self._importing is None or self._importing[0] != node:
+            self._importing = node, Wires(node_of(self._opener, node))
+        return self._importing[1]
 
     def close(self) -> None:
         """Close the idle connections. A later exchange opens new ones."""
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
+        if (importing := self._importing) is not None:
+            self._importing = None
+            importing[1].close()
 
     def _usable(self) -> _Wire | None:
         try:
@@ -153,6 +177,7 @@ class AsyncWires:
         self._timeout_s = pool.connection_kwargs["socket_timeout"]
         self._most = min(_MOST_SHARED, pool.max_connections)
         self._wires: list[Wire] = []
+        self._importing: dict[Address, AsyncWires] = {}
         self._opening: asyncio.Task[Wire] | None = None
         self._closed = False
 
@@ -164,8 +189,8 @@ class AsyncWires:
         those whose commands were sent. Raises redis-py's errors and OSError.
         """
         wire, replies = await self._exchange(packed, count, refusals)
-        if self._primary is not None and (again := refused(packed, replies)):
-            await self._redirect(again, wire, replies)
+        if self._primary is not None and refusal_in(replies) is not None:
+            await self._redirect(resending(self._primary, packed, replies), wire)
         return replies
 
     async def _exchange(self, packed: bytes, count: int, refusals: Collection[str]) -> tuple[Wire, list[Any]]:
@@ -180,14 +205,25 @@ class AsyncWires:
             return wire, replies
         raise ConnectionError("the connection is lost each time before anything is sent")
 
-    async def _redirect(self, again: RedirectedCommands | None, wire: Wire, replies: list[Any]) -> None:
-        redirects = Redirects(self._primary)
-        while again is not None:
-            self._leave(wire)
-            await asyncio.sleep(redirects.pause_s(again.error))
-            wire, answers = await self._exchange(again.packed, len(again.places), ())
-            again.put(answers, replies)
-            again = refused(again.packed, answers, again.places)
+    async def _redirect(self, steps: Resending, wire: Wire) -> None:
+        """Send again what a node of a cluster has refused; ``wire`` leads there."""
+        with suppress(StopIteration):
+            again = next(steps)
+            while True:
+                if again.leaves:
+                    self._leave(wire)
+                await asyncio.sleep(again.pause_s)
+                if again.node is None:
+                    wire, answers = await self._exchange(again.packed, again.number, ())
+                else:
+                    _, answers = await self._at(again.node)._exchange(again.packed, again.number, ())
+                again = steps.send(answers)
+
+    def _at(self, node: Address) -> AsyncWires:
+        """The connections to the node that imports the slot."""
+        if (wires := self._importing.get(node)) is None:
+            wires = self._importing[node] = AsyncWires(node_of_async(self._opener, node))
+        return wires
 
     async def aclose(self) -> None:
         """Close all connections; exchanges under way fail."""
@@ -197,6 +233,8 @@ class AsyncWires:
             await asyncio.wait([self._opening])
         while self._wires:
             self._wires.pop().close(ConnectionError("the client was closed"))
+        for wires in self._importing.values():
+            await wires.aclose()
         await self._opener.aclose()
 
     def _least_loaded(self) -> Wire | None:

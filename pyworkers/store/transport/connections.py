@@ -38,7 +38,7 @@ from pyworkers.store.transport.replies import Readers
 from pyworkers.store.transport.tls import OPTIONS, Tls, contexts_of, has_tls
 
 if TYPE_CHECKING:
-    from pyworkers.store.transport.primary import Primary
+    from pyworkers.store.transport.primary import Address, Primary
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
@@ -88,6 +88,16 @@ def primary_of(client: Any) -> Primary | None:
     return None if pool is None else pool.connection_kwargs.get("primary")
 
 
+def node_of(client: Connection, node: Address) -> Connection:
+    """A client with the same options, for one node of the cluster, whichever is the primary."""
+    return _client(_pool_at(client, node))
+
+
+def node_of_async(client: Any, node: Address) -> AsyncConnection:
+    """As ``node_of``, for asyncio."""
+    return _async_client(_pool_at(client, node))
+
+
 def translate(error: Exception) -> PyworkersError:
     """The PyworkersError, with its code, for an error of redis-py or of the system; it holds no password."""
     if isinstance(error, PyworkersError):
@@ -134,6 +144,12 @@ def _url_checked(config: RedisConfig) -> Iterator[None]:
         raise ConfigError(f"the Redis URL {mask_url(config.url)!r} cannot be used: {error}") from error
 
 
+def _pool_at(client: Any, node: Address) -> Any:
+    pool = client.connection_pool
+    options = {**pool.connection_kwargs, "primary": pool.connection_kwargs["primary"].at(node)}
+    return type(pool)(connection_class=pool.connection_class, max_connections=pool.max_connections, **options)
+
+
 def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connection:
     options = {
         "retry": Retry(NoBackoff(), 0),
@@ -142,7 +158,11 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
         **options,
     }
     single = options.pop("single_connection_client", False)
-    client = redis.Redis(connection_pool=_pool(config, url, options), single_connection_client=single)
+    return _client(_pool(config, url, options), single_connection_client=single)
+
+
+def _client(pool: redis.ConnectionPool, **options: Any) -> Connection:
+    client = redis.Redis(connection_pool=pool, **options)
     client.auto_close_connection_pool = True
     return client
 
@@ -163,7 +183,11 @@ def _pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.Conne
 def _connect_async(config: RedisConfig, url: str, options: dict[str, Any]) -> AsyncConnection:
     options = {"retry": AsyncRetry(NoBackoff(), 0), **_options(config, url), **options}
     single = options.pop("single_connection_client", False)
-    client = CheckedClient(connection_pool=_async_pool(config, url, options), single_connection_client=single)
+    return _async_client(_async_pool(config, url, options), single_connection_client=single)
+
+
+def _async_client(pool: redis.asyncio.ConnectionPool, **options: Any) -> AsyncConnection:
+    client = CheckedClient(connection_pool=pool, **options)
     client.auto_close_connection_pool = True
     client.response_callbacks = Readers(client.response_callbacks)
     return client

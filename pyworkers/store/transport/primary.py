@@ -167,6 +167,14 @@ class Primary:
         host, port = place
         return {**self.options, "host": host, "port": port}
 
+    def opened(self, connection: object, address: Address, leave: _Leave) -> None:
+        """Call ``leave`` with this connection once another server is the primary. No reference is kept."""
+        self.watch.opened(connection, address, leave)
+
+    def at(self, node: Address) -> Node:
+        """One node of the cluster, for connections with the same options."""
+        return Node(self, node)
+
     def moved(self, error: Any) -> None:
         """Ask the node first that another one names, in a refusal with its address."""
         if error.host:
@@ -182,6 +190,25 @@ class Primary:
                 on_change()
 
 
+class Node(Primary):
+    """A node that imports the slot, in the place of the primary, for as long as the slot moves."""
+
+    def __init__(self, primary: Primary, address: Address) -> None:
+        self.directory, self.options = primary.directory, primary.options
+        self._address = address
+
+    def find(self) -> Address:
+        """Its address."""
+        return self._address
+
+    async def find_async(self) -> Address:
+        """Its address."""
+        return self._address
+
+    def opened(self, connection: object, address: Address, leave: _Leave) -> None:
+        """Nothing: the calls that asked for it end their connections."""
+
+
 class Followed(redis.Connection):
     """A blocking connection to the primary, which the watch closes when another one is named."""
 
@@ -195,7 +222,7 @@ class Followed(redis.Connection):
         self.is_left = False
         self.host, self.port = self._primary.find()
         found = super()._connect()  # type: ignore[no-untyped-call]
-        self._primary.watch.opened(found, (self.host, self.port), _shut)
+        self._primary.opened(found, (self.host, self.port), _shut)
         return found
 
     def read_response(self, *args: Any, **options: Any) -> Any:
@@ -218,11 +245,11 @@ class AsyncFollowed(redis.asyncio.Connection):
     async def _connect(self) -> None:
         self.is_left = False
         address = self.host, self.port = await self._primary.find_async()
-        watch, loop = self._primary.watch, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         # A task, which the watch can end: a machine that hangs does not answer a connect either.
         opening = asyncio.ensure_future(super()._connect())  # type: ignore[no-untyped-call]
         opening.add_done_callback(_retrieved)
-        watch.opened(opening, address, partial(_in_loop, loop, _cancel))
+        self._primary.opened(opening, address, partial(_in_loop, loop, _cancel))
         try:
             await asyncio.wait([opening])
             if opening.cancelled():
@@ -230,7 +257,7 @@ class AsyncFollowed(redis.asyncio.Connection):
             opening.result()
         finally:
             opening.cancel()
-        watch.opened(self._writer, address, partial(_in_loop, loop, _abort))
+        self._primary.opened(self._writer, address, partial(_in_loop, loop, _abort))
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         """As redis-py's."""
