@@ -137,6 +137,10 @@ class Column(Generic[R]):
         return getattr(row, self.name) if self.value is None else self.value(row, now)
 
 
+REDIS: Column[Any] = Column("redis", title="Redis")
+"""The name of the Redis server that has a record, if there are several."""
+
+
 class Table(Generic[R]):
     """All facts about one kind of record, in the order of the JSON. ``title``: the name of its schema;
     empty for a record that makes its own JSON.

@@ -173,11 +173,10 @@ def _away() -> set[str]:
 
 def located(columns: Sequence[Column[R]]) -> list[Column[Located[R]]]:
     """The columns of a table of what several have: the name of the Redis, and these."""
-    from pyworkers.api.columns import Column
+    from pyworkers.api.columns import REDIS
 
     def value(column: Column[R], one: Located[R], now: float) -> Any:
         return column.of(one.item, now)
 
-    own: Column[Located[R]] = Column("redis", title="Redis")
     moved: list[Any] = [replace(column, value=partial(value, column)) for column in columns]
-    return [own, *moved]
+    return [REDIS, *moved]

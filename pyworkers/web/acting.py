@@ -150,7 +150,7 @@ async def _audit(request: Request, action: str, target: str, result: str, undo: 
 
 
 def done(request: Request, to: str, text: str, *, failed: bool = False, undo: str = "") -> Response:
-    """Back to the page ``to``, which says what was done; ``undo``: the id with which it can be undone."""
+    """Back to the page ``to``, which says what was done; ``undo``: the address at which it can be undone."""
     answer = RedirectResponse(to, status_code=303)
     flash.give(request, answer, text, failed=failed, undo=undo)
     return answer

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -61,7 +60,7 @@ from pyworkers.web.security.guard import place_of
 from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.users import UserFile
-from pyworkers.web.several import ByRedis, Sites
+from pyworkers.web.several import ByForm, ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
@@ -73,7 +72,6 @@ _SUBJECTS = (
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)
 _SHORTEST_TOKEN = 20
-_NONE: Mapping[str, Starlette] = MappingProxyType({})
 _DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
 
@@ -153,23 +151,26 @@ def _check_names(others: Iterable[str]) -> None:
 def assemble(sites: Mapping[str, Site], access: Access, hosts: Hosts) -> Starlette:
     """The application of these parts. ``sites``: one for each Redis, by name, the default one first."""
     secret = Secret(next(iter(sites.values())))
-    first, *others = sites
-    parts = {name: _of_one(Sites(sites, name), access, hosts, secret) for name in others}
-    return _of_one(Sites(sites, first), access, hosts, secret, parts)
+    first = next(iter(sites))
+    if len(sites) == 1:
+        return _of_one(Sites(sites, first), access, hosts, secret)
+    parts = {name: _of_one(Sites(sites, name), access, hosts, secret) for name in sites}
+    return _of_one(Sites(sites, first, parts), access, hosts, secret)
 
 
-def _of_one(
-    sites: Sites, access: Access, hosts: Hosts, secret: Secret, others: Mapping[str, Starlette] = _NONE
-) -> Starlette:
-    """The application of one Redis, which answers for the ``others`` as well."""
-    site = sites.by_name[sites.own]
-    waits = ProgramWaits(site)
-    reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
+def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starlette:
+    """The application of one Redis; with parts, of all, whose other pages are those of one."""
+    site, parts = sites.by_name[sites.own], sites.parts
+    if parts:
+        waits, reader = parts[sites.own].state.waits, parts[sites.own].state.reader
+    else:
+        waits = ProgramWaits(site)
+        reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:
         yield
-        for part in (application, *others.values()):
+        for part in parts.values() or (application,):
             await part.state.reader.close()
             await part.state.waits.close()
         for each in sites.by_name.values():
@@ -180,13 +181,18 @@ def _of_one(
     guard = Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse, secret=secret)
     application = Starlette(
         routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],
-        middleware=[*([Middleware(ByRedis, others=others)] if others else []), guard],
+        middleware=_by_redis(sites, guard) if parts else [guard],
         exception_handlers={HTTPException: _refused, PyworkersError: _failed, Refusal: _not_admitted},
         lifespan=lifespan,
     )
     application.state.reader, application.state.waits, application.state.sites = reader, waits, sites
     application.state.resources = (*RESOURCES, *several.RESOURCES) if sites.several else RESOURCES
     return application
+
+
+def _by_redis(sites: Sites, guard: Middleware) -> list[Middleware]:
+    """What is before the pages of all Redis servers."""
+    return [Middleware(ByRedis, parts=sites.parts), guard, Middleware(ByForm, sites=sites.by_name)]
 
 
 @cache

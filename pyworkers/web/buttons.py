@@ -20,6 +20,8 @@ from pyworkers.web import names
 from pyworkers.web.acting import carry_out, check_queues, done, queues_of
 from pyworkers.web.rendering import render
 from pyworkers.web.security import form_of
+from pyworkers.web.security.guard import REDIS
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import cut, visible
 from pyworkers.web.site import site_of
 
@@ -57,7 +59,9 @@ async def act(request: Request, actions: Iterable[Action[Any]], to: str, refused
 def said(request: Request, outcome: Performed, to: str) -> Response:
     """Back to the page ``to``, which says what was done."""
     undo = outcome.result.undo if isinstance(outcome.result, Acted) else ""
-    return done(request, to, f"{outcome.words(_shown)}.", failed=outcome.failed, undo=undo)
+    redis = site_of(request).settings.name
+    at = sites_of(request).address(request, redis, "undo", undo) if undo else ""
+    return done(request, to, f"{outcome.words(_shown)}.", failed=outcome.failed, undo=at)
 
 
 async def ask(request: Request, action: Action[Any], given: Given, to: str) -> Response:
@@ -67,8 +71,9 @@ async def ask(request: Request, action: Action[Any], given: Given, to: str) -> R
     check_queues(request, await queues_of(request, action, given))
     question = await site_of(request).act(partial(action.asks, site_of(request).admin, **given))
     return await render(
-        request, "question.html", title=question.title, question=question, action=action, given=given, to=to
-    )
+        request, "question.html", title=question.title, question=question, action=action, given=given, to=to,
+        at_redis=form_of(request).get(REDIS, ""),
+    )  # fmt: skip
 
 
 def _shown(text: str) -> str:

@@ -21,7 +21,7 @@ _TTL_S = 60
 
 
 class Flash(NamedTuple):
-    """The sentence, True for an error, and the id with which what was done can be undone."""
+    """The sentence, True for an error, and the address at which what was done can be undone."""
 
     text: str
     failed: bool = False

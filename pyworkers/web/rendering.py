@@ -22,9 +22,10 @@ from starlette.responses import HTMLResponse
 from pyworkers.version import __version__
 from pyworkers.web import appearance, flash, json, names, showing
 from pyworkers.web.live.navigation import COUNTED, PROBLEMS
-from pyworkers.web.live.stream import reader_of
+from pyworkers.web.live.reader import Reader, banner_of
+from pyworkers.web.live.stream import readers_of
 from pyworkers.web.security import Viewer, csrf_token, has_session
-from pyworkers.web.several import sites_of
+from pyworkers.web.several import away_of, sites_of
 
 STATIC = Path(__file__).parent / "static"
 
@@ -100,7 +101,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     own = request.url.path.removeprefix(root)
     in_json, in_csv = json.addresses_of(request, own)
     page = own.strip("/").partition("/")[0]
-    counts = reader_of(request).counts_of_pages() if viewer else {}
+    counts = Reader.counts_of_all(readers_of(request)) if viewer else {}
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,
@@ -120,6 +121,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "groups": GROUPS,
         "group": group_of(page),
         "choices_of_redis": sites_of(request).choices(request, page if page in _LISTS else ""),
+        "away_servers": banner_of({name: str(error) for name, error in away_of(request).items()}),
         "page": page,
         "json": f"{root}{in_json}" if in_json and status == 200 else "",
         "csv": f"{root}{in_csv}" if in_csv and status == 200 else "",

@@ -1,17 +1,19 @@
-"""Several: the pages of the other Redis servers of a program, below ``/redis/NAME`` of its dashboard.
+"""Several: the Redis servers of a program in its dashboard, each with pages below ``/redis/NAME``.
 
-Each Redis has all pages and all JSON; their links and actions stay below its address. Viewers, sessions and
-the secret are those of the first Redis. Runs in the event loop of the dashboard.
+Each Redis has all pages and all JSON there; their links and actions stay below its address. The lists without
+``/redis/NAME`` show all of them, in one table; the other pages there are those of the first Redis. Viewers,
+sessions and the secret are those of the first Redis. Runs in the event loop of the dashboard.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,24 +21,33 @@ from pyworkers.api import Stats
 from pyworkers.api.browse.lookup import JobView, read_job
 from pyworkers.api.schemas import COUNT, TEXT, array, record
 from pyworkers.api.stats import read_stats
-from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.protocol.status import JobState
 from pyworkers.web import names
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.security import cookies
+from pyworkers.web.security.access import Refusal
 from pyworkers.web.security.guard import REDIS
 from pyworkers.web.site import Site
 
 _LONGEST_S = 2.0
+_ALL = "All"
+JOINED = ("queues",)
+"""The pages that show all Redis servers, by the first segment of their addresses."""
+ALL = "all/"
+"""The beginning of the names of feeds that have the live cells of all Redis servers."""
+_OF_ALL = "pyworkers.of_all"
 COUNTS = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")
+
+T = TypeVar("T")
 
 
 class ByRedis:
     """The middleware that hands a request to the dashboard of the Redis in its address."""
 
-    def __init__(self, app: ASGIApp, others: Mapping[str, ASGIApp]) -> None:
+    def __init__(self, app: ASGIApp, parts: Mapping[str, ASGIApp]) -> None:
         self._app = app
-        self._others = others
+        self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,18 +56,33 @@ class ByRedis:
         root = scope.get("root_path", "").rstrip("/")
         place, _, rest = str(scope["path"]).removeprefix(root).lstrip("/").partition("/")
         name = rest.partition("/")[0]
-        other = self._others.get(name) if place == REDIS else None
-        if other is None:
+        part = self._parts.get(name) if place == REDIS else None
+        if part is None:
             await self._app(scope, receive, send)
             return
         own = f"{root}/{REDIS}/{name}"
         if scope["path"] == own:
             scope = {**scope, "path": f"{own}/", "raw_path": f"{own}/".encode()}
-        await other({**scope, "root_path": own, cookies.HOME: root}, receive, send)
+        await part({**scope, "root_path": own, cookies.HOME: root}, receive, send)
+
+
+class ByForm:
+    """The middleware that does what a form of a list of all asks for at the Redis that it names."""
+
+    def __init__(self, app: ASGIApp, sites: Mapping[str, Site]) -> None:
+        self._app = app
+        self._sites = sites
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (name := scope["state"]["form"].get(REDIS, "")):
+            if name not in self._sites:
+                raise Refusal(404, "There is no Redis with this name. Nothing was done.")
+            scope["state"]["site"] = self._sites[name]
+        await self._app(scope, receive, send)
 
 
 class Choice(NamedTuple):
-    """A Redis in the head of a page: its name, and the address of the same list of it."""
+    """A Redis in the head of a page, or all of them: the name, and the address of the same list."""
 
     name: str
     address: str
@@ -82,11 +108,13 @@ class RedisRow:
 class Sites:
     """All Redis servers of a dashboard by name, the first one of which has no address of its own.
 
-    ``own``: the name of the one whose pages these are.
+    ``own``: the name of the one whose pages these are; the lists show all if there are ``parts``.
     """
 
     by_name: Mapping[str, Site]
     own: str
+    parts: Mapping[str, Starlette] = field(default_factory=dict)
+    """The dashboards of single ones, by name; empty for one of them."""
 
     @property
     def several(self) -> bool:
@@ -95,20 +123,64 @@ class Sites:
 
     def address(self, request: Request, name: str, *segments: str) -> str:
         """The address of a page of a Redis."""
-        root = request.scope.get("root_path", "").rstrip("/")
-        home = request.scope.get(cookies.HOME, root)
         first = next(iter(self.by_name))
-        parts = [home, *([] if name == first else [REDIS, name]), *map(names.encode, segments)]
+        parts = [_home(request), *([] if name == first else [REDIS, name]), *map(names.encode, segments)]
         return "/".join(parts) if segments else f"{'/'.join(parts)}/"
+
+    def place(self, request: Request, name: str, page: str = "") -> str:
+        """The address of a list of one Redis."""
+        return f"{_home(request)}/{REDIS}/{name}/{page}"
 
     def choices(self, request: Request, page: str) -> list[Choice]:
         """Those to which a page leads, itself included; none if there is only one."""
         if not self.several:
             return []
-        segments = [page] if page else []
+        is_joined = page in JOINED
+        shows_all = is_joined and bool(self.parts)
         return [
-            Choice(name, self.address(request, name, *segments), name == self.own) for name in self.by_name
+            Choice(_ALL, f"{_home(request)}/{page if is_joined else ''}", shows_all),
+            *(
+                Choice(name, self.place(request, name, page), name == self.own and not shows_all)
+                for name in self.by_name
+            ),
         ]
+
+    def at(self, request: Request, name: str) -> Request:
+        """The request as the pages of one Redis get it: what is read and linked with it is there."""
+        if not self.parts:
+            return request
+        changed = {
+            "root_path": f"{_home(request)}/{REDIS}/{name}",
+            cookies.HOME: _home(request),
+            _OF_ALL: True,
+            "app": self.parts[name],
+            "state": {**request.scope["state"], "site": self.by_name[name]},
+        }
+        return Request({**request.scope, **changed}, request.receive)
+
+    async def each(self, request: Request, read: Callable[[Request], Awaitable[T]]) -> dict[str, T]:
+        """What is read at each Redis that the page shows, by name.
+
+        The head of the page names those that are away. Raises RedisUnavailableError or StoreError if all are.
+        """
+        if not self.parts:
+            return {self.own: await read(request)}
+        away: dict[str, PyworkersError] = request.scope["state"].setdefault("away", {})
+        names = [name for name in self.parts if name not in away]
+        answers = await asyncio.gather(
+            *(read(self.at(request, name)) for name in names), return_exceptions=True
+        )
+        found: dict[str, T] = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, RedisUnavailableError | StoreError):
+                away[name] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found[name] = answer
+        if not found:
+            raise away[self.own]
+        return found
 
     async def rows(self, request: Request) -> list[RedisRow]:
         """The counts of all, none if there is only one."""
@@ -116,7 +188,7 @@ class Sites:
         return list(await asyncio.gather(*(self._row(request, name) for name in wanted)))
 
     async def _row(self, request: Request, name: str) -> RedisRow:
-        site, address = self.by_name[name], self.address(request, name)
+        site, address = self.by_name[name], self.place(request, name)
         try:
             return RedisRow(name, address, await site.read(read_stats(site.keys)))
         except PyworkersError as error:
@@ -149,6 +221,34 @@ async def _searched(site: Site, jid: str) -> JobView:
     while view.further is not None and view.state is JobState.UNKNOWN and time.monotonic() < end:
         view = await site.read(read_job(site.keys, jid, None, view.further))
     return view
+
+
+def _home(request: Request) -> str:
+    """The path of the whole dashboard."""
+    home: str = request.scope.get(cookies.HOME, request.scope.get("root_path", "").rstrip("/"))
+    return home
+
+
+def page_of_all(
+    found: Mapping[str, Sequence[T]], order: Callable[[T], Any], first: int, most: int
+) -> dict[str, list[T]]:
+    """The rows of one page of a list of all Redis servers, by name of the Redis, in this order."""
+    rows = sorted(((name, row) for name in found for row in found[name]), key=lambda one: order(one[1]))
+    kept: dict[str, list[T]] = {name: [] for name in found}
+    for name, row in rows[first : first + most]:
+        kept[name].append(row)
+    return kept
+
+
+def is_of_all(request: Request) -> bool:
+    """True for the part that one Redis has in a list of all: a row of it may be on an earlier page there."""
+    return request.scope.get(_OF_ALL, False) is True
+
+
+def away_of(request: Request) -> Mapping[str, PyworkersError]:
+    """Those that are away, of all that a page shows."""
+    found: Mapping[str, PyworkersError] = request.scope["state"].get("away", {})
+    return found
 
 
 def sites_of(request: Request) -> Sites:

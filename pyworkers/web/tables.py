@@ -12,9 +12,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
-from pyworkers.api.columns import Column, Kind, Word
+from pyworkers.api.columns import REDIS, Column, Kind, Word
 from pyworkers.protocol.status import Progress
 from pyworkers.web.rendering import address, linkable
+from pyworkers.web.security.guard import place_of
+from pyworkers.web.several import ALL, sites_of
 from pyworkers.web.showing import both, duration, milliseconds, moment, number, shown, size
 
 R = TypeVar("R")
@@ -28,6 +30,9 @@ class Sort(NamedTuple):
     href: str
     now: str = ""
     """``ascending``, ``descending``, or empty."""
+
+
+TableRow = tuple[R, str, list[tuple[Column[R], Markup]], str]
 
 
 class Listing(Generic[R]):
@@ -61,10 +66,10 @@ class Listing(Generic[R]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def rows(self) -> Iterator[tuple[R, str, list[tuple[Column[R], Markup]]]]:
-        """Each record, its name in the live cells, and its cells."""
+    def rows(self) -> Iterator[TableRow[R]]:
+        """Each record, its name in the live cells, its cells, and the name of its Redis in a list of all."""
         for row in self._rows:
-            yield row, self._key(row), [(column, self._cell(column, row)) for column in self.columns]
+            yield row, self._key(row), [(column, self._cell(column, row)) for column in self.columns], ""
 
     def first(self) -> dict[str, Markup]:
         """The cells of the first record, by the names of the columns."""
@@ -91,6 +96,40 @@ class Listing(Generic[R]):
     def _cell(self, column: Column[R], row: R) -> Markup:
         make = self._html.get(column.name)
         return make(row) if make else cell(self._request, column, row, self._now)
+
+
+class Joined(Listing[R]):
+    """The rows of several Redis servers in one table, each with the name of its Redis, in this ``order``.
+
+    A live cell has the name that it has in the table of its Redis, after the name of the Redis and a slash.
+    """
+
+    def __init__(self, request: Request, parts: Mapping[str, Listing[R]], order: Callable[[R], Any]) -> None:
+        one = next(iter(parts.values()))
+        self.columns = (*one.columns[:1], REDIS, *one.columns[1:])
+        self.feed = f"{ALL}{one.feed}" if one.feed else ""
+        self.ended, self.sorts, self.queue_of = one.ended, one.sorts, one.queue_of
+        self._parts, self._order = parts, order
+        sites, page = sites_of(request), place_of(request)
+        form = Markup('<a href="{}">{}</a>')
+        self._names = {name: form.format(sites.place(request, name, page), name) for name in parts}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts.values()))
+
+    def rows(self) -> Iterator[TableRow[R]]:
+        """As those of one Redis."""
+        found = [(name, *one) for name, part in self._parts.items() for one in part.rows()]
+        for name, row, key, cells, _ in sorted(found, key=lambda one: self._order(one[1])):
+            yield row, key, [cells[0], (REDIS, self._names[name]), *cells[1:]], name
+
+
+def joined(request: Request, parts: Mapping[str, Listing[R]], order: Callable[[R], Any]) -> Listing[R]:
+    """The table of what all Redis servers have that a page shows; of a single one its own."""
+    if not sites_of(request).parts:
+        [only] = parts.values()
+        return only
+    return Joined(request, parts, order)
 
 
 def cell(request: Request, column: Column[R], row: R, now: float) -> Markup:

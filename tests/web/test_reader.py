@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+from starlette.applications import Starlette
 from starlette.requests import Request
 
 from pyworkers.api.target import Operation, admin_of
@@ -19,11 +20,14 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import watched
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import queues, running, servers
+from pyworkers.web.several import Sites
 from pyworkers.web.site import Site, SiteSettings
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import PATIENCE_S
 
-REQUEST = Request({"type": "http", "root_path": "", "headers": []})
+OF_ONE = Starlette()
+OF_ONE.state.sites = Sites({}, "default")
+REQUEST = Request({"type": "http", "root_path": "", "headers": [], "app": OF_ONE})
 
 
 class GatedSite(Site):

@@ -60,6 +60,8 @@ def test_each_redis_has_its_pages_and_actions_stay_there(
         ["default", "1"],
         ["archive", "1"],
     ]
+    both = visitor.get("queues")
+    assert [(row[0], row[1]) for row in rows_of(both)[1:]] == [("mail", "default"), ("reports", "archive")]
     queues = visitor.get("redis/archive/queues")
     assert "reports" in queues.text and "mail" not in queues.text
     assert {link.split("?")[0].rpartition("/")[0] for link in queues.links if "reports" in link} == {
@@ -77,6 +79,22 @@ def test_each_redis_has_its_pages_and_actions_stay_there(
     # The box finds a job in any of them.
     assert visitor.get(f"jobs?id={jid}").url == f"{visitor.root}redis/archive/jobs/{jid}"
     assert visitor.get(f"redis/archive/jobs?id={jid}").url == f"{visitor.root}redis/archive/jobs/{jid}"
+
+
+def test_a_row_of_a_list_of_all_is_changed_at_its_redis(
+    visitor: Visitor, one_redis_url: str, namespace: str, archive: RedisConfig
+) -> None:
+    with Client(one_redis_url, namespace=namespace) as here, Client.from_config(archive) as there:
+        here.enqueue("same", "Send", [1])
+        there.enqueue("same", "Send", [1])
+    queues = visitor.get("queues")
+    [ours, theirs] = [form for form in queues.forms if "pause" in form.buttons.values()]
+    assert (ours.hidden["redis"], theirs.hidden["redis"]) == ("default", "archive")
+    paused = visitor.press(theirs)
+    assert paused.url.startswith(f"{visitor.root}queues") and "same is paused." in paused.text
+    assert Queue("same", archive).paused
+    assert not Queue("same", one_redis_url, namespace=namespace).paused
+    assert [action.target for action in AuditLog(archive).page().actions] == ["same"]
 
 
 def test_programs_ask_each_of_them(visitor: Visitor, archive: RedisConfig) -> None:
@@ -104,6 +122,9 @@ def test_one_that_is_away_is_named_and_the_others_have_their_pages(
     with served(dashboard_of(one_redis_url, namespace, away)) as root:
         visitor = Visitor(f"{root}/")
         page = visitor.get(f"?token={TOKEN}")
+        queues = visitor.get("queues")
+        assert "Redis archive is unreachable: " in queues.text
+        assert [row[:2] for row in rows_of(queues)[1:]] == [["mail", "default"]]
         [row] = [row for row in rows_of(page) if row and row[0] == "archive"]
         assert row[1].startswith("away: ")
         assert read(visitor, "api/redis")[1]["error"]

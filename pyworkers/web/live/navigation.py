@@ -6,6 +6,7 @@ Pure. They cost no read: a page that is shown while no one looks has none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from markupsafe import Markup, escape
 
@@ -28,10 +29,13 @@ PROBLEMS = "problems"
 _OF_QUEUES = (HIGH, f"{HIGH}:waiting", f"{HIGH}:oldest")
 
 
-def counts_of(stats: Stats, causes: Iterable[Cause]) -> dict[str, Markup]:
-    """The counts of the pages, by the first segments of their addresses; an empty text for 0."""
-    shown = [cause for cause in causes if not cause.muted]
-    numbers = {page: getattr(stats, name) for page, name in COUNTED.items()}
+def counts_of(*known: tuple[Stats, Iterable[Cause]]) -> dict[str, Markup]:
+    """The counts of the pages, by the first segments of their addresses; an empty text for 0.
+
+    ``known``: the counts and the causes of each Redis.
+    """
+    shown = [cause for cause in chain.from_iterable(causes for _, causes in known) if not cause.muted]
+    numbers = {page: sum(getattr(stats, name) for stats, _ in known) for page, name in COUNTED.items()}
     found = {page: escape(compact(number)) if number else Markup("") for page, number in numbers.items()}
     tone = "bad" if any(cause.severity is Severity.ERROR for cause in shown) else "warn"
     if found["queues"] and any(cause.code in _OF_QUEUES for cause in shown):

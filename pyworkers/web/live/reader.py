@@ -31,7 +31,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import navigation
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
-from pyworkers.web.showing import exact
+from pyworkers.web.several import ALL, sites_of
+from pyworkers.web.showing import exact, shown
 from pyworkers.web.site import Site
 
 T = TypeVar("T")
@@ -143,8 +144,17 @@ class Reader:
         if self._stats is None or time.monotonic() - self._read_at > _RECENT_S:
             return {}
         if self._counts_of_pages is None:
-            self._counts_of_pages = navigation.counts_of(self._stats, self.known_causes(self._stats))
+            self._counts_of_pages = navigation.counts_of((self._stats, self.known_causes(self._stats)))
         return self._counts_of_pages
+
+    @staticmethod
+    def counts_of_all(readers: Sequence[Reader]) -> dict[str, Markup]:
+        """The same for all Redis servers that answer; none if one was not read in the last seconds."""
+        if len(readers) == 1:
+            return readers[0].counts_of_pages()
+        there = [reader for reader in readers if reader._site.away_since is None]
+        known = [(one._stats, one.known_causes(one._stats)) for one in there if one._stats is not None]
+        return navigation.counts_of(*known) if known and all(map(Reader.counts_of_pages, there)) else {}
 
     @contextmanager
     def viewing(self) -> Iterator[None]:
@@ -208,7 +218,10 @@ class Reader:
 
     def _event(self, request: Request, names: Sequence[str]) -> bytes:
         stats, since = self._stats if self._current else None, self._site.away_since
-        parts = {} if stats is None else {**self._navigation(), **self._parts(request, names)}
+        everyone = readers_at(request)
+        counts = Reader.counts_of_all([one for one in everyone.values() or (self,) if one._current])
+        parts = {f"nav:{page}": str(count) for page, count in counts.items()} | self._parts(request, names)
+        away = {name: one._trouble for name, one in everyone.items() if one._trouble}
         latest = self._samples.latest
         rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued}
         content = {
@@ -216,22 +229,25 @@ class Reader:
             "counts": None if stats is None else stats.counts(),
             "rates": {name: round(rate, 1) for name, rate in rates.items()},
             "away": None if since is None else {"since": since},
-            "parts": {"away": banner(since, self._trouble), **parts},
+            "parts": {"away": banner_of(away) if everyone else banner(since, self._trouble), **parts},
         }
         # JSON has no line breaks, which would end the field.
         return f"data: {simplejson.dumps(content)}\n\n".encode()
-
-    def _navigation(self) -> dict[str, str]:
-        return {f"nav:{page}": str(count) for page, count in self.counts_of_pages().items()}
 
     def _parts(self, request: Request, names: Sequence[str]) -> dict[str, str]:
         """The live parts of these feeds; an unknown one has none."""
         found: dict[str, str] = {}
         for name in names:
-            kind, _, parameters = name.partition("?")
+            kind, _, parameters = name.removeprefix(ALL).partition("?")
             feed = self._feeds.get(kind)
-            if feed is not None:
-                found.update(feed(self, request, parameters))
+            if feed is None:
+                continue
+            if not name.startswith(ALL):
+                found.update(feed(self, request, parameters) if self._current else {})
+                continue
+            for redis, reader in readers_at(request).items():
+                cells = feed(reader, sites_of(request).at(request, redis), parameters)
+                found.update({f"{redis}/{cell}": html for cell, html in cells.items() if reader._current})
         return found
 
 
@@ -241,6 +257,17 @@ Feed = Callable[[Reader, Request, str], Mapping[str, str]]
 They are rendered once for all viewers of the page, of any role. The name of a feed may go on with its own
 parameters, after a question mark.
 """
+
+
+def readers_at(request: Request) -> dict[str, Reader]:
+    """The readers of all Redis servers, by name, for a page that shows all; else none."""
+    return {name: part.state.reader for name, part in sites_of(request).parts.items()}
+
+
+def banner_of(away: Mapping[str, str]) -> Markup:
+    """The words of the banner about the Redis servers that are away, by name, of several."""
+    form = Markup("Redis {} is unreachable: {}")
+    return Markup(" ").join(form.format(name, shown(error, 500)) for name, error in away.items())
 
 
 def banner(away_since: float | None, trouble: str) -> str:

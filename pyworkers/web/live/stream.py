@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pyworkers.web.live.reader import Reader
+from pyworkers.web.live.reader import Reader, readers_at
 
 # A viewer that takes no event for so long is dropped.
 _PATIENCE_S = 10.0
@@ -51,7 +51,9 @@ class EventStream(Response):
         leaving = asyncio.create_task(_left(receive))
         sending = asyncio.create_task(self._send(send))
         try:
-            with self._reader.viewing():
+            with ExitStack() as stack:
+                for reader in readers_of(self._request):
+                    stack.enter_context(reader.viewing())
                 await asyncio.wait(
                     {leaving, sending}, timeout=_LONGEST_S, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -80,6 +82,11 @@ async def _left(receive: Receive) -> None:
 async def _events(request: Request) -> Response:
     names = request.query_params.getlist("feed") or [DEFAULT]
     return EventStream(reader_of(request), request, [name for name in names if name][:MOST])
+
+
+def readers_of(request: Request) -> list[Reader]:
+    """The reader of the Redis that the pages show, or those of all."""
+    return list(readers_at(request).values()) or [reader_of(request)]
 
 
 def reader_of(request: Request) -> Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -28,9 +28,10 @@ from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
+from pyworkers.web.several import is_of_all, page_of_all, sites_of
 from pyworkers.web.showing import counted
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, cell, words
+from pyworkers.web.tables import Listing, cell, joined, words
 
 _ORDERS = (
     ("name", "by name"),
@@ -48,13 +49,23 @@ _TREND: Column[QueueStats] = Column(
 
 async def show(request: Request) -> Response:
     """One page of the table of all queues."""
-    reader = reader_of(request)
-    stats = await reader.read()
-    selection = ShownQueues.parse(request.url.query)
-    rows, matching = selection.of(stats)
+    sites, selection = sites_of(request), ShownQueues.parse(request.url.query)
+    stats = await sites.each(request, lambda at: reader_of(at).read())
+    now = max(one.now for one in stats.values())
+    found = {name: selection.of(one) for name, one in stats.items()}
+    order = selection.by(now)
+    rows = page_of_all(found, order, (selection.page - 1) * PER_PAGE, PER_PAGE)
+
+    async def read(at: Request) -> Listing[QueueStats]:
+        site = site_of(at)
+        name = site.settings.name
+        trends = await site.read(
+            read_trends(site.keys, [row.name for row in rows[name]], now, _TREND_MINUTES)
+        )
+        return listing(at, reader_of(at), selection, rows[name], stats[name].now, trends)
+
+    matching = sum(map(len, found.values()))
     pages = max(1, -(-matching // PER_PAGE))
-    site = site_of(request)
-    trends = await site.read(read_trends(site.keys, [row.name for row in rows], stats.now, _TREND_MINUTES))
     return await render(
         request,
         "queues.html",
@@ -62,8 +73,8 @@ async def show(request: Request) -> Response:
         actions=ACTIONS,
         selection=selection,
         orders=_ORDERS,
-        total=len(stats.queues),
-        queues=listing(request, reader, selection, rows, stats.now, trends),
+        total=sum(len(one.queues) for one in stats.values()),
+        queues=joined(request, await sites.each(request, read), order),
         previous=_address(request, selection.page - 1) if selection.page > 1 else "",
         next=_address(request, selection.page + 1) if selection.page < pages else "",
         text=f"Page {selection.page} of {pages}, {counted(matching, 'queue')}",
@@ -103,17 +114,19 @@ class ShownQueues:
         given = {"match": self.match, "order": self.order, "page": str(page or self.page)}
         return urlencode(given, errors="surrogateescape")
 
-    def of(self, stats: Stats) -> tuple[list[QueueStats], int]:
-        """The queues of this page, and the number of all that match."""
-        found = [queue for queue in stats.queues if self.match.lower() in queue.name.lower()]
+    def of(self, stats: Stats) -> list[QueueStats]:
+        """The queues that match."""
+        return [queue for queue in stats.queues if self.match.lower() in queue.name.lower()]
+
+    def by(self, now: float) -> Callable[[QueueStats], Any]:
+        """What the queues are sorted by."""
         if self.order == "size":
-            found.sort(key=lambda queue: -queue.size)
-        elif self.order == "latency":
-            found.sort(key=lambda queue: -queue.latency_s(stats.now))
-        elif self.order == "rate":
-            found.sort(key=lambda queue: -(queue.rate_per_min or 0.0))
-        first = (self.page - 1) * PER_PAGE
-        return found[first : first + PER_PAGE], len(found)
+            return lambda queue: -queue.size
+        if self.order == "latency":
+            return lambda queue: -queue.latency_s(now)
+        if self.order == "rate":
+            return lambda queue: -(queue.rate_per_min or 0.0)
+        return lambda queue: queue.name
 
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -122,7 +135,9 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     if stats is None:
         return {}
     selection = ShownQueues.parse(parameters)
-    return listing(request, reader, selection, selection.of(stats)[0], stats.now).live()
+    first = 0 if is_of_all(request) else (selection.page - 1) * PER_PAGE
+    rows = sorted(selection.of(stats), key=selection.by(stats.now))[first : selection.page * PER_PAGE]
+    return listing(request, reader, selection, rows, stats.now).live()
 
 
 def listing(
