@@ -40,8 +40,15 @@ $(VENV)/.rewritten: $(VENV)/.development
 	@$(BIN)/python -m pytest -n0 --collect-only -qq >/dev/null && touch $@
 
 NODE := contrib/clients/node/node_modules
-test: $(VENV)/.development $(VENV)/.rewritten $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich $(NODE) ## Run the whole suite.
+test: $(VENV)/.development $(VENV)/.rewritten $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich $(VENV)/.go $(NODE) ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
+
+# What the programs in Go need is compiled before a test waits for it; the tests find it in Go's cache.
+GO_MODULES := tests/interop/peers/go contrib/clients/go
+$(VENV)/.go: $(wildcard $(GO_MODULES:=/go.*)) | $(VENV)/.development
+	@if command -v go >/dev/null; then \
+		for module in $(GO_MODULES); do (cd $$module && go build ./... && go vet ./...) || exit 1; done; \
+	fi >/dev/null && touch $@ || echo "the programs in Go are not compiled: go cannot reach its registry" >&2
 
 # What the browser tests check pages with. Without it those tests are skipped, or fail under CI.
 $(VENV)/axe: tests/web/peers/package-lock.json | $(VENV)/.development
@@ -63,7 +70,7 @@ $(NODE): contrib/clients/node/package-lock.json
 		--no-audit --no-fund >/dev/null && touch $@ \
 		|| echo "the packages of the Node client are not installed: npm is missing, or cannot reach its registry" >&2
 
-test-clients: $(VENV)/.development $(NODE) ## Run the tests of the clients in Go, Node and Ruby, with a real server.
+test-clients: $(VENV)/.development $(VENV)/.go $(NODE) ## Run the tests of the clients in Go, Node and Ruby, with a real server.
 	$(BIN)/python $(PYTEST) -n0 tests/clients $(ARGS)
 
 # For the one test of coloured tracebacks. In the environment itself, structlog would import it in each process.
