@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyworkers.api import JobRecord
-from pyworkers.api.browse import filter as filters
 from pyworkers.api.browse.cut import CutRecord
 from pyworkers.api.browse.filter import Filter, folded
 from pyworkers.api.browse.masking import HIDDEN, masked, shown_bytes
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from pyworkers.protocol import patterns
 
 JOB: dict[str, Any] = {
     "class": "Mail::Send",
@@ -125,7 +125,7 @@ def test_patterns_of_searches_that_are_over_are_not_kept() -> None:
     for number in range(300):
         assert Filter(job_class=f"Mail*{number}").matches(record(**{"class": f"Mail::{number}"}), None)
     assert fnmatch._compile_pattern.cache_info() == kept  # type: ignore[attr-defined]
-    assert filters._compiled.cache_info().currsize <= 256
+    assert patterns._compiled.cache_info().currsize <= 256
 
 
 def test_conditions_on_lists_send_no_text_if_names_are_hidden() -> None:

@@ -13,11 +13,11 @@ from starlette.routing import Route
 from pyworkers import Client
 from pyworkers.api import AuditLog
 from pyworkers.api.parameters import Parameter
+from pyworkers.config.rights import Rights
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from pyworkers.web.application import RESOURCES
-from pyworkers.web.security.users import Rights
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 from tests.integrations.web import served

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from fnmatch import translate
-from functools import lru_cache
 from typing import Any, Self
 
 from pyworkers.api.browse.masking import masked
 from pyworkers.api.record import JobRecord, as_text
+from pyworkers.protocol.patterns import is_like
 
 # Stored without escapes by every program, and not shown in another form than it is stored.
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
@@ -164,14 +163,3 @@ def _shown(job: JobRecord, mask: tuple[str, ...]) -> str:
 
 def _longest(text: str) -> str:
     return max(_PLAIN.findall(text), key=len, default="")
-
-
-def is_like(name: str, pattern: str) -> bool:
-    """True if a name is this one, or one in which each ``*`` is any text."""
-    return name == pattern or _compiled(pattern).match(name) is not None
-
-
-# ``fnmatch`` keeps 32,768 patterns, which may be long ones; a search has a few, and a person has some.
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern.replace("[", "[[]").replace("?", "[?]")))

@@ -8,6 +8,7 @@ import click
 
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.web import need_extra
+from pyworkers.config.rights import Rights
 
 
 def _parse_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
@@ -22,9 +23,6 @@ def _parse_name(_context: click.Context, _option: click.Parameter, name: str) ->
 
 
 def _parse_role(_context: click.Context, _option: click.Parameter, role: str) -> str:
-    need_extra()
-    from pyworkers.web.security.users import Rights
-
     try:
         Rights.parse(role)
     except ValueError as error:
@@ -48,7 +46,7 @@ def web_user(name: str, role: str, as_json: bool) -> None:
     Example: pyworkers web-user ann operate >> users
     """
     from pyworkers.web.security.passwords import PasswordHash
-    from pyworkers.web.security.users import Rights, User
+    from pyworkers.web.security.users import User
 
     password = _read_password()
     if not password:

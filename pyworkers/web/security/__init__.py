@@ -1,9 +1,9 @@
 """Security: who looks, with which role, and whether a request really comes from a page of ours."""
 
+from pyworkers.config.rights import Role
 from pyworkers.web.security.access import Authorize, Viewer, is_by_bearer
 from pyworkers.web.security.bodies import Form
 from pyworkers.web.security.guard import Guard, csrf_token, form_of, has_session, viewer_of
-from pyworkers.web.security.users import Role
 
 __all__ = [
     "Authorize",

@@ -20,13 +20,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyworkers import logs
+from pyworkers.config.rights import Rights, Role
 from pyworkers.http.hosts import is_loopback
 from pyworkers.web.security.cookies import SESSION, START, cookie_name
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins, TooManyAttempts
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.sessions import Ticket, is_valid, open_session
-from pyworkers.web.security.users import Rights, Role, User
+from pyworkers.web.security.users import User
 
 Authorize = Callable[[Request], str | Awaitable[str | None] | None]
 """The function of an application: the role of a request, ``read``, ``enqueue``, ``operate``, or one for some

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from pyworkers import logs
+from pyworkers.config.rights import Rights
 from pyworkers.web.security.attempts import Attempts
 from pyworkers.web.security.passwords import PasswordHash
-from pyworkers.web.security.users import Rights, User, UserFile
+from pyworkers.web.security.users import User, UserFile
 
 # Each takes 16 MiB while it runs.
 _THREADS = 2

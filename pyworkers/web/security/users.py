@@ -5,81 +5,22 @@ Read at the start of the dashboard, and again after each change. Never written.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from pyworkers import logs
-from pyworkers.api.browse.filter import is_like
+from pyworkers.config.rights import Rights, split
 from pyworkers.errors import ConfigError
 from pyworkers.web.security.passwords import PasswordHash
 
-Role = Literal["read", "enqueue", "operate"]
-"""``read`` sees all, ``operate`` also acts; ``enqueue`` is for programs, which enqueue and read results."""
-ROLES: tuple[Role, ...] = get_args(Role)
 _MOST_BYTES = 1 << 20
 _MOST_CHARACTERS = 128
-_MOST_PATTERNS = 100
 # A change within one tick of the file system's clock leaves the time as it is. The coarsest tick is 2 s.
 _SETTLED_NS = 2_000_000_000
 
 log = logs.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Rights:
-    """A role, and the queues for which it counts; as text ``operate``, or ``operate@mail,mail\\:*``."""
-
-    role: Role
-    queues: tuple[str, ...] = ()
-    """Names of queues, in which each ``*`` is any text; empty: all queues, and what is of no queue."""
-
-    @classmethod
-    def parse(cls, text: str) -> Rights:
-        """Read the text; a backslash precedes a colon, a comma or a backslash in a name.
-
-        Raises ValueError, with the rule.
-        """
-        word, sign, rest = text.partition("@")
-        role = next((role for role in ROLES if role == word), None)
-        if role is None:
-            raise ValueError(f"the role is neither {' nor '.join(ROLES)}")
-        queues = tuple(map(_unescaped, split(rest, ","))) if sign else ()
-        if not all(queue and queue.isprintable() for queue in queues) or len(queues) > _MOST_PATTERNS:
-            raise ValueError(f"a role has 1 to {_MOST_PATTERNS} names of queues after @, e.g. operate@mail*")
-        if queues and role == "read":
-            raise ValueError("the role read is for all queues")
-        return cls(role, queues)
-
-    def __str__(self) -> str:
-        return f"{self.role}@{','.join(map(_escaped, self.queues))}" if self.queues else self.role
-
-    def cover(self, queue: str) -> bool:
-        """True if the role counts for a queue."""
-        return not self.queues or any(is_like(queue, pattern) for pattern in self.queues)
-
-
-def split(text: str, sign: str) -> list[str]:
-    """The parts of a text between the signs that have no backslash before them."""
-    parts, is_escaped = [""], False
-    for char in text:
-        if char == sign and not is_escaped:
-            parts.append("")
-        else:
-            is_escaped = char == "\\" and not is_escaped
-            parts[-1] += char
-    return parts
-
-
-def _escaped(queue: str) -> str:
-    return re.sub(r"([\\:,])", r"\\\1", queue)
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text)
 
 
 @dataclass(frozen=True, slots=True)
