@@ -13,6 +13,7 @@ import re
 from urllib.parse import parse_qs, unquote, urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
+from pyworkers.http.hosts import is_loopback
 from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.flow.carrying import check_names
 from pyworkers.protocol.keeping import check_keep
@@ -30,6 +31,8 @@ _SCHEMES = (
     *("redis+cluster", "rediss+cluster"),
 )
 _PREFIX = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._~-]+)+")
+OIDC_CALLBACK = "/login/oidc/callback"
+"""The path below the dashboard to which a provider of OpenID Connect sends people back."""
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]]+")
 
 
@@ -199,6 +202,37 @@ def check_alarm_url(url: str) -> None:
         fits = False
     if not fits or not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"must be a URL, https://host/path, not {mask_url(url)!r}")
+
+
+def is_safe_url(url: str) -> bool:
+    """True for a URL by HTTPS, or by HTTP to this machine: others could read and change the rest."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        fits = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+        return fits and bool(host) and parts.port != 0 and url.isascii() and url.isprintable()
+    except ValueError:
+        return False
+
+
+def check_issuer(url: str) -> None:
+    """Check the URL of a provider of OpenID Connect, or nothing."""
+    if url and (not is_safe_url(url) or re.search(r"[\s?#@]", url)):
+        raise ValueError(f"must be https://host or https://host/path (http:// on this machine), not {url!r}")
+
+
+def check_redirect_url(url: str) -> None:
+    """Check the URL to which a provider of OpenID Connect sends people back, or nothing."""
+    if url and not (is_safe_url(url) and url.endswith(OIDC_CALLBACK) and not re.search(r"[\s?#@]", url)):
+        raise ValueError(f"must be https://host…{OIDC_CALLBACK}, not {url!r}")
+
+
+def check_scopes(names: tuple[object, ...]) -> None:
+    """Check the scopes of OpenID Connect."""
+    if "openid" not in names or not all(
+        isinstance(name, str) and re.fullmatch(r"[!#-\[\]-~]+", name) for name in names
+    ):
+        raise ValueError(f'must be names without spaces, "openid" among them, not {list(names)!r}')
 
 
 def check_smtp(url: str) -> None:

@@ -19,6 +19,7 @@ from pyworkers.config.checks import (
     check_carry,
     check_every,
     check_hosts,
+    check_issuer,
     check_kept,
     check_label,
     check_mail,
@@ -26,6 +27,8 @@ from pyworkers.config.checks import (
     check_namespace,
     check_networks,
     check_rate,
+    check_redirect_url,
+    check_scopes,
     check_smtp,
     check_timezone,
     check_url,
@@ -36,6 +39,7 @@ from pyworkers.config.checks import (
     mask_url,
 )
 from pyworkers.config.groups import MODES, check_processes, check_queues
+from pyworkers.config.rights import check_groups
 from pyworkers.config.thresholds import check_thresholds
 from pyworkers.protocol.cronlines import check_grace, check_schedule
 from pyworkers.protocol.keys import check_queue_name
@@ -263,6 +267,48 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OidcConfig:
+    """The section ``[web.oidc]``: a provider of OpenID Connect, by which people log in to the dashboard."""
+
+    issuer: str | None = _option(
+        None,
+        "URL of the provider as its discovery document has it.",
+        check=check_issuer,
+        example="https://id.example.com",
+    )
+    client_id: str | None = _option(
+        None, "Id of the dashboard at the provider.", check=check_label, example="pyworkers"
+    )
+    client_secret: str | None = _option(
+        None,
+        "Secret of the dashboard at the provider; by PYWORKERS_WEB__OIDC__CLIENT_SECRET, it is in no file.",
+        mask=mask_text,
+        example="a secret",
+    )
+    name: str = _option("", "Name of the provider on the login page; empty: its host.")
+    scopes: tuple[str, ...] = _option(
+        ("openid", "profile", "email"), "Scopes that the login asks for.", check=check_scopes
+    )
+    name_claim: str = _option(
+        "preferred_username", "Claim with the name of a person, which the audit has.", check=check_label
+    )
+    groups_claim: str = _option(
+        "groups", "Claim with the groups of a person; with dots, one inside of others.", check=check_label
+    )
+    redirect_url: str = _option(
+        "",
+        "Address of the dashboard's /login/oidc/callback; empty: as the browser asks for the dashboard.",
+        check=check_redirect_url,
+    )
+    groups: Mapping[str, str] | None = _option(
+        None,
+        "What the people in each group may do: read, operate, or operate@mail*.",
+        check=check_groups,
+        example={"platform": "operate", "support": "operate@mail*"},
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class WebConfig:
     """The section ``[web]``: what ``pyworkers web`` uses; a server ignores it."""
 
@@ -294,6 +340,13 @@ class WebConfig:
         'Numbers above which it shows counts as high, e.g. ["waiting > 10000", "mail* oldest > 300"].',
         check=check_thresholds,
     )
+    oidc: OidcConfig = field(default_factory=OidcConfig)
+    """The table ``[web.oidc]``."""
+
+    @property
+    def has_people(self) -> bool:
+        """True if people log in: the users of a file, or those whom a provider knows."""
+        return bool(self.auth or self.oidc.issuer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

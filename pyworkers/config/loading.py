@@ -11,6 +11,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +20,15 @@ from typing import Any
 from pyworkers.config import sources
 from pyworkers.config.alarming import check_alarm
 from pyworkers.config.checks import check_slot
-from pyworkers.config.fields import AlarmConfig, Config, CronConfig, GroupConfig, QueueConfig, RedisConfig
+from pyworkers.config.fields import (
+    AlarmConfig,
+    Config,
+    CronConfig,
+    GroupConfig,
+    OidcConfig,
+    QueueConfig,
+    RedisConfig,
+)
 from pyworkers.config.groups import parse_queues
 from pyworkers.config.options import LISTS, SECTIONS, KeyPath, Option, describe
 from pyworkers.config.stores import DEFAULT, Stores, check_on_one
@@ -71,6 +81,7 @@ def load(
         places[setting.path] = setting.locate
     config = _build(document, sections)
     _check_slots(config, places)
+    _check_oidc(config.web.oidc, places)
     if config.other_redis or any(path[2:] == ("redis",) for path in places):
         _check_stores(config, places)
     return config
@@ -110,6 +121,8 @@ def _parsed(text: str, option: Option) -> object:
     }
     if option.type == "array or table":
         return parse_queues(text)
+    if option.type == "table":
+        raise ValueError("is read from the file only")
     if option.type == "integer or string":
         return int(text) if text.isdecimal() else text
     if option.type == "array":
@@ -157,6 +170,7 @@ def _build(document: sources.Document, found: _Sections) -> Config:
     alarms = _entries("alarm", document, found)
     _check_entries("alarm", document, alarms, check_alarm)
     sections = {path[0]: cls(**found.get(path, {})) for path, cls in SECTIONS if len(path) == 1}
+    sections["web"] = replace(sections["web"], oidc=OidcConfig(**found.get(("web", "oidc"), {})))
     return Config(
         **found.get((), {}),
         **sections,
@@ -197,6 +211,24 @@ def _check_slots(config: Config, places: _Places) -> None:
         except ValueError as error:
             location = places.get((*path, "namespace"), places[*path, "url"])()
             raise ConfigError(f"{'.'.join(path)}.namespace: {error}", location=location) from error
+
+
+def _check_oidc(oidc: OidcConfig, places: _Places) -> None:
+    """Raise ConfigError for a provider of which only a part is given."""
+    given = [path for path in places if path[:2] == ("web", "oidc")]
+    default = OidcConfig()
+    set_here = [path for path in given if getattr(oidc, path[2]) != getattr(default, path[2])]
+    for key, hint in _OIDC_NEEDS.items() if set_here else ():
+        if not getattr(oidc, key):
+            raise ConfigError(f"web.oidc.{key}: is missing", hint=hint, location=places[set_here[0]]())
+
+
+# The secret may be in the environment of the dashboard alone: the server reads the same file.
+_OIDC_NEEDS = {
+    "issuer": "set it to the URL of the provider, or leave out [web.oidc]",
+    "client_id": "set it to the id that the provider has given to the dashboard",
+    "groups": 'write [web.oidc.groups], and in it lines such as platform = "operate"',
+}
 
 
 def _check_stores(config: Config, places: _Places) -> None:
@@ -283,7 +315,7 @@ def _parts(config: Config) -> Iterator[tuple[str, KeyPath, object]]:
         elif path and path[0] in LISTS:
             yield from ((f"[[{path[0]}]]", path, part) for part in getattr(config, path[0]))
         elif path:
-            yield f"[{path[0]}]", path, getattr(config, path[0])
+            yield f"[{'.'.join(path)}]", path, reduce(getattr, path, config)
         else:
             yield "", path, config
 

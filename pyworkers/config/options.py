@@ -18,6 +18,7 @@ from pyworkers.config.fields import (
     GroupConfig,
     HttpConfig,
     LogConfig,
+    OidcConfig,
     QueueConfig,
     RedisConfig,
     RetryConfig,
@@ -41,6 +42,7 @@ SECTIONS: tuple[tuple[KeyPath, type[Any]], ...] = (
     (("log",), LogConfig),
     (("http",), HttpConfig),
     (("web",), WebConfig),
+    (("web", "oidc"), OidcConfig),
     (("cron", "*"), CronConfig),
     (("alarms",), AlarmsConfig),
     (("alarm", "*"), AlarmConfig),
@@ -56,6 +58,7 @@ _TYPE_NAMES = {
     "float": "number",
     "bool": "boolean",
     "tuple[str, ...] | Mapping[str, int]": "array or table",
+    "Mapping[str, str]": "table",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -39,6 +40,17 @@ class Rights:
             raise ValueError("the role read is for all queues")
         return cls(role, queues)
 
+    @classmethod
+    def joined(cls, several: Iterable[Rights]) -> Rights | None:
+        """The rights of a person who may do all of these, which are for people; None for none."""
+        given = list(several)
+        acting = [one for one in given if one.role == "operate"]
+        if not acting:
+            return given[0] if given else None
+        is_limited = all(one.queues for one in acting)
+        queues = dict.fromkeys(queue for one in acting for queue in one.queues) if is_limited else ()
+        return cls("operate", tuple(queues))
+
     def __str__(self) -> str:
         return f"{self.role}@{','.join(map(_escaped, self.queues))}" if self.queues else self.role
 
@@ -65,3 +77,16 @@ def _escaped(queue: str) -> str:
 
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text)
+
+
+def check_groups(groups: Mapping[str, object]) -> None:
+    """Check the table ``[web.oidc.groups]``. Raises ValueError with the group."""
+    for group, text in groups.items():
+        if not isinstance(text, str):
+            raise ValueError(f'the rights of {group!r} must be a string, e.g. "operate", not {text!r}')
+        try:
+            rights = Rights.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{group!r}: {error}") from error
+        if rights.role == "enqueue":
+            raise ValueError(f"{group!r}: the role enqueue is for programs: write read or operate")

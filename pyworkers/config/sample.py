@@ -51,7 +51,7 @@ def _header(path: KeyPath) -> Iterator[str]:
         header, note = _NAMED[path]
         yield from (note, f"#{header}")
     elif path:
-        yield f"[{path[0]}]"
+        yield f"[{'.'.join(path)}]"
 
 
 def _line(option: Option, values: Mapping[str, object]) -> str:

@@ -27,6 +27,8 @@ ENV_PREFIX = "PYWORKERS_"
 _NAMED = ("queues", "groups")
 _REDIS = "redis"
 _REDIS_KEYS = {(name,) for name in REDIS_KEYS}
+# The section inside of another one.
+_INNER = ("web", "oidc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ def _known_label(path: KeyPath, location: str, options: Options, spell: Callable
         raise ConfigError(f"{what} are read from the file only", location=location)
     if pattern_of(path) not in options:
         raise _unknown(path, location, options, spell)
-    if len(path) == 3:
+    if len(path) == 3 and path[:2] != _INNER:
         _check_name(path, lambda: location)
     return ".".join(path)
 
@@ -207,6 +209,8 @@ def _split(text: str, separator: str) -> KeyPath:
     if section in _NAMED or (section == _REDIS and separator in rest):
         name, _, key = rest.rpartition(separator)
         return section, name, key
+    if text.startswith(separator.join((*_INNER, ""))):
+        return (*_INNER, text.removeprefix(separator.join((*_INNER, ""))))
     return (section, rest) if rest else (section,)
 
 

@@ -23,6 +23,7 @@ from pyworkers.config.fields import (
     GroupConfig,
     HttpConfig,
     LogConfig,
+    OidcConfig,
     QueueConfig,
     RedisConfig,
     RetryConfig,
@@ -30,7 +31,7 @@ from pyworkers.config.fields import (
     ServerConfig,
     WebConfig,
 )
-from pyworkers.config.loading import load, render
+from pyworkers.config.loading import load, render, toml_value
 from pyworkers.config.options import describe
 from pyworkers.config.sample import sample
 from pyworkers.config.stores import Stores
@@ -876,6 +877,100 @@ def test_the_keys_of_the_dashboard(toml: Toml, key: str, value: object, error: s
         assert (list(found) if isinstance(value, list) else found) == value
 
 
+PROVIDER = """[web.oidc]
+issuer = "https://id.example.com"
+client_id = "dashboard"
+groups = {platform = "operate"}
+"""
+
+
+def test_the_secret_of_the_provider_is_in_a_variable(toml: Toml) -> None:
+    oidc = toml(PROVIDER, {"PYWORKERS_WEB__OIDC__CLIENT_SECRET": "hunter2"}).web.oidc
+    assert (oidc.client_secret, oidc.groups) == ("hunter2", {"platform": "operate"})
+    assert "hunter2" not in repr(oidc)
+    assert toml(PROVIDER).web.has_people
+    assert not Config().web.has_people
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("issuer", "http://127.0.0.1:8080", ""),
+        ("issuer", "http://localhost/realm", ""),
+        ("issuer", "http://id.example.com", "must be https://host"),
+        ("issuer", "id.example.com", "must be https://host"),
+        ("issuer", "https://me:secret@id.example.com", "must be https://host"),
+        ("issuer", "https://id.example.com/?a=b", "must be https://host"),
+        ("redirect_url", "https://jobs.example.com/jobs/login/oidc/callback", ""),
+        ("redirect_url", "https://jobs.example.com/", "must be https://host…/login/oidc/callback"),
+        ("redirect_url", "http://jobs.example.com/login/oidc/callback", "must be https://host…"),
+        ("scopes", ["openid", "groups"], ""),
+        ("scopes", ["profile"], 'must be names without spaces, "openid" among them'),
+        ("scopes", ["openid", "a b"], 'must be names without spaces, "openid" among them'),
+        ("scopes", ["openid", 7], 'must be names without spaces, "openid" among them'),
+        ("name_claim", "", "must be printable and not empty"),
+        ("groups_claim", "a\nb", "must be printable and not empty"),
+    ],
+)
+def test_the_keys_of_the_provider(toml: Toml, key: str, value: object, error: str) -> None:
+    other = PROVIDER.replace('issuer = "https://id.example.com"\n', "") if key == "issuer" else PROVIDER
+    text = f"{other}{key} = {toml_value(value)}\n"
+    if error:
+        with pytest.raises(ConfigError, match=rf"web\.oidc\.{key}: {re.escape(error)}"):
+            toml(text)
+    else:
+        found = getattr(toml(text).web.oidc, key)
+        assert (list(found) if isinstance(value, list) else found) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[web.oidc.groups]\nall = "admin"',
+            "1: web.oidc.groups: 'all': the role is neither read nor enqueue nor operate",
+        ),
+        (
+            '[web.oidc]\ngroups = {all = "operate@"}',
+            "2: web.oidc.groups: 'all': a role has 1 to 100 names of queues",
+        ),
+        (
+            '[web.oidc.groups]\nall = "enqueue"',
+            "1: web.oidc.groups: 'all': the role enqueue is for programs: write",
+        ),
+        (
+            "[web.oidc.groups]\nall = 7",
+            "1: web.oidc.groups: the rights of 'all' must be a string, e.g. \"operate\"",
+        ),
+        ('[web.oidc]\ngroups = "all"', "2: web.oidc.groups: must be a table, not a string"),
+        (
+            '[web]\noidc = "https://id.example.com"',
+            "2: web.oidc: must be a table\nwrite [web.oidc] on its own line",
+        ),
+        ('[web.oidc]\nclient = "x"', "2: unknown key web.oidc.client\ndid you mean web.oidc.client_id?"),
+        (
+            '[web.oidc]\nclient_id = "x"',
+            "2: web.oidc.issuer: is missing\nset it to the URL of the provider, or",
+        ),
+        (
+            '[web.oidc]\nissuer = "https://x.example"',
+            "2: web.oidc.client_id: is missing\nset it to the id that",
+        ),
+        (
+            '[web.oidc]\nissuer = "https://x.example"\nclient_id = "x"',
+            "2: web.oidc.groups: is missing\nwrite [web.oidc.groups]",
+        ),
+    ],
+)
+def test_an_error_of_the_provider_names_the_line_and_the_fix(toml: Toml, text: str, message: str) -> None:
+    assert f"workers.toml:{message}" in str(load_error(toml, text))
+
+
+def test_the_groups_are_read_from_the_file_only(toml: Toml) -> None:
+    error = load_error(toml, "", PYWORKERS_WEB__OIDC__GROUPS="all:read")
+    assert str(error).startswith("PYWORKERS_WEB__OIDC__GROUPS: web.oidc.groups: is read from the file only")
+
+
 EVERY_KEY = Config(
     app="tasks:worker",
     redis=RedisConfig(
@@ -938,7 +1033,22 @@ EVERY_KEY = Config(
     log=LogConfig(level="debug", format="json"),
     http=HttpConfig(bind="[::1]:7433", hosts=("jobs.internal",), stats=False),
     web=WebConfig(
-        bind="unix:/run/web.sock", auth="users", hosts=("jobs.example.com",), prefix="/jobs", mask=("pin",)
+        bind="unix:/run/web.sock",
+        auth="users",
+        hosts=("jobs.example.com",),
+        prefix="/jobs",
+        mask=("pin",),
+        oidc=OidcConfig(
+            issuer="https://id.example.com/realm",
+            client_id="dashboard",
+            client_secret="s",
+            name="Our company",
+            scopes=("openid", "roles"),
+            name_claim="email",
+            groups_claim="realm.roles",
+            redirect_url="https://jobs.example.com/jobs/login/oidc/callback",
+            groups={"platform": "operate", "a b": "operate@mail\\:*,x"},
+        ),
     ),
     cron=(
         CronConfig(
@@ -1013,6 +1123,7 @@ def test_the_rendering_masks_password_and_url_and_nothing_else() -> None:
     assert changed == [
         'url = "rediss://me:***@host/0?password=***"',
         *['password = "***"'] * 2,
+        'client_secret = "***"',
         'secret = "***"',
         'webhook = "https://ops.example.com/***"',
         'slack = "https://hooks.example.com/***"',
@@ -1055,11 +1166,13 @@ def test_every_field_of_every_dataclass_is_described() -> None:
         LogConfig: ("log",),
         HttpConfig: ("http",),
         WebConfig: ("web",),
+        OidcConfig: ("web", "oidc"),
         CronConfig: ("cron", "*"),
         AlarmsConfig: ("alarms",),
         AlarmConfig: ("alarm", "*"),
     }.items():
         expected |= {(*group, name) for name in get_type_hints(cls)}
+    expected.remove(("web", "oidc"))
     assert described == expected
     assert {path[0] for path in expected} == get_type_hints(Config).keys() - {"path", "other_redis"}
 
@@ -1095,10 +1208,10 @@ def test_every_default_is_accepted_as_a_value(toml: Toml) -> None:
 
 
 def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Dotted keys and values of the configuration's tables; tables inside arrays are values."""
+    """Dotted keys and values of the configuration's tables; tables in arrays and of groups are values."""
     found: dict[str, object] = {}
     for key, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and prefix + key != "web.oidc.groups":
             found |= flat(value, f"{prefix}{key}.")
         else:
             found[prefix + key] = value
@@ -1168,6 +1281,7 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "groups.*.concurrency",
         "groups.*.processes",
         "groups.*.mode",
+        *(f"web.oidc.{key}" for key in ("issuer", "client_id", "client_secret", "groups")),
         "cron.*.schedule",
         "cron.*.every",
         *(f"alarm.*.{key}" for key in ("match", "over", "webhook", "slack", "mail")),
@@ -1186,6 +1300,7 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
         "alarms.private": [],
         "web.mask": list(WebConfig().mask),
         "web.thresholds": [],
+        "web.oidc.scopes": ["openid", "profile", "email"],
     }
     assert stated == defaults | lists
     assert '# Default: "redis://127.0.0.1:6379/0".' in SAMPLE.read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ ALLOWED = {
     "streams": set(),
     "http": set(),
     "embedded": {"errors"},
-    "config": {"protocol", "errors"},
+    "config": {"protocol", "http", "errors"},
     "logs": {"protocol", "errors", "observing", "text"},
     "store": {"protocol", "config", "errors", "embedded", "failpoints"},
     "middleware": {"protocol"},
