@@ -17,6 +17,9 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.target import Where, admin_of, others_of
+from pyworkers.config.fields import OidcConfig
+from pyworkers.config.loading import load
+from pyworkers.config.sources import Document
 from pyworkers.config.stores import DEFAULT, check_redis_name
 from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
@@ -55,11 +58,8 @@ from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import STATIC, own_address, render, static_name
 from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
-from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.guard import place_of
-from pyworkers.web.security.logins import Logins
 from pyworkers.web.security.secret import Secret
-from pyworkers.web.security.users import UserFile
 from pyworkers.web.several import ByForm, ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
@@ -81,6 +81,7 @@ def app(
     namespace: str | None = None,
     auth: str | Path | None = None,
     authorize: Authorize | None = None,
+    oidc: Mapping[str, object] | None = None,
     hosts: Iterable[str] | None = None,
     mask: Iterable[str] = SiteSettings().mask,
     thresholds: Iterable[str] = (),
@@ -95,7 +96,8 @@ def app(
     jobs. ``thresholds``: numbers above which counts are shown as high, e.g. ``"mail* oldest > 300"``. Who may
     look is decided by one of
 
-    - ``auth``: a file with users, lines that ``pyworkers web-user`` prints;
+    - ``auth``: a file with users, lines that ``pyworkers web-user`` prints; ``oidc``: a provider of OpenID
+      Connect, with the keys of ``[web.oidc]``; or both;
     - ``authorize``: a function, also ``async def``, that gets the request and returns ``"read"``,
       ``"enqueue"``, ``"operate"``, one for some queues as ``"operate@mail*"``, or None for no access. The
       audit names ``request.state.user`` or ``scope["user"]``, else the address of the client;
@@ -108,7 +110,7 @@ def app(
     a dashboard with ``authorize`` answers to every name that the application around it does. Raises
     ConfigError.
     """
-    _check(auth, authorize, token)
+    _check(authorize, token, has_people=auth is not None or bool(oidc))
     settings = SiteSettings(tuple(mask), _thresholds(thresholds))
     site = Site(admin_of(url, namespace), settings)
     named = others_of(url, namespace) if others is None else others
@@ -117,15 +119,21 @@ def app(
     access: Access = Local(new_token() if token is None else token, is_announced=bool(token))
     if authorize is not None:
         access = Function(authorize)
-    elif auth is not None:
-        access = Users(Logins(UserFile(Path(auth))), EndedSessions(site))
+    elif auth is not None or oidc:
+        access = Users.of(auth, _provider(oidc or {}), site)
     names = None if authorize is not None and hosts is None else (hosts or ())
     return assemble({DEFAULT: site, **more}, access, Hosts(names))
 
 
-def _check(auth: str | Path | None, authorize: Authorize | None, token: str | None) -> None:
-    if auth is not None and authorize is not None:
-        raise ConfigError("auth and authorize exclude each other: pass one of them")
+def _provider(keys: Mapping[str, object]) -> OidcConfig:
+    """The settings with these keys, checked as those of the file. Raises ConfigError."""
+    document = Document(None, "", {"web": {"oidc": dict(keys)}}, "app(oidc=…)")
+    return load(lambda: document, env={}).web.oidc
+
+
+def _check(authorize: Authorize | None, token: str | None, *, has_people: bool) -> None:
+    if has_people and authorize is not None:
+        raise ConfigError("auth or oidc, and authorize exclude each other: pass one of them")
     if token and len(token) < _SHORTEST_TOKEN:
         raise ConfigError(
             f"token has {len(token)} characters, which can be guessed: pass at least {_SHORTEST_TOKEN}",
@@ -177,7 +185,8 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
             await each.close()
 
     routes = [route for module in (*_SUBJECTS, stream) for route in module.ROUTES]
-    entrance = login.routes(access) if isinstance(access, Users) else []
+    users = access if isinstance(access, Users) else None
+    entrance = [] if users is None else login.routes(users)
     guard = Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse, secret=secret)
     application = Starlette(
         routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],
@@ -186,6 +195,7 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
         lifespan=lifespan,
     )
     application.state.reader, application.state.waits, application.state.sites = reader, waits, sites
+    application.state.users = users
     application.state.resources = (*RESOURCES, *several.RESOURCES) if sites.several else RESOURCES
     return application
 

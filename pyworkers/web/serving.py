@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
@@ -35,9 +34,6 @@ from pyworkers.web.leaving import Streams
 from pyworkers.web.listening import ListenAddress
 from pyworkers.web.prefixing import Prefixed
 from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users, new_token
-from pyworkers.web.security.ended import EndedSessions
-from pyworkers.web.security.logins import Logins
-from pyworkers.web.security.users import UserFile
 from pyworkers.web.site import Site, SiteSettings
 
 # More than the thousand viewers that the dashboard is made for; each holds one open.
@@ -63,7 +59,7 @@ def serve(config: Config, *, with_token: bool = True, alarms: bool = False) -> N
     """
     logs.configure(config.log.level, config.log.format)
     place = ListenAddress.parse(config.web.bind, config.web.prefix)
-    if not config.web.auth:
+    if not config.web.has_people:
         place.check_private()
     stores = Stores.of(config)
     thresholds = tuple(map(Threshold.parse, config.web.thresholds))
@@ -72,12 +68,12 @@ def serve(config: Config, *, with_token: bool = True, alarms: bool = False) -> N
         name: Site(admin_of(redis), replace(settings, name=name)) for name, redis in stores.by_name.items()
     }
     site = sites[DEFAULT]
-    token = new_token() if with_token and not config.web.auth else ""
+    token = new_token() if with_token and not config.web.has_people else ""
     dashboard = assemble(sites, _access(config, place, site, token), Hosts([*place.hosts, *config.web.hosts]))
-    with place.listening(private=not config.web.auth) as listeners:
-        users = config.web.auth or "none: this machine alone"
+    with place.listening(private=not config.web.has_people) as listeners:
+        users = " and ".join(filter(None, (config.web.auth, config.web.oidc.issuer)))
         url = place.url_with(token)
-        log.info("web.listening", url=url, users=users)
+        log.info("web.listening", url=url, users=users or "none: this machine alone")
         if token and config.log.level not in ("debug", "info"):
             print(f"The dashboard listens at {url}", file=sys.stderr, flush=True)
         with _watching(config if alarms else None):
@@ -101,8 +97,8 @@ def _watching(config: Config | None) -> Iterator[None]:
 
 
 def _access(config: Config, place: ListenAddress, site: Site, token: str) -> Access:
-    if config.web.auth:
-        return Users(Logins(UserFile(Path(config.web.auth))), EndedSessions(site))
+    if config.web.has_people:
+        return Users.of(config.web.auth or None, config.web.oidc, site)
     return Local(token, by_socket=place.path is not None)
 
 

@@ -107,6 +107,8 @@ HOMES = {
     "prometheus_client": {"server"},
     "pydantic": {"typed"},
     "cryptography": {"protocol"},
+    "authlib": {"web"},
+    "joserfc": {"web"},
 }
 
 

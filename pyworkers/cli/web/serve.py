@@ -32,14 +32,15 @@ def web(
 ) -> None:
     """Serve the dashboard until a signal stops it.
 
-    Without --auth, it listens on this machine alone, and everyone with the token of this start may act: the
+    Without users, it listens on this machine alone, and everyone with the token of this start may act: the
     printed URL has it, and the browser keeps it in a cookie. With --no-token, every user of this machine may
-    act, and everyone whom a proxy on it lets through. The file has one line for each user, as `pyworkers
-    web-user` prints it; a changed file is read again. Names under which browsers reach the dashboard, apart
-    from the address itself, are in hosts in [web].
+    act, and everyone whom a proxy on it lets through. The file of --auth has one line for each user, as
+    `pyworkers web-user` prints it; a changed file is read again. With [web.oidc], people log in by a provider
+    of OpenID Connect, with or without a file. Names under which browsers reach the dashboard, apart from the
+    address itself, are in hosts in [web].
 
     Exit codes: 0 stopped by TERM or INT, 1 unexpected error, 2 configuration, an address that is in use, or
-    one that other machines could reach without --auth.
+    one that other machines could reach without users.
 
     \b
     Example: pyworkers web --bind 127.0.0.1:7440 --config conf/workers.toml

@@ -1,4 +1,7 @@
-"""Login and logout: the form for a name and a password; a dashboard without users has neither."""
+"""Login and logout: the form for a name and a password, and the way to a provider of OpenID Connect and back.
+
+A dashboard without users has none of these.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,38 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from pyworkers import logs
+from pyworkers.config.checks import OIDC_CALLBACK
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
-from pyworkers.web.security.access import Refusal, Users
-from pyworkers.web.security.cookies import SESSION, delete_cookie, set_cookie
-from pyworkers.web.security.guard import visit_of
+from pyworkers.web.security.access import Refusal, Users, address_of
+from pyworkers.web.security.cookies import HOME, SESSION, TRIP, cookie_name, delete_cookie, set_cookie
+from pyworkers.web.security.guard import place_of, visit_of
+from pyworkers.web.security.oidc import OidcError, Provider, Trip
 
 _WRONG = "The name or the password is wrong."
 _LONGEST_TARGET = 4000
-_ENTRANCE = ("/login", "/logout")
+_LONGEST_TRIP_S = 600
+_ENTRANCE = ("login", "logout")
+
+log = logs.get_logger()
 
 
 async def ask(request: Request, text: str = "", target: str = "/", status: int = 200) -> Response:
     """The form. ``target``: the address below the dashboard to which a login leads."""
     name = form_of(request).get("name", "") if _path(request) == "/login" else ""
-    context = {"title": "Log in", "text": text, "target": target, "name": name}
+    users: Users = request.app.state.users
+    context = {"title": "Log in", "text": text, "target": target, "name": name, "users": users}
     return await render(request, "login.html", status, **context)
 
 
 async def ask_again(request: Request, refusal: Refusal) -> Response:
     """The form in place of a page; a login leads to that page."""
-    asked = form_of(request).get("next") if _path(request) == "/login" else _asked(request)
+    is_entrance = place_of(request) in _ENTRANCE
+    asked = form_of(request).get("next") or request.query_params.get("next")
+    asked = asked if is_entrance else _asked(request)
     text = refusal.text
-    changes = request.method not in ("GET", "HEAD") and _path(request) not in _ENTRANCE
+    changes = request.method not in ("GET", "HEAD") and not is_entrance
     if changes and refusal.status == 401:
         text = f"{text} Nothing was done: log in, and try again.".strip()
     answer = await ask(request, text, _own(asked or "/"), refusal.status)
@@ -64,11 +76,58 @@ def routes(users: Users) -> list[Route]:
         delete_cookie(request, answer, SESSION)
         return answer
 
+    entering = [Route("/login", enter, methods=["POST"])] if users.has_file else []
     return [
         Route("/login", show),
-        Route("/login", enter, methods=["POST"]),
+        *entering,
+        *(_routes_of(users.provider) if users.provider else []),
         Route("/logout", leave, methods=["POST"]),
     ]
+
+
+def _routes_of(provider: Provider) -> list[Route]:
+    """The way to a provider, and back."""
+
+    async def depart(request: Request) -> Response:
+        root = request.scope.get("root_path", "").rstrip("/")
+        below = root.removeprefix(_home(request))
+        trip = Trip.to(below + _own(request.query_params.get("next", "/")))
+        try:
+            address = await provider.address(trip, _back(request))
+        except OidcError as error:
+            raise _refused(error) from error
+        answer = RedirectResponse(address, 303)
+        set_cookie(request, answer, TRIP, str(trip), max_age_s=_LONGEST_TRIP_S)
+        return answer
+
+    async def arrive(request: Request) -> Response:
+        trip = Trip.parse(request.cookies.get(cookie_name(request, TRIP), ""))
+        visit = visit_of(request)
+        try:
+            person = await provider.person(trip, request.query_params, _back(request), address_of(request))
+            cookie = provider.open_session(person, visit.secret if visit else b"")
+        except OidcError as error:
+            raise _refused(error) from error
+        answer = RedirectResponse(_home(request) + _own(trip.target if trip else "/"), 303)
+        set_cookie(request, answer, SESSION, cookie)
+        delete_cookie(request, answer, TRIP)
+        return answer
+
+    def _back(request: Request) -> str:
+        own = f"{request.url.scheme}://{request.headers['host']}{_home(request)}{OIDC_CALLBACK}"
+        return provider.redirect_url or own
+
+    def _refused(error: OidcError) -> Refusal:
+        log.warning("web.oidc_failed", provider=provider.name, error=error.reason)
+        return Refusal(error.status, error.text, login=True)
+
+    return [Route("/login/oidc", depart), Route(OIDC_CALLBACK, arrive)]
+
+
+def _home(request: Request) -> str:
+    """The path of the whole dashboard, without a slash at its end."""
+    home: str = request.scope.get(HOME, request.scope.get("root_path", ""))
+    return home.rstrip("/")
 
 
 def _asked(request: Request) -> str:
@@ -86,5 +145,5 @@ def _own(target: str) -> str:
     """The target if it is a path below the dashboard, else its first page: no login leads elsewhere."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     is_plain = target.isascii() and target.isprintable() and " " not in target and "\\" not in target
-    is_page = target.partition("?")[0] not in _ENTRANCE
+    is_page = target.removeprefix("/").partition("?")[0].partition("/")[0] not in _ENTRANCE
     return target if is_path and is_plain and is_page and len(target) <= _LONGEST_TARGET else "/"

@@ -1,7 +1,8 @@
 """Access: who a viewer is, and with which role, by one of three rules.
 
-By the users of a file, by a function of the application around the dashboard, or, without both, only from the
-same machine and with the token of this start. Runs in the event loop of the dashboard.
+By the users of a file or a provider of OpenID Connect, by a function of the application around the dashboard,
+or, without these, only from the same machine and with the token of this start. Runs in the event loop of the
+dashboard.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
@@ -20,14 +22,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyworkers import logs
+from pyworkers.config.fields import OidcConfig
 from pyworkers.config.rights import Rights, Role
 from pyworkers.http.hosts import is_loopback
 from pyworkers.web.security.cookies import SESSION, START, cookie_name
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins, TooManyAttempts
+from pyworkers.web.security.oidc import Provider
 from pyworkers.web.security.secret import Secret
 from pyworkers.web.security.sessions import Ticket, is_valid, open_session
-from pyworkers.web.security.users import User
+from pyworkers.web.security.users import User, UserFile
+from pyworkers.web.site import Site
 
 Authorize = Callable[[Request], str | Awaitable[str | None] | None]
 """The function of an application: the role of a request, ``read``, ``enqueue``, ``operate``, or one for some
@@ -110,11 +115,26 @@ class Access(Protocol):
 
 
 class Users:
-    """The users of a file: by a session, or by a header ``Authorization``."""
+    """People by a session, and programs by a header ``Authorization``.
 
-    def __init__(self, logins: Logins, ended: EndedSessions) -> None:
+    ``logins``: the users of a file; ``provider``: knows other people, who have no password here.
+    """
+
+    def __init__(self, logins: Logins | None, ended: EndedSessions, provider: Provider | None = None) -> None:
         self._logins = logins
         self._ended = ended
+        self.provider = provider
+
+    @classmethod
+    def of(cls, auth: str | Path | None, oidc: OidcConfig, site: Site) -> Users:
+        """Those of a file, of a provider, or of both. Raises ConfigError and MissingExtraError."""
+        logins = None if auth is None else Logins(UserFile(Path(auth)))
+        return cls(logins, EndedSessions(site), Provider(oidc) if oidc.issuer else None)
+
+    @property
+    def has_file(self) -> bool:
+        """True if people may log in with a name and a password."""
+        return self._logins is not None
 
     async def identify(self, request: Request, secret: Secret) -> Identity:
         """By the header if there is one, else by the session."""
@@ -125,28 +145,37 @@ class Users:
         ticket = Ticket.parse(request.cookies.get(cookie_name(request, SESSION), ""))
         if ticket is None:
             raise Refusal(401, "", login=True, headers=_ASKING)
-        user = self._logins.user(ticket.name)
-        if user is None or not await self._is_open(ticket, user, secret):
+        holder = self._holder(ticket)
+        if holder is None or not await self._is_open(ticket, holder[0], secret):
             raise Refusal(401, _ENDED, login=True, headers=_ASKING)
-        return Identity(Viewer(user.name, user.rights), ticket)
+        return Identity(Viewer(ticket.name, holder[1]), ticket)
 
     async def login(self, request: Request, name: str, password: str, secret: bytes) -> str | None:
         """The cookie of a new session; None if the name or the password is wrong. Raises Refusal."""
+        if self._logins is None:
+            return None
         try:
             user = await self._logins.check(name, password, address_of(request))
         except TooManyAttempts as error:
             raise _too_many(error, login=True) from error
         if user is not None and user.rights.role == "enqueue":
             raise Refusal(403, _FOR_PROGRAMS, login=True)
-        return None if user is None else open_session(user, secret, time.time())
+        return None if user is None else open_session(user.name, user, secret, time.time())
 
     async def logout(self, ticket: Ticket) -> None:
         """End a session."""
         await self._ended.add(ticket)
 
-    async def _is_open(self, ticket: Ticket, user: User, secret: Secret) -> bool:
+    def _holder(self, ticket: Ticket) -> tuple[object, Rights] | None:
+        """What the signature of a session depends on, and its rights; None if there is no such user."""
+        if ticket.rights:
+            return None if self.provider is None else self.provider.holder(ticket.rights)
+        user = None if self._logins is None else self._logins.user(ticket.name)
+        return None if user is None else (user, user.rights)
+
+    async def _is_open(self, ticket: Ticket, key: object, secret: Secret) -> bool:
         def is_ours(value: bytes) -> bool:
-            return is_valid(ticket, user, value, time.time())
+            return is_valid(ticket, key, value, time.time())
 
         # First what costs nothing: a stranger's cookie must not make the dashboard ask Redis.
         if not (is_ours(await secret.current()) or is_ours(await secret.latest())):
@@ -164,6 +193,8 @@ class Users:
         return Viewer(user.name, user.rights)
 
     async def _by_scheme(self, scheme: str, value: str, address: str) -> User | None:
+        if self._logins is None:
+            return None
         if scheme == "bearer":
             return await self._logins.check_token(_as_text(value), address)
         if scheme != "basic":

@@ -1,7 +1,8 @@
-"""Sessions: the signed cookie of a user who has logged in.
+"""Sessions: the signed cookie of a person who has logged in.
 
-Pure. The signature covers the line of the user: one who is removed from the file, or has another role or
-password, is out at the next request. Its key needs that line and the secret in Redis, so neither of them
+Pure. The signature covers the line of a user of the file: one who is removed from it, or has another role or
+password, is out at the next request. For a person of a provider it covers the rights, and the settings of
+the provider with the secret of its client. The key needs these and the secret in Redis, so neither of them
 alone forges a session.
 """
 
@@ -14,11 +15,11 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 
-from pyworkers.web.security.users import User
-
 LASTS_S = 12 * 3600
 """Seconds after which a user logs in again."""
-_SHAPE = re.compile(r"([\w-]{1,700})\.([0-9]{1,12})\.([\w-]{22})\.([\w-]{43})", re.ASCII)
+_SHAPE = re.compile(
+    r"([\w-]{1,700})(?:\.([\w-]{1,3000}))?\.([0-9]{1,12})\.([\w-]{22})\.([\w-]{43})", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Ticket:
     nonce: str
     signed: str
     signature: str
+    rights: str = ""
+    """The rights at the login, as text; empty for a user of the file, which has them."""
 
     @classmethod
     def parse(cls, text: str) -> Ticket | None:
@@ -38,10 +41,10 @@ class Ticket:
         if found is None:
             return None
         try:
-            name = urlsafe_b64decode(f"{found[1]}==").decode()
+            name, rights = (urlsafe_b64decode(f"{part or ''}==").decode() for part in found.group(1, 2))
         except ValueError:
             return None
-        return cls(name, int(found[2]), found[3], text.rpartition(".")[0], found[4])
+        return cls(name, int(found[3]), found[4], text.rpartition(".")[0], found[5], rights)
 
     @property
     def session(self) -> str:
@@ -49,19 +52,24 @@ class Ticket:
         return hashlib.sha256(self.nonce.encode()).hexdigest()[:32]
 
 
-def open_session(user: User, secret: bytes, now: float) -> str:
-    """The cookie of a new session."""
-    name = urlsafe_b64encode(user.name.encode()).decode().rstrip("=")
-    signed = f"{name}.{int(now) + LASTS_S}.{secrets.token_urlsafe(16)}"
-    return f"{signed}.{_signature(signed, user, secret)}"
+def open_session(name: str, key: object, secret: bytes, now: float, rights: str = "") -> str:
+    """The cookie of a new session. ``key``: what else the signature depends on, as text."""
+    parts = [encoded(part) for part in (name, rights) if part]
+    signed = ".".join([*parts, str(int(now) + LASTS_S), secrets.token_urlsafe(16)])
+    return f"{signed}.{_signature(signed, key, secret)}"
 
 
-def is_valid(ticket: Ticket, user: User, secret: bytes, now: float) -> bool:
-    """True for a session of this user that has not expired."""
-    is_genuine = hmac.compare_digest(ticket.signature, _signature(ticket.signed, user, secret))
+def is_valid(ticket: Ticket, key: object, secret: bytes, now: float) -> bool:
+    """True for a session with this key that has not expired."""
+    is_genuine = hmac.compare_digest(ticket.signature, _signature(ticket.signed, key, secret))
     return is_genuine and now < ticket.expires
 
 
-def _signature(signed: str, user: User, secret: bytes) -> str:
-    key = hmac.digest(secret, f"session\0{user}".encode(), "sha256")
-    return urlsafe_b64encode(hmac.digest(key, signed.encode(), "sha256")).decode().rstrip("=")
+def encoded(text: str) -> str:
+    """A text as a part of a cookie."""
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _signature(signed: str, key: object, secret: bytes) -> str:
+    mixed = hmac.digest(secret, f"session\0{key}".encode(), "sha256")
+    return urlsafe_b64encode(hmac.digest(mixed, signed.encode(), "sha256")).decode().rstrip("=")
