@@ -47,6 +47,8 @@ Place = Literal[
     "move_pushed",
     "move_removed",
     "move_ended",
+    "back_closed",
+    "back_removed",
     "request_pushed",
 ]
 VARIABLE, LOG_VARIABLE = "PYWORKERS_FAILPOINTS", "PYWORKERS_FAILPOINTS_LOG"

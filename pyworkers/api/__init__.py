@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyworkers.api.limits import LimitHolder, LimitPage, LimitSet, LimitView, read_limit, read_limit_page
     from pyworkers.api.locks import Lock, LockPage, LockSet, StoredLock, read_lock_page
     from pyworkers.api.metrics import ClassMetrics, Metrics, MetricsPart, Period
-    from pyworkers.api.moving import MoveCounts, QueueMove
+    from pyworkers.api.moving import GivenBack, MoveCounts, QueueMove
     from pyworkers.api.problems import Problem, Severity
     from pyworkers.api.processes import Process, ProcessPage, ProcessSet, read_process, read_processes
     from pyworkers.api.queue import Queue, QueuedJob
@@ -90,6 +90,7 @@ __all__ = [
     "FinishedPage",
     "FinishedSet",
     "Gauges",
+    "GivenBack",
     "GroupStats",
     "JobLog",
     "JobRecord",
@@ -191,7 +192,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             ),
             "pyworkers.api.locks": ("Lock", "LockPage", "LockSet", "StoredLock", "read_lock_page"),
             "pyworkers.api.metrics": ("ClassMetrics", "Metrics", "MetricsPart", "Period"),
-            "pyworkers.api.moving": ("MoveCounts", "QueueMove"),
+            "pyworkers.api.moving": ("GivenBack", "MoveCounts", "QueueMove"),
             "pyworkers.api.problems": ("Problem", "Severity"),
             "pyworkers.api.processes": (
                 "Process",

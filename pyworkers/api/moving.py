@@ -9,10 +9,10 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyworkers.api.target import Where, admin_of
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.failpoints import hit
 from pyworkers.protocol import moving as rules
 from pyworkers.protocol.keys import check_queue_name
@@ -41,6 +41,15 @@ class MoveCounts:
     def as_dict(self) -> dict[str, Any]:
         """The numbers for JSON."""
         return {"moved": dict(self.moved), "left": dict(self.left)}
+
+
+class GivenBack(NamedTuple):
+    """What ``QueueMove.back`` has done with the parked jobs."""
+
+    back: int
+    """How many are in the source again."""
+    arrived: int
+    """How many had arrived in the target, and stay there."""
 
 
 class QueueMove:
@@ -102,6 +111,50 @@ class QueueMove:
         hit("move_ended")
         self._source.run(moving.finish(self._from, state, last))
 
+    def back(self, *, unchecked: bool = False) -> GivenBack:
+        """Give the jobs that a move has parked back to their places in the source, and end the move.
+
+        Those that have arrived in the target are removed instead, as the receipt there says. Raises
+        PyworkersError if the target does not know the move, or cannot be asked, unless ``unchecked``: then
+        jobs that had arrived run twice.
+        """
+        state = self._source.run(moving.state(self._from, self.queue))
+        if state is None:
+            raise PyworkersError(f"no move of {self.queue} has begun, or it has ended: no job is parked")
+        parked = self._source.run(moving.parked(self._from, self.queue))
+        arrived = self._close(state, len(parked), unchecked=unchecked)
+        hit("back_closed")
+        number = 0
+        if parked and arrived >= state.portion:
+            known = self._source.run(moving.records(self._from, parked))
+            portion = Portion(state.portion, mine=True, jobs=parked)
+            number = len(parked) * self._source.run(moving.remove(self._from, state, portion, known))
+            hit("back_removed")
+        if arrived >= 0:
+            self._target.run(moving.expire_receipt(self._to, state))
+        back = self._source.run(moving.give_back(self._from, state))
+        if back < 0:
+            reason = "another process continues it" if back == -1 else "a key of the source has another type"
+            raise PyworkersError(
+                f"the move of {self.queue} does not end: {reason}", hint="the same command again"
+            )
+        return GivenBack(back, number)
+
+    def _close(self, state: MoveState, parked: int, *, unchecked: bool) -> int:
+        """The number of the last portion that has arrived, after which none does; -1 if that is unknown."""
+        try:
+            arrived = self._target.run(moving.close(self._to, state))
+        except RedisUnavailableError as error:
+            arrived, reason = -1, error.message
+        else:
+            reason = "it has no receipt of this move"
+        if arrived < 0 and parked and not unchecked:
+            raise PyworkersError(
+                f"whether the {parked} parked jobs of {self.queue} are in the target is unknown: {reason}",
+                hint="with --yes they go back without this check; those that have arrived run twice",
+            )
+        return arrived
+
     def _begin(self) -> MoveState:
         self.check()
         new = MoveState(self.queue, secrets.token_hex(8), 0, self._name)
@@ -122,7 +175,12 @@ class QueueMove:
                 hint="finish that move first, with the same --to",
             )
         self._target.run(moving.expect(self._to, state))
-        self._arrived = int(self._target.run(moving.receipt(self._to, state)) or 0)
+        arrived = self._target.run(moving.receipt(self._to, state)) or b"0"
+        if arrived.startswith(moving.CLOSED):
+            raise PyworkersError(
+                f"the parked jobs of {self.queue} are being given back", hint="finish that first: --back"
+            )
+        self._arrived = int(arrived)
         return self._move(state, ReadJobs("queue"))
 
     def _move(self, state: MoveState, read: ReadJobs) -> int:
@@ -153,7 +211,8 @@ class QueueMove:
     def _refusal(self, pushed: int) -> str:
         if pushed == -1:
             return (
-                f"the target has lost its receipt of the move of {self.queue}: its data are gone, or others"
+                f"the target has no receipt of the move of {self.queue}: its data are gone, or others, or "
+                "the jobs are being given back"
             )
         return "the target has a key of another type"
 

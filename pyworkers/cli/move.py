@@ -33,6 +33,7 @@ def _parse_queue(_context: click.Context, _option: click.Parameter, value: str) 
 @click.argument("queue", callback=_parse_queue)
 @click.option("--from", "source_name", required=True, metavar="REDIS", help="The Redis that has the jobs.")
 @click.option("--to", "target_name", required=True, metavar="REDIS", help="The Redis that gets them.")
+@click.option("--back", is_flag=True, help="Give the parked jobs of an unfinished move back instead.")
 @click.option("--dry-run", is_flag=True, help="Print what would move and what would stay; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
@@ -42,6 +43,7 @@ def move(
     queue: str,
     source_name: str,
     target_name: str,
+    back: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -58,6 +60,10 @@ def move(
     Jobs with a lock, members of batches, steps of chains and jobs for whose result a program waits stay, and
     so do all jobs of an ordered queue: what spans jobs is within one Redis.
 
+    While jobs are on their way, up to 200 are parked in the first Redis. If the other one is gone for good,
+    --back puts them into their queue again; those that have arrived there are not put back. It is refused
+    if the other Redis cannot say whether they have. With --yes they go back then, and may run twice.
+
     \b
     Example: pyworkers move reports --from default --to archive --config conf/workers.toml
 
@@ -65,6 +71,11 @@ def move(
     """
     start, end = source.redis_named(source_name), source.redis_named(target_name)
     moving = QueueMove(queue, start, end, name=target_name)
+    if back:
+        if dry_run:
+            raise click.UsageError("--dry-run is not for --back.")
+        _give_back(start, moving, f"{queue}: back to {source_name}", yes=yes, as_json=as_json)
+        return
     moving.check()
     if not (yes or dry_run):
         check_terminal()
@@ -92,6 +103,19 @@ def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:
         finally:
             noted.end(cut_off(moving.counts.total))
         noted.end(result_of(moving.counts.total))
+
+
+def _give_back(start: RedisConfig, moving: QueueMove, title: str, *, yes: bool, as_json: bool) -> None:
+    with noting(start, "queue.move", title) as noted:
+        noted.end(cut_off(0))
+        found = moving.back(unchecked=yes)
+        noted.end(result_of(found.back))
+    if as_json:
+        print_action("move", found.back, queue=moving.queue, back=found.back, arrived=found.arrived)
+        return
+    click.echo(f"gave back {count(found.back)}")
+    if found.arrived:
+        click.echo(f"{count(found.arrived)} had arrived there", err=True)
 
 
 def _run(moving: QueueMove, steps: Iterator[int], label: str) -> None:

@@ -17,6 +17,7 @@ from pyworkers.store.transport.replies import blobs, integer, integers, maybe_bl
 
 RECEIPT_LIFE_S = 86_400
 """How long a receipt outlives its move: a process that was stopped in the middle may send a portion again."""
+CLOSED = b"closed "
 _LATELY_S = 60.0
 """A program that waits for a result notes it every half minute."""
 
@@ -88,8 +89,32 @@ def parked(keys: Keys, queue: str) -> Request[Sequence[ParkedJob]]:
 
 
 def receipt(keys: Keys, move: MoveState) -> Request[bytes | None]:
-    """The number of the last portion that has arrived in the target; None without a receipt."""
+    """The number of the last portion that has arrived in the target, after ``CLOSED`` if no other may arrive.
+
+    None without a receipt.
+    """
     return one("GET", keys.moved(move.id), read=maybe_blob)
+
+
+def close(keys: Keys, move: MoveState) -> Request[int]:
+    """Let no portion arrive in the target any more.
+
+    Returns the number of the last one that has arrived; -1 without a receipt. Safe to send again.
+    """
+    return script("moves/close", [keys.moved(move.id)], [], integer)
+
+
+def give_back(keys: Keys, move: MoveState) -> Request[int]:
+    """Give the parked jobs back to their places in the source, and end the move; the result of back.lua."""
+    names = [
+        keys.moving(move.queue),
+        keys.moves,
+        keys.queues,
+        keys.queue(move.queue),
+        keys.schedule,
+        keys.retry,
+    ]
+    return script("moves/back", names, [move.queue, move.id, move.portion], integer, keys.namespace)
 
 
 def expect(keys: Keys, move: MoveState) -> Request[Any]:

@@ -20,7 +20,12 @@ from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.moving import MoveState
+from pyworkers.store import moving
+from pyworkers.store.admin import Admin
+from pyworkers.store.moving import ReadJobs
 from tests.helpers.replies import as_list
+from tests.helpers.support import free_port
 
 Run = Callable[..., Result]
 WORDS = ("move", "reports", "--from", "default", "--to", "archive")
@@ -110,6 +115,75 @@ def test_a_kill_at_each_step_loses_no_job_and_doubles_none(
     assert (arrived(db, keys), sorted(arrived(there, keys))) == ([], jobs)
     assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == filled[899::-1]
     assert not db.exists(keys.moves)
+
+
+def command(*more: str, **points: str) -> subprocess.CompletedProcess[bytes]:
+    """The command in its own process, with failpoints."""
+    words = [sys.executable, "-m", "pyworkers", *WORDS, *more]
+    failing = {"PYWORKERS_FAILPOINTS": ",".join(f"{name}=kill@{nth}" for name, nth in points.items())}
+    return subprocess.run(words, env=os.environ | failing, capture_output=True, check=False)
+
+
+@pytest.mark.fault("D5")
+@pytest.mark.parametrize("step", ["begun", "parked", "pushed", "removed", "ended"])
+def test_what_a_killed_move_has_parked_goes_back_unless_it_has_arrived(
+    db: redis.Redis, there: redis.Redis, keys: Keys, two_redis: None, step: str
+) -> None:
+    filled = fill(db, keys, 300, 20)
+    assert command("--yes", **{f"move_{step}": "1"}).returncode == -9
+    assert command("--back", back_closed="1").returncode == -9
+    if step != "begun":
+        continued = command("--yes")
+        assert continued.returncode == 1 and b"finish that first: --back" in continued.stderr
+    # Only jobs that have arrived are removed.
+    assert command("--back", back_removed="1").returncode == (-9 if step == "pushed" else 0)
+    if step == "pushed":
+        assert command("--back").returncode == 0
+    assert not db.exists(keys.moves, keys.moving("reports"))
+    assert sorted(arrived(db, keys) + arrived(there, keys)) == sorted(filled)
+    again = command("--back")
+    assert again.returncode == 1 and b"no job is parked" in again.stderr
+    assert command("--yes").returncode == 0
+    assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == filled[299::-1]
+
+
+def test_a_move_that_hung_pushes_nothing_after_its_jobs_went_back(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run, redis_url: str, second_redis_url: str
+) -> None:
+    jobs = fill(db, keys, 9, 1)
+    ends = [RedisConfig(url, keys.namespace) for url in (redis_url, second_redis_url)]
+    source, target = map(Admin, ends)
+    state = MoveState("reports", "x", 0, "archive")
+    source.run(moving.begin(keys, state))
+    target.run(moving.expect(keys, state))
+    portion = source.run(moving.park(keys, state, ReadJobs("queue", jobs[:9], 9), 0))
+    assert portion is not None and len(portion.jobs) == 9
+    assert run("--back").stdout == "gave back 9 jobs\n"
+    assert target.run(moving.push(keys, state, portion, ())) == -1
+    assert source.run(moving.park(keys, state, ReadJobs("queue", jobs[:9], 9), 0)) is None
+    assert as_list(db.lrange(keys.queue("reports"), 0, -1)) == jobs[8::-1]
+    assert not there.exists(keys.queue("reports")) and there.ttl(keys.moved("x")) > 0
+
+
+@pytest.mark.parametrize("gone", ["away", "other data"])
+def test_it_is_unknown_whether_parked_jobs_have_arrived_if_the_target_is_gone(
+    db: redis.Redis, keys: Keys, run: Run, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    db.hset(keys.moves, "reports", "x 1 archive")
+    db.rpush(keys.moving("reports"), b"queue 0 " + job(1), b"retry 7.5 " + job(2))
+    if gone == "away":
+        monkeypatch.setenv("PYWORKERS_REDIS__ARCHIVE__URL", f"redis://127.0.0.1:{free_port()}")
+    refused = run("--back")
+    assert refused.exit_code == 1
+    assert "whether the 2 parked jobs of reports are in the target is unknown: " in refused.stderr
+    assert ("Connection refused" if gone == "away" else "it has no receipt of this move") in refused.stderr
+    assert "with --yes they go back without this check; those that have arrived run twice" in refused.stderr
+    assert db.llen(keys.moving("reports")) == 2
+    found = json.loads(run("--back", "--yes", "--json").stdout)
+    assert (found["back"], found["arrived"]) == (2, 0)
+    assert as_list(db.lrange(keys.queue("reports"), 0, -1)) == [job(1)]
+    assert db.zrange(keys.retry, 0, -1, withscores=True) == [(job(2), 7.5)]
+    assert not db.exists(keys.moves, keys.moving("reports"))
 
 
 def test_two_moves_at_once_and_servers_that_take_jobs_double_none(

@@ -1,0 +1,29 @@
+-- Give the parked jobs of a move back to their places, and end the move.
+--
+-- KEYS 1 parked jobs  2 moves  3 queues  4 queue  5 schedule  6 retry
+-- ARGV 1 name of the queue  2 id of the move  3 number of its last portion
+-- Returns the number of jobs; -1 if the move has ended or has parked others, -2 if a key is of another type: then
+-- nothing was done
+
+local id, portion = string.match(redis.call('HGET', KEYS[2], ARGV[1]) or '', '^(%S+) (%d+)')
+if id ~= ARGV[2] or portion ~= ARGV[3] then
+  return -1
+end
+if not (holds(KEYS[3], 'set') and holds(KEYS[4], 'list') and holds(KEYS[5], 'zset') and holds(KEYS[6], 'zset')) then
+  return -2
+end
+local sets = { schedule = KEYS[5], retry = KEYS[6] }
+local jobs = redis.call('LRANGE', KEYS[1], 0, -1)
+-- The first one was to be popped next.
+for place = #jobs, 1, -1 do
+  local from, score, job = string.match(jobs[place], '^(%S+) (%S+) (.*)$')
+  if from == 'queue' then
+    redis.call('SADD', KEYS[3], ARGV[1])
+    redis.call('RPUSH', KEYS[4], job)
+  else
+    keep(sets[from], score, job)
+  end
+end
+redis.call('UNLINK', KEYS[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+return #jobs
