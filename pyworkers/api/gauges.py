@@ -15,6 +15,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.measures import gauges
+from pyworkers.text import valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ class Gauges:
         return GAUGES.as_dict(self)
 
 
+def _latencies(part: Gauges, _now: float) -> dict[str, float]:
+    return {valid(queue): wait for queue, wait in part.latencies_s.items()}
+
+
 GAUGES: Table[Gauges] = Table(
     "Gauges",
     Column("at", Kind.MOMENT, "Begin"),
@@ -69,7 +74,13 @@ GAUGES: Table[Gauges] = Table(
         "busy", Kind.NUMBER, "Busy", nullable=True, about="The jobs that ran; null if no server noted it."
     ),
     Column("concurrency", Kind.COUNT, "Of", nullable=True, about="The jobs that could run at a time."),
-    Column("latencies_s", Kind.PARTS, schema=by_name(NUMBER), about="By queue, the longest first."),
+    Column(
+        "latencies_s",
+        Kind.PARTS,
+        value=_latencies,
+        schema=by_name(NUMBER),
+        about="By queue, the longest first.",
+    ),
     Column("left_out", Kind.COUNT, about="How many more queues had waiting jobs."),
 )
 

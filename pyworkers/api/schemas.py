@@ -17,6 +17,7 @@ FLAG: Schema = {"type": "boolean"}
 ANY: Schema = {}
 OBJECT: Schema = {"type": "object"}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
+MAYBE_NUMBER: Schema = {"type": ["number", "null"]}
 SCORE: Schema = {"type": ["number", "string"], "description": "A text for infinity, which JSON lacks."}
 
 

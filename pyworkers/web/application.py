@@ -40,6 +40,7 @@ from pyworkers.web.pages import (
     errors,
     finding,
     finished,
+    gauges,
     job,
     jobs,
     limits,
@@ -66,8 +67,8 @@ from pyworkers.web.waiting import ProgramWaits
 
 _LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks, running,
-    servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
+    overview, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
+    running, servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

@@ -100,9 +100,14 @@ def steps(
     label: str,
     ticks: Sequence[str] = (),
     marks: Sequence[Mark] = (),
+    top: float | None = None,
 ) -> Chart:
-    """A chart of levels, one per unit; none for a value of None. ``places``: what the pointer is at."""
-    top = edge(max((value for line in drawn for value in line.values if value is not None), default=0.0))
+    """A chart of levels, one per unit; none for a value of None. ``places``: what the pointer is at.
+
+    ``top`` is the value at its upper edge; None: a round number.
+    """
+    if top is None:
+        top = edge(max((value for line in drawn for value in line.values if value is not None), default=0.0))
     form = Markup('<path class="line {}" vector-effect="non-scaling-stroke" d="{}"/>')
     shapes = [form.format(line.kind, _levels(line.values, top)) for line in drawn]
     return Chart(_svg(len(places), label, [*map(_line, marks), *shapes, *_places(places)]), top, ticks, marks)
@@ -136,11 +141,14 @@ def _depth(number: int, highest: int) -> float:
 
 
 def _levels(values: Sequence[float | None], top: float) -> str:
-    return "".join(
-        f"M{place} {_HEIGHT - value / top * _HEIGHT:.1f}h1"
-        for place, value in enumerate(values)
-        if value is not None
-    )
+    """Neighbours are joined, so that a level of one unit is seen in a chart of very many."""
+    drawn, before = "", None
+    for place, value in enumerate(values):
+        if value is not None:
+            height = f"{_HEIGHT - value / top * _HEIGHT:.1f}"
+            drawn += f"M{place} {height}h1" if before is None else f"V{height}h1"
+        before = value
+    return drawn
 
 
 def _places(places: Sequence[Bar]) -> Iterator[Markup]:

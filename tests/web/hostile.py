@@ -372,6 +372,11 @@ def _counters(db: redis.Redis, keys: Keys) -> None:
         for field in (f"{text}|p", f"{text}|f", text, "|", "default|p"):
             db.hset(keys.runs(minute), field, "9" * 400)
         db.set(keys.own(f"durations:{text}:{minute // 60}"), MARK)
+    waits = {"default": 9e14, **dict.fromkeys(TEXTS, 1e14), "odd": -1}
+    gauges = {"busy": 9e14, "concurrency": 9e14, "waits": waits, "left_out": 1}
+    db.xadd(keys.gauges(1), {"v": MARK}, id=f"{(minute - 1) * 60_000}-0")
+    db.xadd(keys.gauges(1), {"v": json.dumps(gauges)}, id=f"{minute * 60_000}-0")
+    db.xadd(keys.gauges(10), {"v": json.dumps({**gauges, "busy": MARK})}, id="1-1")
     for text in TEXTS[::2]:
         for moment in histogram_moments(text, now):
             db.set(keys.histogram(moment), MARK)

@@ -48,6 +48,7 @@ from pyworkers.web.lists.showing import listing, most_frequent, segments_of
 from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.names import number_in
+from pyworkers.web.pages import gauges
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import number
@@ -134,6 +135,7 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
         "selected": _selected(request) if refusal or asking else (),
         "asking": asking,
         "here": own_address(request),
+        **(await gauges.of_queue(request, place.queue) if place.queue else {}),
     }
     if listed.fault:
         # Its JSON would be the fault alone.

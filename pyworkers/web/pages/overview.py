@@ -14,6 +14,7 @@ from starlette.routing import Route
 from pyworkers.api import Day, Stats
 from pyworkers.api.causes import Cause
 from pyworkers.api.deploys import Deploy, read_deploys
+from pyworkers.api.gauges import read_gauges
 from pyworkers.api.metrics import PART, MetricsPart, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.processes import SERVER
@@ -25,6 +26,7 @@ from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
+from pyworkers.web.pages import gauges
 from pyworkers.web.pages.metrics import marks_of, runs_bars
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import COUNTS, sites_of
@@ -33,13 +35,6 @@ from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
 _DAYS = (7, 30, 90)
-_WINDOWS = {
-    Window.QUARTER: ("15 minutes", "minute"),
-    Window.TWO_HOURS: ("2 hours", "minute"),
-    Window.DAY: ("24 hours", "ten minutes"),
-    Window.THREE_DAYS: ("72 hours", "half an hour"),
-}
-"""Each window in words, and its parts."""
 _MOST_SERVERS = 20
 _MOST_CAUSES = 3
 _COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
@@ -60,8 +55,9 @@ async def show(request: Request) -> Response:
     asked = request.query_params.get("days", "")
     days = next((choice for choice in _DAYS if str(choice) == asked), 30)
     history = await site.read(read_history(site.keys, days))
-    window = next((one for one in Window if one.value == request.query_params.get("range")), Window.QUARTER)
+    window = gauges.window_of(request)
     parts = await site.read(read_window(site.keys, window))
+    measured = await site.read(read_gauges(site.keys, window))
     shown_s = max(stats.now - parts[0].at, days * 86_400.0)
     deploys = await site.read(read_deploys(site.keys, stats.now - shown_s, stats.now))
     marks = marks_of(deploys, [part.at for part in parts])
@@ -74,10 +70,8 @@ async def show(request: Request) -> Response:
         history=history,
         by_day=Listing(request, DAY.shown("date", "done", "failed"), history, stats.now),
         history_chart=history_chart(history, deploys),
-        window=window.value,
-        windows=[(one.value, words) for one, (words, _) in _WINDOWS.items()],
-        window_words=_WINDOWS[window][0],
-        part_words=_WINDOWS[window][1],
+        **gauges.words_of(window),
+        **gauges.of_all(request, measured, marks),
         done_chart=parts_chart(parts, "done", marks),
         failed_chart=parts_chart(parts, "failed", marks),
         parts_done=sum(part.processed - part.failed for part in parts),
@@ -249,13 +243,6 @@ RESOURCES = (
         "The runs and failures of the last hours in minutes, ten minutes (24h) or half hours (72h).",
         _runs,
         array(PART.schema),
-        [
-            Parameter(
-                "range",
-                "The last minutes or hours.",
-                default=Window.QUARTER.value,
-                choices=tuple(window.value for window in Window),
-            )
-        ],
+        [gauges.RANGE],
     ),
 )
