@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST ?= -m pytest
 # A test waits two thirds of its time, and six processes kept two cores busy for three quarters of it: four for each of two
-# cores. ARGS='-n0 tests/unit' runs in one, as for a debugger.
-PARALLEL := -n 8 --dist worksteal
+# cores. ARGS='--processes 1 tests/unit' runs in one, as for a debugger.
+PARALLEL := --processes 8
 # The suite starts some thousand interpreters. Without files of bytecode each compiles all modules: a quarter more CPU.
 unexport PYTHONDONTWRITEBYTECODE
 # What depends on the server: `make test` runs it with Valkey, `make test-oldest` with the oldest Redis, and CI with Redis, too.
@@ -35,12 +35,8 @@ help: ## List the targets.
 run: $(VENV)/.runtime ## Run the example application on the embedded server.
 	exec $(BIN)/pyworkers run --config conf/workers.toml
 
-# pytest rewrites the asserts of all tests at their first import, 15 s of CPU: once here, not in each of its processes.
-$(VENV)/.rewritten: $(VENV)/.development
-	@$(BIN)/python -m pytest -n0 --collect-only -qq >/dev/null && touch $@
-
 NODE := contrib/clients/node/node_modules
-test: $(VENV)/.development $(VENV)/.rewritten $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich $(VENV)/.go $(NODE) ## Run the whole suite.
+test: $(VENV)/.development $(VENV)/axe $(VENV)/python3.14 $(VENV)/rich $(VENV)/.go $(NODE) ## Run the whole suite.
 	$(BIN)/python $(PYTEST) $(PARALLEL) $(ARGS)
 
 # What the programs in Go need is compiled before a test waits for it; the tests find it in Go's cache.
@@ -71,7 +67,7 @@ $(NODE): contrib/clients/node/package-lock.json
 		|| echo "the packages of the Node client are not installed: npm is missing, or cannot reach its registry" >&2
 
 test-clients: $(VENV)/.development $(VENV)/.go $(NODE) ## Run the tests of the clients in Go, Node and Ruby, with a real server.
-	$(BIN)/python $(PYTEST) -n0 tests/clients $(ARGS)
+	$(BIN)/python $(PYTEST) tests/clients $(ARGS)
 
 # For the one test of coloured tracebacks. In the environment itself, structlog would import it in each process.
 $(VENV)/rich: | $(VENV)/.development
@@ -98,7 +94,7 @@ test-lowest: $(VENV)-lowest/.installed ## Run a fast part of the suite with the 
 	  --ignore tests/unit/test_typing.py -m "not lengthy and not package and not browser and not independent" $(ARGS)
 
 test-package: $(VENV)/.development ## Build wheel and sdist, check them, and run the example from the wheel alone.
-	$(BIN)/python $(PYTEST) -n0 -m package tests/packaging tests/integrations/test_pytest.py $(ARGS)
+	$(BIN)/python $(PYTEST) -m package tests/packaging tests/integrations/test_pytest.py $(ARGS)
 
 faults: $(VENV)/.development ## Every fault of contrib/docs/reliability.md once, in some minutes.
 	PYWORKERS_TEST_SERVERS=$${PYWORKERS_TEST_SERVERS:-valkey} $(BIN)/python $(PYTEST) $(PARALLEL) -m fault $(ARGS)

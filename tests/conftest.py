@@ -34,6 +34,8 @@ from pyworkers.errors import EmbeddedError
 from pyworkers.protocol.keys import Keys
 from tests.helpers import warm
 from tests.helpers.coroutines import run_in_loop
+from tests.helpers.parallel import pytest_addoption as pytest_addoption
+from tests.helpers.parallel import pytest_runtestloop as pytest_runtestloop
 from tests.helpers.support import free_port, running_server
 
 # An example takes longer on a busy machine. Under CI, Hypothesis has a profile, which this one keeps.
@@ -143,7 +145,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """Why a test was skipped; with xdist the place is a list."""
+    """Why a test was skipped; from pytest-xdist the place is a list."""
     place = report.longrepr
     text = place[2] if isinstance(place, tuple | list) else str(place)
     return text.removeprefix("Skipped: ").splitlines()[0]

@@ -31,12 +31,7 @@ STALL_S = 5.0
 is paused, or the host runs another one.
 """
 _INTERVAL_S = 0.01
-# Above the last port that browsers refuse (10080), below those that systems choose themselves, also for
-# outgoing connections. Each process of pytest-xdist has its own: two may look for one at the same moment.
-_PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_PORTS = range(10_081 + _PROCESS, 32_768, _PROCESSES)
-# Some are not in use yet, others are between two starts of a server.
+# Ports: some are not in use yet, others are between two starts of a server.
 _given: deque[int] = deque(maxlen=500)
 
 T = TypeVar("T")
@@ -122,9 +117,15 @@ def free_port() -> int:
     Not one that the system chooses: it would choose it again, for a connection of another test, before the
     server of this one listens.
     """
+    # Each process of the suite has its own ports: two may look for one at the same moment.
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # Above the last port that browsers refuse (10080), below those that systems choose themselves, also for
+    # outgoing connections.
+    ports = range(10_081 + process, 32_768, processes)
     while True:
-        # Tests begin with the same seed in every process of pytest-xdist.
-        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        # Tests begin with the same seed in every process.
+        port = ports[secrets.randbelow(len(ports))]
         if port in _given:
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):

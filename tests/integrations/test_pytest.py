@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Run:
         write(tmp_path, "test_it", code)
         write(tmp_path, "conftest", conftest)
         command = [python, "-m", "pytest", *ALONE, *options]
-        # Of this run of pytest, pytest-xdist and coverage are no business of the other one.
+        # Of this run of pytest, its processes and coverage are no business of the other one.
         mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         done = subprocess.run(command, cwd=tmp_path, env=mine, capture_output=True, text=True)
         return done.stdout + done.stderr

@@ -71,7 +71,7 @@ def ruby(_console: Ruby, url: str) -> Ruby:
 def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the programs ``goworkers`` and ``goworkers2``, built from their modules.
 
-    One for all processes of pytest-xdist: built for the first time, they take a minute of two cores.
+    One for all processes of the suite: built for the first time, they take a minute of two cores.
     """
     if shutil.which("go") is None:
         missing("go is not installed")

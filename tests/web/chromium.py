@@ -1,6 +1,6 @@
 """Chromium: a real browser without a window, at any width, in the dark, or without JavaScript.
 
-Run by tests alone, one browser for each process of pytest-xdist. It never looks for a driver on the network.
+Run by tests alone, one browser for each process of the suite. It never looks for a driver on the network.
 """
 
 from __future__ import annotations
