@@ -108,7 +108,7 @@ class OpenIdProvider:
     def _signed(self, claims: Mapping[str, Any]) -> str:
         if self.header["alg"] == "none":
             return ".".join(encoded(json.dumps(part)) for part in (self.header, claims)) + "."
-        return jwt.encode(self.header, dict(claims), key(self.signing), [self.header["alg"]])
+        return str(jwt.encode(self.header, dict(claims), key(self.signing), [self.header["alg"]]))
 
 
 def _handler(provider: OpenIdProvider) -> type[BaseHTTPRequestHandler]:
