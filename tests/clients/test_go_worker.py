@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +33,16 @@ def mark(number: int, milliseconds: int) -> int:
     time.sleep(milliseconds / 1000)
     db.rpush(ledger, f"python end {number}")
     return number
+
+@worker.job(queue="shared", RULES)
+def export(pages: int, milliseconds: int) -> None:
+    ledger = os.environ["PYWORKERS_REDIS__NAMESPACE"] + "ledger"
+    at = checkpoint(0)
+    db.rpush(ledger, f"python start {at.value}")
+    for page in range(at.value, pages):
+        time.sleep(milliseconds / 1000)
+        db.rpush(ledger, f"python end {page}")
+        at.save(page + 1)
 """
 RULES = {
     "": "concurrency=4",
@@ -72,6 +83,13 @@ class Side:
         with self._log.open("ab") as log:
             self.go.append(subprocess.Popen(self._command, env=self._environment, cwd=os.sep, stderr=log))
         return self.go[-1]
+
+    def start(self, who: str) -> None:
+        """Start a worker in Go, or a server in Python."""
+        if who == "go":
+            self.start_go()
+        else:
+            self.python[0].start()
 
     def notes(self, word: str) -> list[list[str]]:
         """Who noted the starts, or ends, of which jobs."""
@@ -217,4 +235,37 @@ def test_k6_the_order_is_exact_after_the_active_server_was_killed(side: Side, ki
     starts = [int(number) for _, number in side.notes("start")]
     assert starts == sorted(starts) and len(starts) <= JOBS + 1
     assert side.most_at_once() == 1
+    side.check_log()
+
+
+@pytest.mark.fault("K7")
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+@pytest.mark.parametrize("first", ["go", "python"])
+def test_k7_a_long_job_continues_in_the_other_language(side: Side, first: str, ending: str) -> None:
+    jid = side.client.enqueue("shared", "export", [300, 10])
+    checkpoint = side.keys.iteration(jid)
+    side.start(first)
+    wait_for(lambda: int(as_texts(side.redis.hgetall(checkpoint)).get("c", "0")) > 1)
+    if first == "go":
+        side.go[0].send_signal(signal.SIGKILL if ending == "kill" else signal.SIGTERM)
+        side.go[0].wait(PATIENCE_S)
+    elif ending == "kill":
+        side.python[0].kill()
+    else:
+        assert side.python[0].stop() == 0
+    state = as_texts(side.redis.hgetall(checkpoint))
+    assert (state["ex"], float(state["rt"]) > 0) == ("1", True)
+    done = [int(page) for _, page in side.notes("end")]
+    if ending == "stop":
+        assert int(state["c"]) == len(done)
+    # It recovers the jobs of dead servers.
+    side.python[1].write_app(OTHER)
+    side.python[1].start()
+    other = "python" if first == "go" else "go"
+    side.start(other)
+    wait_for(lambda: side.notes("start")[1:] == [[other, state["c"]]])
+    wait_for(lambda: not side.redis.exists(checkpoint), message="it has ended")
+    pages = [int(page) for _, page in side.notes("end")]
+    assert pages == [*done, *range(int(state["c"]), 300)]
+    assert wait_for(lambda: not side.python[0].inprogress("shared"))
     side.check_log()

@@ -44,7 +44,8 @@ type HandlerOptions struct {
 var (
 	// ErrCancelled: the job was cancelled. An error that it returns now ends it as cancelled.
 	ErrCancelled = errors.New("pyworkers: the job was cancelled")
-	// ErrStopping: the worker stops, and its grace has ended. With an error, the job returns to its queue.
+	// ErrStopping: the worker stops, and its grace has ended; a [Checkpoint] has it at once. With an error, the job returns to
+	// its queue.
 	ErrStopping = errors.New("pyworkers: the worker is stopping")
 	// ErrLeaseLost: other servers counted this one as dead, and run its jobs again. Nothing that the job returns counts. A
 	// job of an ordered queue ends with it before the lease does, and returns to its queue if no other server has it.
@@ -114,8 +115,8 @@ type Message struct {
 	// Fence is the fencing token of an ordered queue, which grows with each change of the active server; 0 in others.
 	Fence int64
 
-	job  *stored
-	note func(effect)
+	server   *server
+	delivery *delivery
 }
 
 type messageKey struct{}
@@ -127,16 +128,18 @@ func CurrentMessage(ctx context.Context) *Message {
 }
 
 // Field is the JSON text of a field of the job, as an application has added it (Options.Extra); nil without one.
-func (m *Message) Field(name string) json.RawMessage { return bytes.Clone(m.job.members.get(name)) }
+func (m *Message) Field(name string) json.RawMessage {
+	return bytes.Clone(m.delivery.job.members.get(name))
+}
 
 // Progress shows how far the job is, if it is tracked.
 func (m *Message) Progress(progress Progress) error {
-	if m.job.tracked() == 0 {
+	if m.delivery.job.tracked() == 0 {
 		return nil
 	}
 	text, err := encode([]any{progress.Done, progress.Total, cut(progress.Text, longestProgress)}, "progress")
 	if err == nil {
-		m.note(storeFields("job:"+m.ID, aliveSeconds, map[string]string{"progress": string(text)}))
+		m.server.note(m.delivery, storeFields("job:"+m.ID, aliveSeconds, map[string]string{"progress": string(text)}))
 	}
 	return err
 }
@@ -227,8 +230,7 @@ func (s *server) call(d *delivery, handler *Handler) *outcome {
 		d.limit = time.Now().Add(limit)
 	}
 	batch, _ := job.members.text("batch")
-	message := &Message{ID: job.id, Queue: d.queue, Class: job.class, Attempt: job.attempt(), Batch: batch, Fence: d.fence, job: job}
-	message.note = func(e effect) { s.note(d, e) }
+	message := &Message{job.id, d.queue, job.class, job.attempt(), batch, d.fence, s, d}
 	if job.ruled() {
 		d.starts = append(d.starts, starts(job, s.now(), s.worker)...)
 	}
@@ -312,7 +314,11 @@ func decide(job *stored, handler *Handler, cause, err error, trace []string, now
 
 // withEnd adds the effects of the end to an outcome. A job fails if what follows it is too large with its result.
 func (s *server) withEnd(d *delivery, o *outcome, result []byte, trace string) *outcome {
-	if d.job == nil || !d.job.ruled() {
+	if d.job == nil {
+		return o
+	}
+	d.saving.end(d.job, o)
+	if !d.job.ruled() {
 		return o
 	}
 	effects, err := ends(ended{d.job, endingOf(o), s.now(), o.errClass, o.errorText, trace, result})

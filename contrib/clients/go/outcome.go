@@ -451,11 +451,15 @@ func fill(out, value []byte, paths [][]json.RawMessage, result []byte) []byte {
 
 // storeFields is the effect that sets fields of a hash, a key of pyworkers' own, and its life in seconds.
 func storeFields(key string, life int, values map[string]string) effect {
+	return storeHash("StoreFields", "pyworkers:"+key, life, values)
+}
+
+func storeHash(name, key string, life int, values map[string]string) effect {
 	w := new(fields)
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		w.raw(name, quoted(values[name]))
+	for _, field := range slices.Sorted(maps.Keys(values)) {
+		w.raw(field, quoted(values[field]))
 	}
-	return effect{"StoreFields", []string{"pyworkers:" + key}, []any{append(w.out, '}'), life}}
+	return effect{name, []string{key}, []any{append(w.out, '}'), life}}
 }
 
 // cut is the text without the characters after the longest.

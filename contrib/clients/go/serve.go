@@ -44,7 +44,7 @@ type ServeOptions struct {
 // server of pyworkers runs it again. It is retried by Sidekiq's rules. Unique jobs, batches, chains, statuses and results
 // work as with servers in Python. Serve moves no jobs that are due, and watches no other servers: at least one server in
 // Python has to run on the same Redis, on any queue. A queue that is ordered or has limits there needs the same in Queues
-// or Limits: otherwise Serve returns an error. There are no checkpoints: a job that runs again begins from its first line.
+// or Limits: otherwise Serve returns an error.
 //
 // The error is that of a wrong argument, or that Redis could not be reached at the start or, with outcomes that are not
 // settled, at the stop; the jobs of these run again. In between, Serve waits for Redis.
@@ -133,6 +133,7 @@ type delivery struct {
 	starts, ends []effect
 	ended        bool // guarded by server.mu
 	number       uint64
+	saving       saving
 }
 
 // settlement is an outcome, or a note, for the exchange.

@@ -1,6 +1,6 @@
 // Command worker serves a queue for tests/clients/test_go_worker.py, with the rules `limited` or `ordered` if its second
 // argument says so. Each job notes its start and its end in the list `ledger` of LEDGER_URL, and lasts as many milliseconds as
-// its second argument says.
+// its second argument says. The job `export` notes the page at which it starts and each page that it has done.
 package main
 
 import (
@@ -46,6 +46,19 @@ func main() {
 			return 0, context.Cause(ctx)
 		}
 	}
+	export := func(ctx context.Context, in work) (int, error) {
+		at, err := pyworkers.OpenCheckpoint(ctx, 0)
+		if err == nil {
+			err = note("start", at.Value)
+		}
+		for ; err == nil && at.Value < in.Number; err = at.Save(at.Value + 1) {
+			time.Sleep(time.Duration(in.Milliseconds) * time.Millisecond)
+			if err := note("end", at.Value); err != nil {
+				return 0, err
+			}
+		}
+		return 0, err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	serving := pyworkers.ServeOptions{Concurrency: 4, Lease: time.Second, Grace: time.Second}
@@ -56,7 +69,8 @@ func main() {
 	case "ordered":
 		serving.Queues = map[string]pyworkers.QueueOptions{os.Args[1]: {Ordered: true}}
 	}
-	if err := pyworkers.Serve(ctx, client, serving, pyworkers.HandleFunc(os.Args[1], "mark", run).With(handling)); err != nil {
+	mark, long := pyworkers.HandleFunc(os.Args[1], "mark", run).With(handling), pyworkers.HandleFunc(os.Args[1], "export", export)
+	if err := pyworkers.Serve(ctx, client, serving, mark, long); err != nil {
 		log.Fatal(err)
 	}
 }
