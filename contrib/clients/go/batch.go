@@ -2,6 +2,7 @@ package pyworkers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -16,6 +17,8 @@ type BatchOptions struct {
 	// ID is the id of the batch; by default a random one. A callback may have it among its arguments.
 	ID          string
 	Description string
+	// Tags are texts by which people find the batch.
+	Tags []string
 	// OnComplete follows when each member ran at least once, OnSuccess when all are done, and OnDeath when the first
 	// one ended that is not done. OnCancel follows when the batch is cancelled.
 	OnComplete, OnSuccess, OnDeath, OnCancel *Job
@@ -112,6 +115,7 @@ func (b *Batch) Result(ctx context.Context, result any) error {
 // BatchStatus are the numbers and times of a batch. Times are zero if they are still to come.
 type BatchStatus struct {
 	Description string
+	Tags        []string
 	// Kind is batch, chain or group.
 	Kind string
 	// Open is true while members are added.
@@ -127,7 +131,7 @@ type BatchStatus struct {
 func (b *Batch) Status(ctx context.Context) (BatchStatus, error) {
 	key := b.client.own("batch:", b.ID)
 	names := []any{"description", "kind", "open", "total", "done", "dropped", "cancelled", "deleted", "expired", "missing",
-		"skipped", "created_at", "complete_at", "success_at", "death_at"}
+		"skipped", "created_at", "complete_at", "success_at", "death_at", "tags"}
 	replies, err := b.client.send(ctx, append([]any{"HMGET", key}, names...),
 		[]any{"SCARD", key + ":members"}, []any{"SCARD", key + ":failed"}, []any{"SCARD", key + ":dead"})
 	if err != nil {
@@ -152,6 +156,9 @@ func (b *Batch) Status(ctx context.Context) (BatchStatus, error) {
 		Total: counts[1], Pending: sizes[0] - holds + sizes[1], Done: counts[2], Failed: sizes[1], Dead: sizes[2],
 		Dropped: counts[3], Cancelled: counts[4], Deleted: counts[5], Expired: counts[6], Missing: counts[7], Skipped: counts[8],
 		CreatedAt: readTime(texts[11]), CompleteAt: readTime(texts[12]), SuccessAt: readTime(texts[13]), DeathAt: readTime(texts[14]),
+	}
+	if json.Unmarshal([]byte(texts[15]), &status.Tags) != nil { // none, or another program has written something else
+		status.Tags = nil
 	}
 	if status.Kind == "" {
 		status.Kind = "batch"
@@ -246,6 +253,16 @@ func (c *Client) newBatch(options BatchOptions) (*enlisting, error) {
 	}
 	// The result of the batch may be asked for.
 	call.fields = []any{"answer", "1", "description", options.Description}
+	if slices.Contains(options.Tags, "") {
+		return nil, &ArgumentError{"Tags", "of a batch are texts that are not empty", nil}
+	}
+	if len(options.Tags) > 0 {
+		tags, err := encode(options.Tags, "Tags")
+		if err != nil {
+			return nil, err
+		}
+		call.fields = append(call.fields, "tags", tags)
+	}
 	if options.IgnoreMissing {
 		call.fields = append(call.fields, "if_missing", "ignore")
 	}

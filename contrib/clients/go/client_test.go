@@ -257,7 +257,11 @@ func TestTheCallbackOfABatchFollowsItsMembers(t *testing.T) {
 	_, client := connect(t)
 	ctx := within(t, 20*time.Second)
 	finish := pyworkers.Job{Queue: served, Class: "add", Args: []any{1, 2}, Options: pyworkers.Options{ID: queue(t), Track: time.Hour}}
-	batch, err := client.OpenBatch(ctx, pyworkers.BatchOptions{Description: "orders", OnSuccess: &finish})
+	var wrong *pyworkers.ArgumentError
+	if _, err := client.OpenBatch(ctx, pyworkers.BatchOptions{Tags: []string{""}}); !errors.As(err, &wrong) {
+		t.Errorf("an empty tag: %v", err)
+	}
+	batch, err := client.OpenBatch(ctx, pyworkers.BatchOptions{Description: "orders", Tags: []string{"tenant:7", "é\""}, OnSuccess: &finish})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +274,8 @@ func TestTheCallbackOfABatchFollowsItsMembers(t *testing.T) {
 	if err := client.Result(ctx, ids[1], nil); err != nil {
 		t.Fatal(err)
 	}
-	if status, err := batch.Status(ctx); err != nil || !status.Open || status.Total != 2 || !status.SuccessAt.IsZero() || status.Description != "orders" {
+	if status, err := batch.Status(ctx); err != nil || !status.Open || status.Total != 2 || !status.SuccessAt.IsZero() || status.Description != "orders" ||
+		!slices.Equal(status.Tags, []string{"tenant:7", "é\""}) {
 		t.Errorf("the open batch is %+v (%v)", status, err)
 	}
 	if err := batch.Close(ctx); err != nil {

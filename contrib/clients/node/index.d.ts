@@ -112,6 +112,7 @@ export interface JobStatus {
 export interface BatchStatus {
   readonly id: string;
   readonly description: string;
+  readonly tags: readonly string[];
   readonly kind: "batch" | "chain" | "group";
   readonly state: "open" | "lost" | "succeeded" | "dead" | "failing" | "running";
   readonly total: number;
@@ -172,6 +173,8 @@ export interface Callbacks {
 export interface BatchOptions extends Callbacks {
   /** For people. */
   description?: string;
+  /** Texts by which people find the batch. */
+  tags?: readonly string[];
   /** What cancelled, deleted, expired and missing members mean. Default: `"fail"`. */
   missing?: "fail" | "ignore";
 }

@@ -159,6 +159,10 @@ def cases() -> list[dict[str, Any]]:
             _enlist("ok", "add", release=_HOLD),
             _seen("HGET", _KEY, "total", reply="2"),
         ],
+        "with tags": [
+            _enlist("ok", "create", plan=BatchPlan(BATCH, _HOLD, {**_FIELDS, "tags": '["tenant:7","é"]'})),
+            _seen("HGET", _KEY, "tags", reply='["tenant:7","é"]'),
+        ],
         "an unknown batch": [
             _enlist("unknown", "open", hold=_HOLD),
             _enlist("unknown", "add", [_jid(1)], [_member(1)]),

@@ -160,9 +160,12 @@ async function gathered(context, fill) {
 /** @param {Context} context @param {Record<string, any>} about @param {(members: Members) => unknown} fill */
 export async function openBatch(context, about, fill) {
   const id = newId();
-  const { description = "", missing = "fail", ...callbacks } = about;
+  const { description = "", tags = [], missing = "fail", ...callbacks } = about;
   if (typeof description !== "string") {
     throw new BadArgumentError(`the description of a batch is a text, not ${inspect(description)}`);
+  }
+  if (!Array.isArray(tags) || !tags.every((tag) => typeof tag === "string" && tag)) {
+    throw new BadArgumentError(`the tags of a batch are a list of texts, not ${inspect(tags)}`);
   }
   if (missing !== "fail" && missing !== "ignore") {
     throw new BadArgumentError(`missing is "fail" or "ignore", not ${inspect(missing)}`);
@@ -170,6 +173,7 @@ export async function openBatch(context, about, fill) {
   const fields = {
     answer: "1",
     description,
+    ...(tags.length ? { tags: encode(tags, "tags") } : {}),
     ...(missing === "ignore" ? { if_missing: "ignore" } : {}),
     ...callbackFields(context, id, callbacks),
   };
@@ -254,7 +258,7 @@ function callbackFields(context, batch, callbacks) {
   const fields = {};
   for (const [event, call] of Object.entries(callbacks)) {
     if (!(event in EVENTS)) {
-      throw new BadArgumentError(`${event} is not an option of a batch: these are description, missing, ${Object.keys(EVENTS).join(", ")}`);
+      throw new BadArgumentError(`${event} is not an option of a batch: these are description, tags, missing, ${Object.keys(EVENTS).join(", ")}`);
     }
     if (call === undefined || call === null) continue;
     if (!(call instanceof Step)) throw new BadArgumentError(`${event} is made by step(queue, jobClass, args) or call.with(…), not ${inspect(call)}`);
@@ -363,6 +367,16 @@ function asObject(reply) {
   return Object.fromEntries(reply.flatMap((name, at) => (at % 2 ? [] : [[name, reply[at + 1]]])));
 }
 
+/** The tags in a field of a batch; none in one that another program has written otherwise. @param {string | undefined} text */
+function readTags(text) {
+  try {
+    const tags = JSON.parse(text ?? "[]");
+    return Array.isArray(tags) ? tags.filter((tag) => typeof tag === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
 /**
  * @param {string} id @param {Record<string, string>} about @param {number[]} sizes
  * @returns {import("../index.js").BatchStatus | undefined}
@@ -387,6 +401,7 @@ function readBatch(id, about, [waiting, failed, dead]) {
   return {
     id,
     description: about.description ?? "",
+    tags: readTags(about.tags),
     kind: /** @type {"batch" | "chain" | "group"} */ (about.kind ?? "batch"),
     state,
     total,

@@ -150,13 +150,14 @@ for (const [name, connect] of Object.entries(packages)) {
       const client = new Client(await connect());
       const jid = randomUUID();
       const finish = step("clients", "echo", [BATCH_ID, '{"pyworkers":"RESULTS"}', { pyworkers: "RESULTS" }], { jid, track: 60, expiresIn: 600 });
-      const batch = await client.batch({ description: "import", onSuccess: finish }, async (members) => {
+      const batch = await client.batch({ description: "import", tags: ["tenant:7", 'é"'], onSuccess: finish }, async (members) => {
         members.enqueueBulk("clients", "add", [[1, 2], [3, 4]]);
         members.enqueue("clients", "add", [5, 6], { track: 60, uniqueFor: 60, uniqueBy: jid });
         members.enqueueBulk("clients", "echo", Array.from({ length: 1100 }, (_, at) => [at]));
       });
       assert.equal(await batch.result({ timeout: 30 }), null);
-      const { state, done, total, description } = await batch.status();
+      const { state, done, total, description, tags } = await batch.status();
+      assert.deepEqual(tags, ["tenant:7", 'é"']);
       assert.deepEqual([state, done, total, description], ["succeeded", 1103, 1103, "import"]);
       await waitFor(async () => (await client.status(jid)).state === "done");
       assert.deepEqual(await client.result(jid), [batch.id, '{"pyworkers":"RESULTS"}', { pyworkers: "RESULTS" }]);
@@ -170,6 +171,7 @@ for (const [name, connect] of Object.entries(packages)) {
       const isEmpty = async () => assert.deepEqual(await send(redis, "KEYS", `${namespace}*`), []);
       await assert.rejects(make((members) => { members.enqueue("mail", "send_mail", [1]); throw new Error("stop"); }), /stop/);
       await assert.rejects(make((members) => members.enqueue("mail", "send_mail", [undefined])), BadArgumentError);
+      await assert.rejects(make(() => {}, { tags: "tenant:7" }), /the tags of a batch are a list of texts/);
       await assert.rejects(make(() => {}, { onDone: step("mail", "x") }), /onDone is not an option of a batch/);
       await isEmpty();
       await send(redis, "LPUSH", `${namespace}queue:mail`, "{}");

@@ -68,7 +68,7 @@ module Pyworkers
     #   @see Client#result
     # @!method cancel(jid)
     #   @see Client#cancel
-    # @!method batch(description: "", missing: "fail", **callbacks, &block)
+    # @!method batch(description: "", tags: [], missing: "fail", **callbacks, &block)
     #   @see Client#batch
     # @!method batch_of(id)
     #   @see Client#batch_of

@@ -103,7 +103,7 @@ class ClientTest < Minitest::Test
     jid = SecureRandom.uuid
     marks = ['{"pyworkers":"RESULTS"}', {"pyworkers" => "RESULTS"}]
     finish = Pyworkers.step("clients", "echo", [Pyworkers::BATCH_ID, *marks], jid: jid, track: 60, expires_in: 600)
-    batch = client.batch(description: "import", on_success: finish) do |members|
+    batch = client.batch(description: "import", tags: ["tenant:7", 'é"'], on_success: finish) do |members|
       members.enqueue_bulk("clients", "add", [[1, 2], [3, 4]])
       members.enqueue("clients", "add", [5, 6], track: 60, unique_for: 60, unique_by: jid)
       members.enqueue_bulk("clients", "echo", (0...1100).map { |at| [at] })
@@ -112,6 +112,7 @@ class ClientTest < Minitest::Test
     status = batch.status
     assert_equal [:succeeded, 1103, 1103, "import"], [status.state, status.done, status.total, status.description]
     wait_for { client.status(jid).state == :done }
+    assert_equal ["tenant:7", 'é"'], status.tags
     assert_equal [batch.id, *marks], client.result(jid)
     error = assert_raises(Pyworkers::BatchError) { batch.add { |members| members.enqueue("clients", "echo") } }
     assert_match(/has ended: all its members are done/, error.message)
@@ -121,6 +122,7 @@ class ClientTest < Minitest::Test
     assert_raises(RuntimeError) { apart.batch { |members| members.enqueue("mail", "send_mail", [1]) && raise("stop") } }
     assert_raises(Pyworkers::BadArgumentError) { apart.batch { |members| members.enqueue("mail", "send_mail", [:a]) } }
     assert_raises(Pyworkers::BadArgumentError) { apart.batch(on_done: Pyworkers.step("mail", "x")) { nil } }
+    assert_raises(Pyworkers::BadArgumentError) { apart.batch(tags: "tenant:7") { nil } }
     assert_raises(Pyworkers::BadArgumentError) { apart.batch(description: "no block") }
     assert_empty redis.keys(key("*"))
     redis.lpush(key("queue:mail"), "{}")

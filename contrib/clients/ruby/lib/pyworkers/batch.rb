@@ -16,6 +16,7 @@ module Pyworkers
 
   # The numbers and times of a batch at one moment.
   #
+  # @!attribute tags [Array<String>] texts by which people find the batch
   # @!attribute kind [String] +batch+, +chain+ or +group+
   # @!attribute state [Symbol] +:open+, +:lost+, +:succeeded+, +:dead+, +:failing+ or +:running+: the first that is true
   # @!attribute pending [Integer] the members that have not ended
@@ -24,7 +25,7 @@ module Pyworkers
   # @!attribute lost [Integer] the members that Redis has forgotten
   # @!attribute reason_jid [String] the first member that ended and was not done; +reason+ says how
   BatchStatus = Struct.new(
-    :id, :description, :kind, :state, :total, :pending, :done, :failed, :dead, :gone, :lost,
+    :id, :description, :tags, :kind, :state, :total, :pending, :done, :failed, :dead, :gone, :lost,
     :created_at, :complete_at, :success_at, :death_at, :reason, :reason_jid, keyword_init: true
   )
 
@@ -65,7 +66,7 @@ module Pyworkers
       lost = total - done - (waiting - holds) - failed - dead - gone.values.sum
       times = %i[created_at complete_at success_at death_at].to_h { |name| [name, Results.read_time(facts[name.to_s])] }
       BatchStatus.new(
-        id: id, description: facts["description"].to_s, kind: facts.fetch("kind", "batch"),
+        id: id, description: facts["description"].to_s, tags: tags(facts["tags"]), kind: facts.fetch("kind", "batch"),
         state: state(holds, lost, times[:success_at], dead + gone.values.sum, failed),
         total: total, pending: waiting - holds + failed, done: done, failed: failed, dead: dead, gone: gone, lost: lost,
         **times, reason: facts["reason"].to_s, reason_jid: facts["reason_jid"].to_s
@@ -87,6 +88,14 @@ module Pyworkers
     end
 
     private
+
+    # None of a field that another program has written otherwise.
+    def tags(text)
+      found = JSON.parse(text || "[]")
+      found.is_a?(Array) ? found.grep(String) : []
+    rescue JSON::ParserError
+      []
+    end
 
     def state(holds, lost, success_at, ended, failed)
       return :open if holds.positive?
@@ -176,14 +185,18 @@ module Pyworkers
       @keyring = keyring
     end
 
-    def open(description, missing, callbacks, &block)
+    def open(description, tags, missing, callbacks, &block)
       raise BadArgumentError, "the description of a batch is a text, not #{description.inspect}" unless description.is_a?(String)
+      unless tags.is_a?(Array) && tags.all? { |tag| tag.is_a?(String) && !tag.empty? }
+        raise BadArgumentError, "the tags of a batch are a list of texts, not #{tags.inspect}"
+      end
       unless %w[fail ignore].include?(missing.to_s)
         raise BadArgumentError, "missing is \"fail\" or \"ignore\", not #{missing.inspect}"
       end
 
       id = SecureRandom.hex(12)
       fields = {"answer" => "1", "description" => description}
+      fields["tags"] = Json.encode(tags, "tags") if tags.any?
       fields["if_missing"] = "ignore" if missing.to_s == "ignore"
       fields.merge!(callback_fields(id, callbacks))
       write(id, members(&block), fields: fields)
@@ -263,7 +276,7 @@ module Pyworkers
     def callback_fields(batch, callbacks)
       callbacks.each_with_object({}) do |(event, step), fields|
         unless EVENTS.include?(event)
-          raise BadArgumentError, "#{event} is not an option of a batch: these are description, missing, #{EVENTS.join(", ")}"
+          raise BadArgumentError, "#{event} is not an option of a batch: these are description, tags, missing, #{EVENTS.join(", ")}"
         end
         next if step.nil?
         raise BadArgumentError, "#{event} is made by Pyworkers.step(queue, job_class, args), not #{step.inspect}" unless step.is_a?(Step)

@@ -135,12 +135,15 @@ module Pyworkers
     # Make a batch of the jobs that a block adds. If the block raises, nothing is enqueued.
     #
     # @param description [String] for people
+    # @param tags [Array<String>] texts by which people find the batch
     # @param missing [String] +fail+ or +ignore+: what cancelled, deleted, expired and missing members mean
     # @param callbacks [Hash{Symbol => Step}] +on_success+: all members are done; +on_complete+: each has run at least
     #   once; +on_death+: the first has ended that is not done; +on_cancel+: the batch is cancelled
     # @yieldparam members [Members]
     # @return [Batch]
-    def batch(description: "", missing: "fail", **callbacks, &block) = @enlisting.open(description, missing, callbacks, &block)
+    def batch(description: "", tags: [], missing: "fail", **callbacks, &block)
+      @enlisting.open(description, tags, missing, callbacks, &block)
+    end
 
     # @return [Batch] the batch with this id, for its status and its result, and to add members
     def batch_of(id)
