@@ -165,6 +165,7 @@ func (s *server) follow(ctx context.Context) error {
 	s.mu.Lock()
 	s.forgotten = s.forgotten[len(forgotten):]
 	s.paused, s.cancelled = setOf(replies[0]), setOf(replies[1])
+	maps.Copy(s.paused, s.barred)
 	for d := range s.running {
 		if d.began.Load() && cancels(s.cancelled, d.job) {
 			d.cancel(ErrCancelled)
@@ -359,13 +360,17 @@ func (s *server) rules() map[string][]string {
 	return found
 }
 
-// checkRules refuses a queue that is ordered or has limits in another server, but not here: its jobs would start out of
-// order, or beyond a limit.
+// checkRules looks for queues that are ordered or have limits in another server, but not here: their jobs would start out of
+// order, or beyond a limit. No job of them is taken while that is so.
 func (s *server) checkRules(ctx context.Context) error {
-	c, mine := s.client, s.rules()
+	c, mine, barred := s.client, s.rules(), make(map[string]bool)
+	var wrong error
 	servers := c.rdb.SScan(ctx, c.key("processes"), 0, "", 100).Iterator()
 	for servers.Next(ctx) {
 		text, err := c.rdb.HGet(ctx, c.key(servers.Val()), "features").Result()
+		if err = translate(err); isLost(err) {
+			return err
+		}
 		var features map[string][]string
 		if err != nil || json.Unmarshal([]byte(text), &features) != nil {
 			continue // it is gone, or another program
@@ -373,11 +378,18 @@ func (s *server) checkRules(ctx context.Context) error {
 		for _, queue := range s.queues {
 			for _, rule := range []string{"ordered", "limited"} {
 				if slices.Contains(features[queue], rule) && !slices.Contains(mine[queue], rule) {
-					return fmt.Errorf("pyworkers: the queue %q is %s in the server %s, but not here: give it the same rules, in "+
+					barred[queue] = true
+					wrong = fmt.Errorf("pyworkers: the queue %q is %s in the server %s, but not here: give it the same rules, in "+
 						"ServeOptions.Queues or HandlerOptions.Limits", queue, rule, servers.Val())
 				}
 			}
 		}
 	}
-	return translate(servers.Err())
+	if err := translate(servers.Err()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.barred = barred
+	s.mu.Unlock()
+	return wrong
 }

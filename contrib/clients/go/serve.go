@@ -44,7 +44,7 @@ type ServeOptions struct {
 // server of pyworkers runs it again. It is retried by Sidekiq's rules. Unique jobs, batches, chains, statuses and results
 // work as with servers in Python. Serve moves no jobs that are due, and watches no other servers: at least one server in
 // Python has to run on the same Redis, on any queue. A queue that is ordered or has limits there needs the same in Queues
-// or Limits: otherwise Serve returns an error.
+// or Limits: otherwise Serve returns an error or, if that server starts later, takes no jobs of the queue while it is there.
 //
 // The error is that of a wrong argument, or that Redis could not be reached at the start or, with outcomes that are not
 // settled, at the stop; the jobs of these run again. In between, Serve waits for Redis.
@@ -103,6 +103,7 @@ type server struct {
 	cancelled map[string]bool
 	forgotten []any // ids of cancelled jobs that have ended, whose notes are to be removed
 	paused    map[string]bool
+	barred    map[string]bool // by the rules of other servers
 	counts    tally
 	quiet     bool
 	stopsAt   time.Time
@@ -222,6 +223,7 @@ func (s *server) serve(ctx context.Context) error {
 	loops.Go(func() { s.repeat(s.options.Lease/6, "lease", s.renew) })
 	loops.Go(func() { s.repeat(time.Second, "remote", s.follow) })
 	loops.Go(func() { s.repeat(beatEvery, "heartbeat", s.beat) })
+	loops.Go(func() { s.repeat(beatEvery, "rules", s.checkRules) })
 	exchanged := make(chan error, 1)
 	go func() { exchanged <- newExchanger(s).loop() }()
 

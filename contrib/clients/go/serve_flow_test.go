@@ -316,12 +316,33 @@ func TestAQueueWithLimitsOrAnOrderIsRefused(t *testing.T) {
 	rdb, client := connect(t)
 	ctx, name := within(t, 30*time.Second), queue(t)
 	python := "python:1:" + name
-	rdb.HSet(ctx, python, "features", fmt.Sprintf(`{%q:["ordered"]}`, name))
-	rdb.SAdd(ctx, "processes", python)
 	t.Cleanup(func() { rdb.SRem(context.Background(), "processes", python); rdb.Del(context.Background(), python) })
+	declare := func(rule string) {
+		rdb.HSet(ctx, python, "features", fmt.Sprintf(`{%q:[%q]}`, name, rule))
+		rdb.SAdd(ctx, "processes", python)
+	}
+	declare("ordered")
 	err := pyworkers.Serve(ctx, client, pyworkers.ServeOptions{Logger: quietLogger}, pyworkers.HandleFunc(name, "add", add))
 	if err == nil || !strings.Contains(err.Error(), python) {
 		t.Errorf("the error is %v", err)
+	}
+
+	rdb.SRem(ctx, "processes", python)
+	stop := serve(t, client, pyworkers.ServeOptions{Logger: quietLogger}, pyworkers.HandleFunc(name, "add", add))
+	waiting := func() int64 {
+		if _, err := client.Enqueue(ctx, pyworkers.Job{Queue: name, Class: "add", Args: []any{1, 2}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		return rdb.LLen(ctx, "queue:"+name).Val()
+	}
+	eventually(t, "the queue is served", func() bool { return waiting() == 0 })
+	declare("limited")
+	eventually(t, "the queue rests", func() bool { return waiting() > 9 })
+	rdb.SRem(ctx, "processes", python)
+	eventually(t, "the queue goes on", func() bool { return rdb.LLen(ctx, "queue:"+name).Val() == 0 })
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }
 
