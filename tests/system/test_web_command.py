@@ -31,6 +31,12 @@ from tests.web.test_users import line
 from tests.web.visitor import Visitor
 
 NOWHERE = "redis://127.0.0.1:1/0"
+PROVIDER = """
+[web.oidc]
+issuer = "https://id.example.com"
+client_id = "pyworkers"
+groups = {platform = "operate"}
+"""
 WEB = ("pyworkers.cli", "pyworkers.cli.web.serve", "pyworkers.web.serving", "uvicorn.protocols.http.h11_impl")
 """What the command imports in any case."""
 
@@ -116,6 +122,21 @@ def test_it_listens_for_other_machines_with_users(tmp_path: Path, one_redis_url:
         assert visitor.ask("queues").status == 401
         assert visitor.ask("queues", Authorization="Bearer secret").status == 200
         assert visitor.ask("queues", Host="evil.example").status == 400
+
+
+def test_it_listens_for_other_machines_with_a_provider(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    port = free_port()
+    (tmp_path / "workers.toml").write_text(PROVIDER)
+    words = ["--config", "workers.toml", "--bind", f"0.0.0.0:{port}"]
+    assert "web.oidc.client_secret: is missing" in refused(tmp_path, *words)
+    words += ["--url", one_redis_url, "--namespace", namespace]
+    with commanded(tmp_path, *words, PYWORKERS_WEB__OIDC__CLIENT_SECRET="hunter2") as command:
+        command.wait_until_it_listens()
+        assert "https://id.example.com" in command.log() and "hunter2" not in command.log()
+        answer = Visitor(f"http://127.0.0.1:{port}/").ask("queues")
+        assert (answer.status, "Log in with id.example.com" in answer.text) == (401, True)
 
 
 @pytest.mark.parametrize(

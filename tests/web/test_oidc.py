@@ -24,8 +24,9 @@ from pyworkers.web import app
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from pyworkers.web.security.oidc import Trip
 from pyworkers.web.security.sessions import encoded
-from tests.helpers.support import free_port
+from tests.helpers.support import free_port, wait_for
 from tests.integrations.web import served
+from tests.web.chromium import Chromium
 from tests.web.openid import CLIENT, OpenIdProvider, open_id_provider
 from tests.web.test_security import PAUSE, log_in, with_session
 from tests.web.test_users import line
@@ -116,6 +117,19 @@ def test_a_person_logs_in_and_acts_with_the_rights_of_the_group(
     assert visitor.ask("queues", {**PAUSE, "csrf": csrf}).status == 200
     [entry] = AuditLog(one_redis_url, namespace=namespace).page().actions
     assert (entry.who, entry.action) == ("ann", "queue.pause")
+
+
+def test_a_person_logs_in_with_a_browser(
+    opened: Opened, provider: OpenIdProvider, chromium: Chromium, users: Path
+) -> None:
+    # Another name of this machine is another site: its links send fewer cookies.
+    provider.issuer = provider.issuer.replace("127.0.0.1", "localhost")
+    visitor = opened(auth=users, name="Our company")
+    chromium.open(f"{visitor.root}dead")
+    assert chromium.violations() == []
+    chromium.press("Log in with Our company")
+    wait_for(lambda: chromium.url == f"{visitor.root}dead")
+    assert "ann (operate)" in chromium.text
 
 
 def test_the_users_of_the_file_log_in_as_well(opened: Opened, users: Path, provider: OpenIdProvider) -> None:
