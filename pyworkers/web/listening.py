@@ -18,8 +18,8 @@ from pyworkers.errors import ConfigError
 _UNIX = "unix:"
 _BACKLOG = 2048
 _FIX = (
-    "write users into a file with `pyworkers web-user NAME ROLE >> users` and pass --auth users, or listen "
-    "on 127.0.0.1"
+    "write users into a file with `pyworkers web-user NAME ROLE >> users` and pass --auth users, describe a "
+    "provider in [web.oidc], or listen on 127.0.0.1"
 )
 # An address of another family than this machine has: "localhost" is often both.
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
