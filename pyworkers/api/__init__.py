@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     from pyworkers.api.queue import Queue, QueuedJob
     from pyworkers.api.queuestats import QueueHead, QueueStats
     from pyworkers.api.record import JobRecord
-    from pyworkers.api.running import Work, WorkPage, WorkSet, read_works
+    from pyworkers.api.running import Work, WorkPage, WorkSet, read_stack, read_works
     from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
     from pyworkers.api.stats import Day, Stats
     from pyworkers.protocol.flow.runs import CronRun
     from pyworkers.protocol.limits import LimitStats
+    from pyworkers.protocol.stacks import JobStack
     from pyworkers.store.cancel import Cancelled
     from pyworkers.store.processes.signals import Signal
     from pyworkers.store.processes.views import ProcessView
@@ -95,6 +96,7 @@ __all__ = [
     "JobLog",
     "JobRecord",
     "JobSet",
+    "JobStack",
     "LimitHolder",
     "LimitPage",
     "LimitSet",
@@ -147,6 +149,7 @@ __all__ = [
     "read_members",
     "read_process",
     "read_processes",
+    "read_stack",
     "read_works",
 ]
 
@@ -204,11 +207,12 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.api.queue": ("Queue", "QueuedJob"),
             "pyworkers.api.queuestats": ("QueueHead", "QueueStats"),
             "pyworkers.api.record": ("JobRecord",),
-            "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_works"),
+            "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_stack", "read_works"),
             "pyworkers.api.sets": ("DeadSet", "JobSet", "RetrySet", "ScheduledSet", "SortedEntry"),
             "pyworkers.api.stats": ("Day", "Stats"),
             "pyworkers.protocol.flow.runs": ("CronRun",),
             "pyworkers.protocol.limits": ("LimitStats",),
+            "pyworkers.protocol.stacks": ("JobStack",),
             "pyworkers.store.cancel": ("Cancelled",),
             "pyworkers.store.processes.signals": ("Signal",),
             "pyworkers.store.processes.views": ("ProcessView",),

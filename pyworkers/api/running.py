@@ -13,11 +13,15 @@ from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
 from pyworkers.api.schemas import FLAG, more, page_of
 from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.flow.track import fits
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.stacks import JobStack
 from pyworkers.protocol.status import Progress
 from pyworkers.store.calls import Steps
 from pyworkers.store.cancel import Cancelled, cancel_running
 from pyworkers.store.heartbeat import clock
+from pyworkers.store.processes import stacks
 from pyworkers.store.processes.reading import Processes, Works
 from pyworkers.store.processes.views import WorkView
 from pyworkers.store.values import encodable
@@ -149,6 +153,27 @@ def read_held(keys: Keys, identity: str, count: int = 50) -> Steps[WorkPage]:
     return WorkPage(0, view.total, [Work(about) for about in view.works], True, at)
 
 
+def read_stack(keys: Keys, jid: str) -> Steps[JobStack | None]:
+    """The last answer about a job, or a request that has no answer yet; None if none was asked for."""
+    return (yield from stacks.read(keys, jid)) if fits(jid) else None
+
+
+JOB_STACK: Table[JobStack] = Table(
+    "JobStack",
+    Column("jid"),
+    Column("server", title="Server", place="servers", about="The identity of the server."),
+    Column("queue", title="Queue", place="queues"),
+    Column("at", Kind.MOMENT, "Answered", about="Of the answer; of the request while there is none."),
+    Column("answered", Kind.FLAG),
+    Column("pid", Kind.COUNT, "Process", about="The worker process; 0 if the job did not run any more."),
+    Column("state", title="State", about="In the words of the system, e.g. S (sleeping)."),
+    Column("rss_kb", Kind.MEMORY, "Resident memory", about="The resident memory of the process in KiB."),
+    Column("peak_kb", Kind.MEMORY, "Peak memory", about="The most that it has had, in KiB."),
+    Column("text", about="The stacks, those of the job first."),
+    Column("problem", about="Why the stacks are missing or incomplete."),
+)
+
+
 class WorkSet:
     """The running jobs. All methods raise RedisUnavailableError and StoreError."""
 
@@ -180,6 +205,20 @@ class WorkSet:
     def find_work(self, jid: str) -> Work | None:
         """The running job with that id; None if there is none."""
         return next((work for work in self if work.jid == jid), None)
+
+    def ask_stack(self, jid: str, identity: str, queue: str) -> bool:
+        """Ask the server ``identity`` for the stack of a job of ``queue``, and for the memory of its process.
+
+        ``stack`` returns the answer, within seconds. False for a server of another program, which is not
+        asked. Raises BadArgumentError for an invalid id.
+        """
+        if not fits(jid):
+            raise BadArgumentError(f"not the id of a job: {jid!r}")
+        return self._admin.run(stacks.ask(self._admin.keys, JobStack(jid, identity, queue)))
+
+    def stack(self, jid: str) -> JobStack | None:
+        """The last answer about a job, or a request that has no answer yet; None if none was asked for."""
+        return self._admin.run(read_stack(self._admin.keys, jid))
 
     def cancel(self, jid: str, identity: str, queue: str) -> Cancelled:
         """Cancel a job of ``queue`` that the server ``identity`` runs.
@@ -218,4 +257,15 @@ CANCEL: Action[Work] = Action(
     dangerous=True,
     offered=lambda work: bool(work.jid),
 )
-ACTIONS = (CANCEL,)
+STACK: Action[Work] = Action(
+    "job.stack",
+    "Ask for the stack of a running job, and for the memory of its process.",
+    CANCEL.fields,
+    lambda admin, jid, server, queue: WorkSet(admin).ask_stack(jid, server, queue),
+    queues=_queues,
+    done="Asked for the stack of {jid}: it is on the page of the job in a few seconds",
+    unchanged="{server} is no live server of pyworkers: only these show stacks",
+    missing="server",
+    offered=lambda work: bool(work.jid),
+)
+ACTIONS = (CANCEL, STACK)

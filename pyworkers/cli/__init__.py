@@ -56,6 +56,7 @@ _COMMANDS = {
     "status": ("flow.tracking", "Show where a job is, and how far."),
     "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
     "logs": ("flow.joblog", "Show the log of a job."),
+    "stack": ("flow.stack", "Show the stack of a running job, and the memory of its process."),
     "adopt": ("adopt", "Return the jobs of a dead foreign process to their queues."),
     "deploys": ("flow.deploys", "Show the marked deployments; mark one."),
     "audit": ("flow.audit", "Show what people did, by the dashboard or a command."),

@@ -12,8 +12,11 @@ so neither side waits for the other, and a job costs no system call for it.
     words 6, 7      when jobs that must not overlap are asked to end, and when their process ends, in µs of
                     the monotonic clock; 0 before the first lease
     word 8          1 if the worker has ended itself for that reason
-    words 9, 10     slot 0: the delivery that was taken last, and the delivery that is to end
-    words 11, 12    slot 1: the same …
+    word 9          the delivery whose threads and tasks the worker is to describe; 0 if none
+    words 10, 11    slot 0: the delivery that was taken last, and the delivery that is to end
+    words 12, 13    slot 1: the same …
+
+The stacks of the worker are behind the words, once they are asked for.
 """
 
 from __future__ import annotations
@@ -28,8 +31,12 @@ from pyworkers.ipc.jobsocket import memory_file
 
 ATTENTION = signal.SIGURG
 """The signal by which the master asks a worker to look at its page. The default action is to ignore it."""
+STACKS = signal.SIGWINCH
+"""The signal that has a worker write its stacks behind the words of its page. The default action is to ignore
+it: a job that removes the handler is not ended."""
 _WORD = 8
-_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _BUSY, _ASK_AT, _END_AT, _FENCED, _SLOTS = range(10)
+_LEAVING, _ANSWERS, _RUNNING, _CLOCK, _STOPPING, _BUSY = range(6)
+_ASK_AT, _END_AT, _FENCED, _DESCRIBE, _SLOTS = range(6, 11)
 # A word has no sign.
 _SIGN, _MASK = 1 << 63, (1 << 64) - 1
 _INTERRUPT = 1
@@ -44,7 +51,7 @@ class Page:
 
     def __init__(self, fd: int, slots: int) -> None:
         """Map the file ``fd``, which may be closed afterwards. Raises OSError."""
-        self._memory = mmap.mmap(fd, _size(slots))
+        self._memory = mmap.mmap(fd, page_size(slots))
         self._words = memoryview(self._memory).cast("Q")
 
     # For the worker
@@ -94,6 +101,15 @@ class Page:
         """When a process ends that has such jobs, in monotonic seconds."""
         return self._words[_END_AT] / 1e6 or math.inf
 
+    @property
+    def to_describe(self) -> int:
+        """The delivery whose threads and tasks are asked for; 0 if none."""
+        return self._words[_DESCRIBE]
+
+    def described(self) -> None:
+        """Note that the description is behind the words."""
+        self._words[_DESCRIBE] = 0
+
     def fence(self) -> None:
         """Note that the worker ends itself, before the lease of its server can end."""
         self._words[_FENCED] = 1
@@ -130,6 +146,10 @@ class Page:
         if number in claims:
             self._words[_SLOTS + 2 * claims.index(number) + 1] = number << 1 | interrupt
 
+    def describe(self, number: int) -> None:
+        """Ask for the threads and tasks of a delivery; ``to_describe`` is 0 again once they are there."""
+        self._words[_DESCRIBE] = number
+
     def set_clock(self, offset_s: float) -> None:
         """Note how far Redis' clock is ahead of the clock of this machine."""
         self._words[_CLOCK] = round(offset_s * 1e6) & _MASK
@@ -154,7 +174,7 @@ class Page:
 
 def open_page(slots: int) -> tuple[Page, int]:
     """A new page, and a descriptor of it for the worker. Raises OSError."""
-    fd = memory_file(_size(slots))
+    fd = memory_file(page_size(slots))
     try:
         return Page(fd, slots), fd
     except OSError:
@@ -162,5 +182,6 @@ def open_page(slots: int) -> tuple[Page, int]:
         raise
 
 
-def _size(slots: int) -> int:
+def page_size(slots: int) -> int:
+    """The bytes of the words; the stacks are behind them."""
     return (_SLOTS + 2 * slots) * _WORD

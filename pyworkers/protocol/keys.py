@@ -235,6 +235,10 @@ class Keys:
         """STREAM with a TTL: the lines that a job has written, and how its runs have ended."""
         return self.own(f"log:{jid}")
 
+    def stack(self, jid: str) -> str:
+        """STRING with a TTL: JSON, where a running job is, as its server has answered (stacks.py)."""
+        return self.own(f"stack:{jid}")
+
     @property
     def finished(self) -> str:
         """SET with a TTL: the names of the lists of finished jobs."""

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from pyworkers import programs
 from pyworkers.server.health import Health, ShortageError, shortages_translated
@@ -57,6 +58,27 @@ def _unreadable() -> Iterator[None]:
             raise
     except (ValueError, IndexError):
         pass
+
+
+class ProcessStatus(NamedTuple):
+    """What the system says of a process: its state in words, and its resident memory in KB, now and at most.
+
+    Empty and 0 where it does not say so.
+    """
+
+    state: str = ""
+    rss_kb: int = 0
+    peak_kb: int = 0
+
+
+def status_of(pid: int, proc: Path = _PROC) -> ProcessStatus:
+    """The status of a process. Raises OSError without a descriptor or memory."""
+    with _unreadable():
+        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+        values = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        kb = (int(values.get(name, "0").split()[0]) for name in ("VmRSS", "VmHWM"))
+        return ProcessStatus(values.get("State", ""), *kb)
+    return ProcessStatus()
 
 
 class Memory:

@@ -23,7 +23,7 @@ from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.settling import Rules
-from pyworkers.server.pool.worker import WorkerFacts
+from pyworkers.server.pool.worker import WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running
 from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any
@@ -118,6 +118,11 @@ class Queues:
     def running(self) -> list[Running]:
         """All jobs that workers run."""
         return [job for manager in self.everyone() for job in manager.pool.running()]
+
+    def running_as(self, jid: str) -> tuple[WorkerProcess, int] | None:
+        """The worker that runs the job with this id, and the number of the delivery; None if none runs it."""
+        found = (manager.pool.running_as(jid) for manager in self.everyone())
+        return next(filter(None, found), None)
 
     def make_slots(self, queue: str, request: bytes) -> asyncio.Future[bytes] | None:
         """Have a worker make the jobs of cron slots, if possible an idle one of the group of this queue.

@@ -54,7 +54,8 @@ class ServerParts:
     """The objects that the parts of one server share.
 
     ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function;
-    ``memory`` measures its processes; ``make_slots`` has a worker make the jobs of cron slots.
+    ``memory`` measures its processes; ``make_slots`` has a worker make the jobs of cron slots; ``ask_stack``
+    has the stack of a job written.
     """
 
     config: Config
@@ -66,6 +67,7 @@ class ServerParts:
     words: Mapping[str, Callable[[], None]]
     memory: Memory
     make_slots: MakeSlots
+    ask_stack: Callable[[str], None]
 
 
 class Services:
@@ -123,7 +125,7 @@ class Services:
             server.store,
             server.health.of(Heartbeat.name),
             Shown(server.facts, server.memory, server.config.server.sidekiq6),
-            Reactions(server.words, self._writer.write_counts, server.queues.set_clock),
+            Reactions(server.words, self._writer.write_counts, server.queues.set_clock, server.ask_stack),
         )
 
     def _make_remote(self) -> Remote:

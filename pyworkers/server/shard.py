@@ -33,6 +33,7 @@ from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.server.slots.questions import MakeSlots
+from pyworkers.server.stacks import Stacks
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import inspect, judge_password, lacks
 from pyworkers.store.replication import data
@@ -93,6 +94,7 @@ class Shard:
             common.words,
             common.memory,
             self._make_slots,
+            Stacks(self.store, self.queues, self._incarnations.identity, tasks.start).ask,
         )
         self.services = Services(server)
 

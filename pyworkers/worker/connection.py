@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -29,6 +29,7 @@ from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Report
 from pyworkers.worker.fence import LATE, Fence
 from pyworkers.worker.signals import cancelled, interrupted
+from pyworkers.worker.stacks import Place, described
 
 # Reading a member of an enum takes three times as long.
 _OUTCOME = FrameKind.OUTCOME
@@ -61,7 +62,8 @@ class Connection:
         self._numbers = numbers
         self._jobs = Intake(setup.jobs, ranked=setup.mode == "process")
         self._page = Page(setup.page, setup.slots)
-        os.close(setup.page)
+        self.stacks = setup.page
+        """The file of the page, behind whose words the stacks are written."""
         self._frames = FrameWriter(setup.outcomes, setup.member)
         self.fence = Fence(self._page, shared=setup.mode != "process")
 
@@ -111,6 +113,13 @@ class Connection:
         """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none."""
         self._page.answer(running)
 
+    def describe(self, place_of: Callable[[int], Place]) -> None:
+        """Write where a job is, if the master asks about one."""
+        if number := self._page.to_describe:
+            with suppress(OSError):
+                os.write(self.stacks, described(place_of(number)))
+            self._page.described()
+
     def requests(self) -> Iterator[tuple[int, BaseException]]:
         """The deliveries that are to end, with the exception for each; also some that have ended."""
         for number, interrupt in self._page.requests():
@@ -155,6 +164,7 @@ class Connection:
         """Close the job socket and unmap the page."""
         self._jobs.close()
         self._page.close()
+        os.close(self.stacks)
 
     def _packed(self, report: Report) -> bytes:
         """The payload of a frame. If an outcome fits in none, the job is dead, as it is stored."""

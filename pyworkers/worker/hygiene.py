@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from pyworkers.ipc.page import STACKS
 from pyworkers.worker import output
 
 _STDERR = 2
@@ -78,10 +79,14 @@ class Original:
 
 
 class Snapshot(Original):
-    """The state of this process when this object was made; ``restore`` returns to it after each job."""
+    """The state of this process when this object was made; ``restore`` returns to it after each job.
 
-    def __init__(self) -> None:
+    ``stacks``: the file for the stacks of this process when the master asks (``show_stacks``).
+    """
+
+    def __init__(self, stacks: int = _STDERR) -> None:
         super().__init__()
+        self._stacks = stacks
         self._directory = _open_directory()
         self._umask = _set_umask(0o022)
         _set_umask(self._umask)
@@ -189,7 +194,7 @@ class Snapshot(Original):
             # None is a handler that was not set from Python: Python cannot set it again.
             if ours is not None and ours is not _handler_of(number):
                 signal.signal(number, ours)
-        show_stacks()
+        show_stacks(self._stacks)
 
     def _restore_environ(self) -> None:
         _set_variables.clear()
@@ -247,12 +252,16 @@ def _noting(function: Callable[..., Any], noted: list[str]) -> Callable[..., Any
     return call
 
 
-def show_stacks() -> None:
-    """Have SIGTTIN and fatal signals write all stacks to stderr: from C, so also while a call hangs."""
+def show_stacks(asked: int) -> None:
+    """Have signals write all stacks: from C, so also while a call hangs.
+
+    SIGTTIN and fatal signals to stderr; that of the master to the descriptor ``asked``.
+    """
     faulthandler.disable()
     faulthandler.enable(file=_STDERR)
-    faulthandler.unregister(signal.SIGTTIN)
-    faulthandler.register(signal.SIGTTIN, file=_STDERR, all_threads=True, chain=False)
+    for number, file in ((signal.SIGTTIN, _STDERR), (STACKS, asked)):
+        faulthandler.unregister(number)
+        faulthandler.register(number, file=file, all_threads=True, chain=False)
 
 
 def _open_directory() -> int | None:

@@ -81,7 +81,7 @@ def main(
     die_with(setup.lifeline)
     set_title(f"worker {group}")
     ignore_signals()
-    show_stacks()
+    show_stacks(setup.page)
     output.hold()
     programs.mark()
     random.seed()

@@ -25,6 +25,7 @@ from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
+from pyworkers.worker.stacks import Place
 from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.timelimit import Alarm, Announce
 
@@ -89,6 +90,10 @@ class SerialRunner:
         """The delivery that runs in the main thread at this moment; 0 if none."""
         return self._execution.delivery if self._execution is not None else 0
 
+    def place_of(self, number: int) -> Place:
+        """Where the job of this delivery is."""
+        return Place(self._execution if self.current == number else None, here=True)
+
     def ask_to_end(self, number: int, request: BaseException) -> None:
         """Raise the request in the job of this delivery: now, or at its start; not once it has ended."""
         if self._execution is None:
@@ -118,7 +123,7 @@ class SerialProcess:
             connection.fence,
         )
         listen(self._look)
-        self._state = Snapshot()
+        self._state = Snapshot(connection.stacks)
 
     def serve(self) -> None:
         """Run jobs until the master asks this process to leave, or until it must be replaced."""
@@ -144,6 +149,7 @@ class SerialProcess:
             self._connection.stop_taking()
         for number, request in self._connection.requests():
             self._runner.ask_to_end(number, request)
+        self._connection.describe(self._runner.place_of)
 
     def _restored(self) -> bool:
         restored = self._state.restore()

@@ -114,6 +114,7 @@ class Parts:
                 {},
                 memory,
                 lambda *_: None,
+                lambda _: None,
             )
         )
         for part in self.services._parts:

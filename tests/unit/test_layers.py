@@ -88,7 +88,7 @@ ALLOWED = {
 # Folders inside of folders, and which of their neighbours they may import.
 INNER = {
     "store/transport": set(),
-    "server/pool": {"cancellations", "generations", "health", "parts", "proc", "running"},
+    "server/pool": {"cancellations", "generations", "health", "parts", "proc", "running", "waiting"},
     "server/generations": {"waiting"},
     "server/upgrade": {"generations", "waiting"},
     "server/fetching": {"health", "plan", "pool", "running", "waiting"},

@@ -11,12 +11,14 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
+from pyworkers.protocol.stacks import WORD as ASK_STACK
 from pyworkers.protocol.wire import NOTED_S
 from pyworkers.server.changes import Follow
 from pyworkers.server.health import Health
@@ -79,6 +81,8 @@ class Reactions:
     """Writes the counters, before a beat that a viewer waits for."""
     on_clock: Callable[[float], None]
     """Called with the seconds by which Redis' clock is ahead."""
+    ask_stack: Callable[[str], None]
+    """Has the stack of the job with this id written."""
 
 
 class Heartbeat(Part):
@@ -234,11 +238,13 @@ class Heartbeat(Part):
             await self._store.arun(deregistration)
 
     def _execute(self, word: str) -> None:
-        react = self._reactions.words.get(word)
+        react, (name, _, jid) = self._reactions.words.get(word), word.partition(" ")
+        if name == ASK_STACK:
+            react = partial(self._reactions.ask_stack, jid)
         if react is None:
             log.warning("signal.unknown", signal=word[:100])
             return
-        log.info("signal.received", signal=word)
+        log.info("signal.received", signal=word[:100])
         react()
 
     async def _note_wire(self) -> None:

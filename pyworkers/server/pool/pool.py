@@ -285,6 +285,14 @@ class Pool:
                         started_at = job.handed_at + offset
                         yield Running(job.queue, worker.pid, number, job.raw, started_at, slot, limit_at)
 
+    def running_as(self, jid: str) -> tuple[WorkerProcess, int] | None:
+        """The worker that runs the job with this id, and the number of the delivery; None if none runs it."""
+        for worker in self._workers:
+            for job in worker.unfinished():
+                if not job.is_task and names(job.raw, job.queue).get("jid") == jid:
+                    return worker, job.number
+        return None
+
     # Reports of its workers
 
     def _receive(self, frame: Frame) -> None:

@@ -25,6 +25,7 @@ from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.events import Closed, Events
 from pyworkers.server.pool.settling import KILL_GRACE_S
+from pyworkers.server.pool.stacks import StackReader, StackText
 
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
@@ -104,7 +105,8 @@ class WorkerProcess:
         """The reason for its end, if the exit status does not show it."""
         self._unrelated = False
         """True if that reason is none of its jobs."""
-        self._page, descriptors, lifeline, self._presence = open_all(spec)
+        self._page, descriptors, lifeline, self._presence, stacks = open_all(spec)
+        self._stacks = StackReader(stacks, self._page, spec, self.signal, self._ask_to_look)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
         self._number = spawner.spawn(spec, descriptors)
@@ -138,7 +140,7 @@ class WorkerProcess:
     def request(self, number: int, interrupt: bool) -> None:
         """Ask the process to end a job: to give it back, or because it is cancelled."""
         self._page.request(number, interrupt)
-        self._attract(self._page.answers, _AGAIN_S)
+        self._ask_to_look()
 
     def _attract(self, before: int, again_s: Sequence[float]) -> None:
         """Signal, and again while it does not answer: Python runs no handler if a wait begins just then."""
@@ -147,6 +149,14 @@ class WorkerProcess:
         self.signal(ATTENTION)
         if again_s:
             self._loop.call_later(again_s[0], self._attract, before, again_s[1:])
+
+    def _ask_to_look(self) -> None:
+        self._attract(self._page.answers, _AGAIN_S)
+
+    async def stacks(self, number: int) -> StackText:
+        """The stacks of the process, those of this delivery first; no text if it has ended meanwhile."""
+        found = await self._stacks.read(number)
+        return found if number in self.claims() and number in self._offered else StackText("")
 
     def set_clock(self, offset_s: float) -> None:
         """Note in its page how far Redis' clock is ahead."""
@@ -378,6 +388,7 @@ class WorkerProcess:
         self._loop.remove_reader(self._presence)
         os.close(self._presence)
         self._lifeline.close()
+        self._stacks.close()
         self._page.close()
         self._overruns.forget()
         for timer in (self._timeout, self._again):
@@ -510,8 +521,8 @@ class Workers:
         return {number: worker for worker in self._members.values() for number in worker.claims()}
 
 
-def open_all(spec: WorkerSpec) -> tuple[Page, tuple[int, ...], int, int]:
-    """The page, the descriptors for the process, and the master's ends of lifeline and presence pipe.
+def open_all(spec: WorkerSpec) -> tuple[Page, tuple[int, ...], int, int, int]:
+    """The page, the descriptors for the process, and the master's: lifeline, presence pipe, the page's file.
 
     Raises OSError.
     """
@@ -522,12 +533,13 @@ def open_all(spec: WorkerSpec) -> tuple[Page, tuple[int, ...], int, int]:
         opened.extend(os.pipe())
         opened.extend(os.pipe())
         page, memory = open_page(spec.slots)
+        opened += (memory, os.dup(memory))
     except OSError:
         for fd in opened:
             os.close(fd)
         raise
-    jobs, outcomes, lifeline_end, lifeline, presence, presence_end = opened
-    return page, (jobs, outcomes, lifeline_end, presence_end, memory), lifeline, presence
+    jobs, outcomes, lifeline_end, lifeline, presence, presence_end, memory, stacks = opened
+    return page, (jobs, outcomes, lifeline_end, presence_end, memory), lifeline, presence, stacks
 
 
 class State(Enum):
