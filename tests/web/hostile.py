@@ -264,6 +264,10 @@ def _tracked(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
         }
         db.hset(_named(keys, "pyworkers:job:", jid), mapping=status)
         db.xadd(_named(keys, "pyworkers:result:", jid), {"v": (text, b"[]", b"", _DEEP)[number % 4]})
+        said = dict.fromkeys(("server", "queue", "state", "text", "problem"), TEXTS[number % len(TEXTS)])
+        stack = {**said, "answered": True, "at": float("inf"), "pid": number, "rss_kb": HUGE, "peak_kb": -1}
+        stacks = (json.dumps(stack).encode(), b"[]", _DEEP, text)
+        db.set(_named(keys, "pyworkers:stack:", jid), stacks[number % 4])
         log = _named(keys, "pyworkers:log:", jid)
         deep = b'{"text":%s,"fields":[]}' % _DEEP
         for line in (text, b"{}", b'{"at":1e999,"text":7}', deep, b'{"state":"x"}'):

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from pyworkers.api.actions import Action
 from pyworkers.api.browse.actions import EDIT, ON_ONE, PLACES, moves_of
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
@@ -23,9 +24,10 @@ from pyworkers.api.joblog import JOB_LOG, LOG_LINE, JobLog, fields_text, read_jo
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.api.results import JOB_RESULT, read_result
-from pyworkers.api.running import CANCEL
+from pyworkers.api.running import ACTIONS, CANCEL, JOB_STACK, STACK, read_stack
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.joblog import LogLine
+from pyworkers.protocol.stacks import JobStack
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
@@ -81,7 +83,9 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     log = await site.read(read_joblog(site.keys, view.jid))
     kept = _kept(view)
     known = view.job or kept
+    now = time.time()
     operate = all(map(viewer_of(request).operates, queues_in(view)))
+    stack = await _stack(request, view.jid)
     texts = {} if known is None else _texts(known, site.settings.mask, operate)
     trace = texts.get("Traceback", "")
     return await render(
@@ -96,7 +100,11 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         most=most,
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
         result=_result(view, site.settings.mask),
-        about=_about(request, view, kept, time.time()),
+        about=_about(request, view, kept, now),
+        stack=stack,
+        stack_facts=_stack_facts(request, stack, now),
+        stack_frames=frames_of(stack.text) if stack else (),
+        here=address(request, "jobs", _segment(request), **seen_at),
         known=known,
         story=story(view, known, log.lines if log else ()),
         frames=frames_of(cut(trace, most or len(trace))),
@@ -106,7 +114,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         further=_further(request, view),
         searched="" if view.further is None else title_of(view.further.place),
         delays=DELAYS,
-        cancel=[CANCEL],
+        running=ACTIONS,
         refused=refusal,
         typed=form_of(request) if refusal else {},
         **_addresses(request, view, seen_at),
@@ -129,8 +137,8 @@ async def change(request: Request) -> Response:
     """Act on the job where it was seen, or cancel it where it runs."""
     form = form_of(request)
     jid, _ = asked(request)
-    if form.get("action") == CANCEL.word:
-        return await act(request, [CANCEL], address(request, "jobs", _segment(request)))
+    if form.get("action") in [action.word for action in ACTIONS]:
+        return await act(request, ACTIONS, address(request, "jobs", _segment(request)))
     place = decoded(form.get("in", ""))
     if place is None:
         raise HTTPException(400, "This action lacks its place.")
@@ -285,6 +293,25 @@ def _log_level(line: LogLine) -> Markup:
     return Markup('<span class="{}">{}</span>').format(tone, shown(line.level))
 
 
+async def _stack(request: Request, jid: str) -> JobStack | None:
+    """The answer about a job, for people who may act on its queue: it shows code."""
+    site, viewer = site_of(request), viewer_of(request)
+    stack = await site.read(read_stack(site.keys, jid)) if viewer.role == "operate" else None
+    return stack if stack is not None and viewer.operates(stack.queue) else None
+
+
+_STACK = JOB_STACK.shown("pid", "state", "rss_kb", "peak_kb", "at")
+
+
+def _pid(stack: JobStack) -> Markup:
+    return escape(stack.pid)
+
+
+def _stack_facts(request: Request, stack: JobStack | None, now: float) -> Listing[JobStack]:
+    """What the server of the job has said of its process."""
+    return Listing(request, _STACK, [stack] if stack and stack.pid else (), now, html={"pid": _pid})
+
+
 def _further(request: Request, view: JobView) -> str:
     """The address of the next part of the search; empty if it is complete."""
     if view.further is None:
@@ -329,13 +356,17 @@ async def _read_joblog(ask: CheckedRequest) -> Mapping[str, Any]:
     return found(log, "log").as_dict()
 
 
-async def _cancel(ask: CheckedRequest) -> int:
+async def _read_stack(ask: CheckedRequest) -> Mapping[str, Any]:
+    return found(await _stack(ask.request, ask.names["jid"]), "stack").as_dict()
+
+
+async def _act_running(action: Action[Any], ask: CheckedRequest) -> int:
     jid = ask.names["jid"]
     held = (await ask.site.read(read_job(ask.keys, jid))).held
     if held is None:
         raise HTTPException(409, "The job does not run: nothing was changed.")
     given = {"jid": jid, "server": held.identity, "queue": held.queue}
-    return await number_done(ask.request, CANCEL, given)
+    return await number_done(ask.request, action, given)
 
 
 def _place_in(word: str | None) -> Place | None:
@@ -359,8 +390,21 @@ RESOURCES = (
             Parameter("cursor", "Where a search goes on in that place: the cursor of further."),
             Parameter("wait", "Seconds to wait for the end of a tracked job, at most 30.", "number", least=0),
         ],
-        [*ON_ONE.values(), EDIT, Change("cancel", "Cancel the job, which runs.", _cancel)],
+        [
+            *ON_ONE.values(),
+            EDIT,
+            Change("cancel", "Cancel the job, which runs.", partial(_act_running, CANCEL)),
+        ],
         readers=("read", "enqueue", "operate"),
+    ),
+    Resource(
+        "/jobs/{jid}/stack",
+        "Where a running job is, and the memory of its process, as its server has answered the last request. "
+        "POST asks for it; the answer comes within seconds.",
+        _read_stack,
+        JOB_STACK.schema,
+        actions=[Change("stack", STACK.about, partial(_act_running, STACK))],
+        readers=["operate"],
     ),
     Resource(
         "/jobs/{jid}/logs",

@@ -15,14 +15,15 @@ from starlette.routing import Route
 from pyworkers.api import Work, WorkPage
 from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.processes import request_numbers
-from pyworkers.api.running import ACTIONS, WORK, WORKS, read_works
+from pyworkers.api.running import ACTIONS, STACK, WORK, WORKS, read_works
 from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import own_address, render
+from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.security import form_of
 from pyworkers.web.showing import number, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, link
@@ -48,8 +49,10 @@ async def show(request: Request) -> Response:
 
 
 async def change(request: Request) -> Response:
-    """Cancel a running job, and return to the page with its button."""
-    return await act(request, ACTIONS, own_address(request))
+    """Act on a running job, and return to the page with its button; a stack is on the page of the job."""
+    form = form_of(request)
+    jid = names.decode(form.get("jid", "")) if form.get("action") == STACK.word else ""
+    return await act(request, ACTIONS, address(request, "jobs", jid) if jid else own_address(request))
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
