@@ -369,6 +369,17 @@ func (s Setting) fits(flag, count bool) bool {
 	return true
 }
 
+// text is the setting as JSON; empty for the zero value.
+func (s Setting) text() string {
+	switch value := s.value.(type) {
+	case bool:
+		return strconv.FormatBool(value)
+	case int:
+		return strconv.Itoa(value)
+	}
+	return ""
+}
+
 func checkQueue(field, name string) error {
 	if name == "" || strings.IndexFunc(name, isNotOfQueue) >= 0 || utf8.RuneCountInString(name) > 128 || !utf8.ValidString(name) ||
 		strings.HasPrefix(name, "queue:") || strings.HasPrefix(name, "backup::") || strings.HasSuffix(name, ":inprogress") {
@@ -447,13 +458,9 @@ func (w *fields) text(name, value string) {
 }
 
 func (w *fields) setting(name string, setting Setting) {
-	switch value := setting.value.(type) {
-	case bool:
+	if text := setting.text(); text != "" {
 		w.name(name)
-		w.out = strconv.AppendBool(w.out, value)
-	case int:
-		w.name(name)
-		w.out = strconv.AppendInt(w.out, int64(value), 10)
+		w.out = append(w.out, text...)
 	}
 }
 

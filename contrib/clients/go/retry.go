@@ -102,11 +102,7 @@ func defaultDelay(count int) float64 {
 
 // buried keeps the job in dead, or drops it.
 func buried(job *stored, f failure, o *HandlerOptions, changes []field) *outcome {
-	kept := !slices.Contains([]any{false}, o.Dead.value)
-	if job.members.has("dead") {
-		kept = string(job.members.get("dead")) != "false"
-	}
-	if !kept {
+	if job.setting("dead", o.Dead) == "false" {
 		return &outcome{fate: isDropped, failed: true, errClass: f.class, errorText: f.message}
 	}
 	return ending(job, isDead, f, changes, 0, "crash_count")
@@ -218,6 +214,14 @@ func (job *stored) started() []string {
 	return remove
 }
 
+// setting is the JSON text of a field of the job or, without one, of an option of its handler; empty if neither is given.
+func (job *stored) setting(name string, option Setting) string {
+	if job.members.has(name) {
+		return string(job.members.get(name))
+	}
+	return option.text()
+}
+
 // limit is the number of retries; false if a failed job is dropped.
 func (job *stored) limit(o *HandlerOptions) (int, bool) {
 	most := maxRetries
@@ -225,25 +229,19 @@ func (job *stored) limit(o *HandlerOptions) (int, bool) {
 	if count, known := asCount(job.members.get("retry_max")); known {
 		unlimited = count
 	}
-	raw := job.members.get("retry")
-	text := string(raw)
-	if len(raw) > 1 && raw[0] == '"' {
-		if text = strings.TrimSpace(unquoted(raw)); text != "false" && strings.Trim(text, "0123456789") != "" {
+	text := job.setting("retry", o.Retry)
+	if text == "" {
+		return unlimited, true
+	}
+	if text[0] == '"' {
+		if text = strings.TrimSpace(unquoted([]byte(text))); text != "false" && strings.Trim(text, "0123456789") != "" {
 			text = "true"
 		}
 	}
-	switch {
-	case raw == nil || text == "null":
-		switch value := o.Retry.value.(type) {
-		case int:
-			return value, true
-		case bool:
-			return unlimited, value
-		}
+	switch text {
+	case "true":
 		return unlimited, true
-	case text == "true":
-		return unlimited, true
-	case text == "false":
+	case "false":
 		return 0, false
 	}
 	number, err := strconv.ParseFloat(text, 64)
@@ -325,19 +323,9 @@ func (job *stored) failureTimes(now float64) []field {
 // backtrace are the lines to keep, within the limits of their number and their size.
 func (job *stored) backtrace(lines []string, o *HandlerOptions) []string {
 	wanted := 0
-	switch raw := string(job.members.get("backtrace")); raw {
-	case "", "null":
-		switch value := o.Backtrace.value.(type) {
-		case int:
-			wanted = value
-		case bool:
-			if value {
-				wanted = maxTraceLines
-			}
-		}
-	case "true":
+	if raw := job.setting("backtrace", o.Backtrace); raw == "true" {
 		wanted = maxTraceLines
-	default:
+	} else {
 		wanted, _ = asCount([]byte(raw))
 	}
 	lines = lines[:min(len(lines), wanted, maxTraceLines)]
