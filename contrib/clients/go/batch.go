@@ -310,8 +310,7 @@ func (c *Client) enlist(ctx context.Context, call *enlisting) error {
 	}
 	reply, err := c.run(ctx, batchScript, keys, append(args, c.ns))
 	if err == nil && reply != "ok" {
-		reason, _ := reply.(string)
-		err = &BatchError{call.id, reason}
+		err = &BatchError{call.id, textOf(reply)}
 	}
 	return err
 }

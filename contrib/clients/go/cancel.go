@@ -31,8 +31,7 @@ func (c *Client) Cancel(ctx context.Context, id string) (Cancellation, error) {
 		if err != nil {
 			return "", err
 		}
-		row, _ := reply.([]any)
-		switch {
+		switch row := listOf(reply); {
 		case len(row) == 2 && row[0] == "searching":
 			place = row[1]
 		case len(row) == 1 && (row[0] == "removed" || row[0] == "noted"):

@@ -414,8 +414,7 @@ func (s *server) entry(d *delivery) (servers, deaths int) {
 	s.untilDone(d, func() error {
 		replies, err := s.client.send(d.ctx, []any{"HGET", s.client.own("suspects"), suspectField(d.raw)})
 		if err == nil {
-			text, _ := replies[0].(string)
-			_, _ = fmt.Sscanf(text, "%d %d", &servers, &deaths) // an invalid entry counts as empty
+			_, _ = fmt.Sscanf(textOf(replies[0]), "%d %d", &servers, &deaths) // an invalid entry counts as empty
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package pyworkers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"embed"
@@ -228,13 +229,11 @@ func (c *Client) run(ctx context.Context, script script, keys []string, args []a
 
 // readPush is the ids of the jobs by the reply of push.lua.
 func readPush(reply any, jobs []*envelope) ([]string, error) {
-	row, _ := reply.([]any)
+	row := listOf(reply)
 	if len(row) == len(jobs)+1 && row[0] == "pushed" {
 		ids := idsOf(jobs)
 		for i, other := range row[1:] {
-			if other, _ := other.(string); other != "" {
-				ids[i] = other
-			}
+			ids[i] = cmp.Or(textOf(other), ids[i])
 		}
 		return ids, nil
 	}

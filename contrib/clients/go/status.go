@@ -3,7 +3,6 @@ package pyworkers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -153,12 +152,11 @@ func (c *Client) wait(ctx context.Context, id string) (*answer, error) {
 		if end != nil {
 			return end, nil
 		}
-		var lost *UnavailableError
-		if err != nil && ctx.Err() == nil && !errors.As(err, &lost) {
+		if err != nil && ctx.Err() == nil && !isLost(err) {
 			return nil, err
 		}
 		pause := time.Duration(0)
-		if lost != nil {
+		if isLost(err) {
 			pause = 200 * time.Millisecond
 		}
 		select {
@@ -184,14 +182,13 @@ func (c *Client) waitOnce(ctx context.Context, id string) (*answer, error) {
 		switch {
 		case err == redis.Nil:
 			// The rights of a reader are not enough for a note: then the wait is not noted.
-			if err := c.noteWait(ctx, id); errors.As(err, new(*UnavailableError)) {
+			if err := c.noteWait(ctx, id); isLost(err) {
 				found.err = err
 			}
 		case err != nil:
 			found.err = translate(err)
 		case len(streams) > 0 && len(streams[0].Messages) > 0:
-			text, _ := streams[0].Messages[0].Values["v"].(string)
-			found.end = readAnswer(text)
+			found.end = readAnswer(textOf(streams[0].Messages[0].Values["v"]))
 		}
 		replies <- found
 	}()
@@ -232,10 +229,9 @@ func readStatus(values any) Status {
 
 // textsOf are the values of fields by the reply to HMGET; "" for a missing one.
 func textsOf(reply any, number int) []string {
-	texts := make([]string, number)
-	values, _ := reply.([]any)
+	texts, values := make([]string, number), listOf(reply)
 	for i := range min(number, len(values)) {
-		texts[i], _ = values[i].(string)
+		texts[i] = textOf(values[i])
 	}
 	return texts
 }
@@ -250,20 +246,10 @@ func readTime(text string) time.Time {
 
 // readEntries is the end of a job by the reply to XRANGE; nil without one.
 func readEntries(reply any) *answer {
-	entries, _ := reply.([]any)
-	if len(entries) == 0 {
-		return nil
-	}
-	entry, _ := entries[0].([]any)
-	if len(entry) != 2 {
-		return nil
-	}
-	fields, _ := entry[1].([]any)
-	if len(fields) != 2 {
-		return nil
-	}
-	text, _ := fields[1].(string)
-	return readAnswer(text)
+	entries := append(listOf(reply), nil)
+	entry := append(listOf(entries[0]), nil, nil) // the id, and a list of the name and the value of a field
+	fields := append(listOf(entry[1]), nil, nil)
+	return readAnswer(textOf(fields[1]))
 }
 
 func readAnswer(text string) *answer {
