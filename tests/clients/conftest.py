@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import missing
+from tests.helpers.golang import LINKED, built_once
 from tests.helpers.server_process import ServerProcess
 from tests.helpers.support import ROOT, free_port, running_server
 
@@ -38,7 +38,7 @@ def client_environment(
     keys = folder / "keys"
     keys.write_bytes(base64.b64encode(os.urandom(32)) + b"\n")
     (folder / "application.py").write_text((CLIENTS / "application.py").read_text())
-    about = {"REDIS_URL": redis_of_clients, "PYWORKERS_ENCRYPTION__KEYS": str(keys)}
+    about = {"REDIS_URL": redis_of_clients, "PYWORKERS_ENCRYPTION__KEYS": str(keys), "GOFLAGS": LINKED}
     server = ServerProcess(folder, redis_of_clients, "", **about)
     try:
         server.start(app="application:worker")
@@ -75,8 +75,6 @@ def go() -> Path:
 
 
 @pytest.fixture(scope="session")
-def go_racer(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of the Go client that races."""
-    program = tmp_path_factory.mktemp("go") / "racer"
-    subprocess.run(["go", "build", "-o", program, "./internal/racer"], cwd=go, check=True)
-    return program
+def go_programs(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the programs of contrib/clients/go/internal."""
+    return built_once(tmp_path_factory, go, "./internal/holder", "./internal/racer", "./internal/worker")

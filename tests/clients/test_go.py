@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents.blocks import Block, blocks
+from tests.helpers.golang import LINKED
 from tests.helpers.support import PATIENCE_S
 
 
@@ -20,7 +21,7 @@ def test_its_form_is_that_of_go(command: list[str], go: Path) -> None:
 
 
 def test_its_tests_pass(go: Path, client_environment: Mapping[str, str]) -> None:
-    command = ["go", "test", "-count=1", "./..."]
+    command = ["go", "test", "-count=1", "-vet=off", "./..."]
     done = subprocess.run(
         command, cwd=go, env=client_environment, capture_output=True, text=True, timeout=8 * PATIENCE_S
     )
@@ -49,7 +50,7 @@ def test_go_and_python_call_each_other(
     [in_go], [in_python] = (blocks(one, "how-to/worker-in-go.md") for one in ("go", "python"))
     (tmp_path / "main.go").write_text(in_go.code)
     program = tmp_path / "worker"
-    subprocess.run(["go", "build", "-o", program, str(tmp_path / "main.go")], cwd=go, check=True)
+    subprocess.run(["go", "build", LINKED, "-o", program, str(tmp_path / "main.go")], cwd=go, check=True)
     worker = subprocess.Popen([program], env=client_environment)
     try:
         ran = subprocess.run(

@@ -28,16 +28,8 @@ def other(): ...
 LEASE = "[server]\nlease = 2\n"
 
 
-@pytest.fixture(scope="module")
-def program(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """contrib/clients/go/internal/holder."""
-    built = tmp_path_factory.mktemp("go") / "holder"
-    subprocess.run(["go", "build", "-o", built, "./internal/holder"], cwd=go, check=True)
-    return built
-
-
 @pytest.fixture
-def start(program: Path, tmp_path: Path) -> Iterator[Start]:
+def start(go_programs: Path, tmp_path: Path) -> Iterator[Start]:
     """Start a worker at a Redis; what is left of it is killed after the test."""
     with ExitStack() as started:
 
@@ -45,7 +37,9 @@ def start(program: Path, tmp_path: Path) -> Iterator[Start]:
             about = {"REDIS_URL": url, "PYWORKERS_REDIS__NAMESPACE": namespace, "GRACE": grace}
             log = started.enter_context((tmp_path / "go-log").open("ab"))
             worker = subprocess.Popen(
-                [program], env={**os.environ, **about, "LEDGER": str(tmp_path / "ledger")}, stderr=log
+                [go_programs / "holder"],
+                env={**os.environ, **about, "LEDGER": str(tmp_path / "ledger")},
+                stderr=log,
             )
             started.callback(worker.wait)
             started.callback(worker.kill)

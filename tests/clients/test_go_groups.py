@@ -17,10 +17,8 @@ NAMESPACE = "{go}:"
 
 
 @contextmanager
-def worker(go: Path, folder: Path, url: str, namespace: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(program: Path, folder: Path, url: str, namespace: str) -> Iterator[subprocess.Popen[bytes]]:
     """contrib/clients/go/internal/holder, whose jobs end at once: their file is there."""
-    program = folder / "holder"
-    subprocess.run(["go", "build", "-o", program, "./internal/holder"], cwd=go, check=True)
     (folder / "job").touch()
     about = {"REDIS_URL": url, "PYWORKERS_REDIS__NAMESPACE": namespace, "GRACE": "1s"}
     process = subprocess.Popen([program], env={**os.environ, **about, "LEDGER": str(folder / "ledger")})
@@ -46,11 +44,11 @@ def run_one(client: Client) -> None:
 
 
 def test_the_worker_for_go_follows_the_primary_of_sentinels(
-    go: Path, one_binary: str, tmp_path: Path
+    go_programs: Path, one_binary: str, tmp_path: Path
 ) -> None:
     with closing(Group(one_binary, tmp_path / "group")) as group:
         url = group.start().url
-        with worker(go, tmp_path, url, ""), Client(url) as client:
+        with worker(go_programs / "holder", tmp_path, url, ""), Client(url) as client:
             run_one(client)
             former = group.primary
             former.kill()
@@ -58,10 +56,15 @@ def test_the_worker_for_go_follows_the_primary_of_sentinels(
             run_one(client)
 
 
-def test_the_worker_for_go_follows_the_slot_in_a_cluster(go: Path, one_binary: str, tmp_path: Path) -> None:
+def test_the_worker_for_go_follows_the_slot_in_a_cluster(
+    go_programs: Path, one_binary: str, tmp_path: Path
+) -> None:
     with closing(Cluster(one_binary, tmp_path / "cluster", NAMESPACE)) as cluster:
         url = cluster.start().url
-        with worker(go, tmp_path, url, NAMESPACE), Client(url, namespace=NAMESPACE) as client:
+        with (
+            worker(go_programs / "holder", tmp_path, url, NAMESPACE),
+            Client(url, namespace=NAMESPACE) as client,
+        ):
             run_one(client)
             cluster.primary.kill()
             cluster.wait_for_election()

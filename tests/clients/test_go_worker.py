@@ -52,14 +52,6 @@ RULES = {
 OTHER = '\n@worker.job(queue="other")\ndef other() -> None:\n    pass\n'
 
 
-@pytest.fixture(scope="module")
-def go_worker(go: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that serves a queue."""
-    program = tmp_path_factory.mktemp("go") / "worker"
-    subprocess.run(["go", "build", "-o", program, "./internal/worker"], cwd=go, check=True)
-    return program
-
-
 class Side:
     """Servers of both languages on one namespace, and what their jobs noted."""
 
@@ -151,10 +143,10 @@ class Side:
 
 @pytest.fixture
 def side(
-    request: pytest.FixtureRequest, redis_of_clients: str, go_worker: Path, tmp_path: Path
+    request: pytest.FixtureRequest, redis_of_clients: str, go_programs: Path, tmp_path: Path
 ) -> Iterator[Side]:
     rules = getattr(request, "param", "")
-    made = Side(tmp_path, redis_of_clients, f"{tmp_path.name}:", go_worker, rules)
+    made = Side(tmp_path, redis_of_clients, f"{tmp_path.name}:", go_programs / "worker", rules)
     try:
         yield made
     finally:

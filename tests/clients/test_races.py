@@ -20,13 +20,13 @@ ROUNDS, ROOM, MEMBERS = 200, 100, 80
 
 
 def test_one_client_wins_each_round_and_no_queue_overflows(
-    node: Path, ruby: Path, go_racer: Path, client_environment: Mapping[str, str]
+    node: Path, ruby: Path, go_programs: Path, client_environment: Mapping[str, str]
 ) -> None:
     commands = {
         "python": [sys.executable, str(Path(__file__).with_name("racer.py"))],
         "node": ["node", str(node / "test" / "racer.js")],
         "ruby": ["ruby", str(ruby / "test" / "racer.rb")],
-        "go": [str(go_racer)],
+        "go": [str(go_programs / "racer")],
     }
     racers = [_started(command, client_environment) for command in commands.values()]
     try:
@@ -48,13 +48,13 @@ def test_one_client_wins_each_round_and_no_queue_overflows(
 
 
 def test_each_member_of_a_batch_counts_once_though_clients_are_killed(
-    node: Path, ruby: Path, go_racer: Path, client_environment: Mapping[str, str]
+    node: Path, ruby: Path, go_programs: Path, client_environment: Mapping[str, str]
 ) -> None:
     client = Client(client_environment["REDIS_URL"])
     with new_batch(client, "race", missing="ignore") as batch:
         last = client.enqueue_in(3600, "clients", "echo")
     commands = (
-        [str(go_racer)],
+        [str(go_programs / "racer")],
         ["node", str(node / "test" / "adder.js")],
         ["ruby", str(ruby / "test" / "adder.rb")],
         [sys.executable, str(Path(__file__).with_name("racer.py"))],

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from tests.clients.conftest import CLIENTS
+from tests.helpers.golang import LINKED
 from tests.helpers.support import PATIENCE_S
 
 GO = """package main
@@ -153,7 +154,7 @@ def test_go_calls_python(folder: Path, go: Path, client_environment: Mapping[str
     (folder / "odd").mkdir()
 
     def done(*command: str) -> subprocess.CompletedProcess[str]:
-        env = {**client_environment, "GOFLAGS": "-mod=mod"}
+        env = {**client_environment, "GOFLAGS": f"-mod=mod {LINKED}"}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=4 * PATIENCE_S)
 
     generate("go", "jobs/jobs.go")

@@ -6,8 +6,6 @@ installed skips its tests at home, and fails them where ``CI`` is true.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ import pytest
 import redis
 
 from tests.conftest import missing
+from tests.helpers.golang import built_once
 from tests.helpers.support import PATIENCE_S, free_port, running_server, wait_for
 from tests.interop.browser import Browser
 from tests.interop.programs import GO, RUBY, GoProducer, Ruby, go_environment, working
@@ -71,29 +70,14 @@ def ruby(_console: Ruby, url: str) -> Ruby:
 def go_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the programs ``goworkers`` and ``goworkers2``, built from their modules.
 
-    One for all processes of the suite: built for the first time, they take a minute of two cores.
+    Built for the first time, they take a minute of two cores.
     """
     if shutil.which("go") is None:
         missing("go is not installed")
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared / "go"
-    with (shared / "go.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "goworkers2").exists():
-            _build(folder)
-    return folder
-
-
-def _build(folder: Path) -> None:
-    built = subprocess.run(
-        ["go", "build", "-o", f"{folder}/", "./goworkers", "./goworkers2"],
-        cwd=GO,
-        capture_output=True,
-        text=True,
-    )
-    if built.returncode:
-        missing(f"the Go peers cannot be built: {built.stderr}")
+    try:
+        return built_once(tmp_path_factory, GO, "./goworkers", "./goworkers2")
+    except subprocess.CalledProcessError as error:
+        missing(f"the Go peers cannot be built: {error.stderr}")
 
 
 @pytest.fixture(params=["goworkers", "goworkers2"])

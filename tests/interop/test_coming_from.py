@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.helpers.golang import LINKED
 from tests.helpers.server_process import ServerProcess
 from tests.helpers.support import PATIENCE_S, ROOT, wait_for
 from tests.interop.programs import GO, working
@@ -61,7 +62,7 @@ def test_the_program_for_go_workers_runs(
         shutil.copy(GO / name, tmp_path)
     host = url.partition("//")[2].partition("/")[0]
     (tmp_path / "main.go").write_text(program("go-workers", "go").replace("127.0.0.1:6379", host))
-    subprocess.run(["go", "build", "-o", "sample", "main.go"], cwd=tmp_path, check=True)
+    subprocess.run(["go", "build", LINKED, "-o", "sample", "main.go"], cwd=tmp_path, check=True)
     with working([tmp_path / "sample"], tmp_path / "run") as peer:
         wait_for(lambda: re.search(r"(?m)^[0-9a-f]{24} 3$", peer.log_text()), PATIENCE_S, "1 + 2")
     assert "starting\n" in peer.log_text()
