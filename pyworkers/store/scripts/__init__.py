@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pkgutil import get_data
 from typing import Any, Protocol
 
 from pyworkers.protocol.keys import undivided
@@ -78,4 +79,8 @@ def keep() -> None:
 
 @cache
 def _text(name: str) -> str:
-    return (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")
+    # Not by ``files``, which reads the whole list of an archive's members for each script.
+    data = get_data(__package__, f"{name}.lua")
+    if data is None:
+        raise FileNotFoundError(f"{__package__} was imported by a loader that reads no files")
+    return data.decode()
