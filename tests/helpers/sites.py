@@ -15,6 +15,7 @@ import zipapp
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,8 @@ def environment_in(folder: Path) -> Path:
     """An environment with the package, as a wheel installs it, and what it needs."""
     venv.create(folder, with_pip=False, symlinks=True)
     packages = folder / "lib" / Path(os.__file__).parent.name / "site-packages"
-    shutil.copytree(ROOT / "pyworkers", packages / "pyworkers", ignore=shutil.ignore_patterns("__pycache__"))
+    # With the compiled code, which an installer writes as well.
+    shutil.copytree(ROOT / "pyworkers", packages / "pyworkers")
     for name in (*_NEEDED, *_EXTRAS):
         for found in (place for entry in site.getsitepackages() if (place := Path(entry) / name).exists()):
             (packages / name).symlink_to(found)
@@ -125,7 +127,11 @@ def editable(folder: Path) -> Site:
 
 def zipped(folder: Path) -> Site:
     tree = folder / "tree"
-    shutil.copytree(ROOT / "pyworkers", tree / "pyworkers", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "pyworkers", tree / "pyworkers")
+    for path in tree.rglob("*.py"):
+        # Where an archive is searched for it: otherwise each start compiles all anew.
+        with suppress(FileNotFoundError):
+            Path(cache_from_source(path)).rename(path.with_suffix(".pyc"))
     zipapp.create_archive(tree, application(folder / "app") / "app.pyz", main="pyworkers.__main__:run")
     return Site([sys.executable, "app.pyz"], folder / "app")
 
