@@ -1,17 +1,24 @@
 """Paging: the rank or cursor at which a page of a list begins, and the addresses of its neighbours.
 
+In a list of all Redis servers, a rank is that in their sorted rows.
+
 Pure, but for the request that it reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address
+from pyworkers.web.several import is_of_all, page_of_all, sites_of
+from pyworkers.web.site import site_of
 
+T = TypeVar("T")
 ROWS = 50
 """The rows of one page."""
 # More digits are no rank of a list that Redis can hold.
@@ -42,6 +49,37 @@ class Pager:
 def first_of(request: Request) -> int:
     """The rank that the address names; 0 for anything that is none."""
     return rank_in(request.query_params.get("first", ""))
+
+
+def span(request: Request) -> tuple[int, int]:
+    """The first rank and the number of rows to read; in a list of all, also those of the pages before."""
+    first = first_of(request)
+    return (0, first + ROWS) if is_of_all(request) else (first, ROWS)
+
+
+def rows_of(
+    request: Request, found: Mapping[str, Sequence[T]], order: Callable[[T], Any]
+) -> dict[str, list[T]]:
+    """The rows of the page, by Redis, of those that each has in its ``span``."""
+    first = first_of(request) if sites_of(request).parts else 0
+    return page_of_all(found, order, first, ROWS)
+
+
+def own_of(request: Request, name: str) -> str | None:
+    """The value of a parameter of the address; in a list of all that of this Redis, as ``from.archive``.
+
+    None if only others have one: this one has no more rows.
+    """
+    if not is_of_all(request):
+        return request.query_params.get(name, "")
+    given = {key: value for key, value in request.query_params.items() if key.startswith(f"{name}.")}
+    return given.get(f"{name}.{site_of(request).settings.name}") if given else ""
+
+
+def owns(request: Request, name: str, values: Mapping[str, str]) -> dict[str, str]:
+    """The parameter with these values, by Redis, as ``own_of`` reads it; without empty ones."""
+    is_all = bool(sites_of(request).parts)
+    return {f"{name}.{redis}" if is_all else name: value for redis, value in values.items() if value}
 
 
 def rank_in(asked: str) -> int:

@@ -6,6 +6,8 @@ Runs in the event loop of the dashboard. The forms post to the lists, which coun
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -14,17 +16,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.actions import moves_of
-from pyworkers.api.browse.errors import ERROR, ERRORS, PLACES, ErrorGroup, read_errors
+from pyworkers.api.browse.errors import ERROR, ERRORS, PLACES, ErrorGroup, ErrorPage, read_errors
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.deploys import Deploy, read_deploys
 from pyworkers.api.parameters import Parameter
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import query_of
+from pyworkers.web.paging import own_of, owns
 from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.several import page_of_all, sites_of
 from pyworkers.web.showing import cut, number, shown, visible
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, joined
 
 _COLUMNS = ERROR.shown(
     "error", "count", "retries", "dead", "first", "last", "hours", "of_classes", "of_queues"
@@ -40,30 +44,63 @@ _CURSOR = Parameter("cursor", "Where the reading goes on: the cursor of the answ
 
 async def show(request: Request) -> Response:
     """The page: the groups of as many jobs as are read at once, the largest group first."""
-    site, now = site_of(request), time.time()
-    found = await site.read(read_errors(site.keys, request.query_params.get("from", ""), budget_s=_BUDGET_S))
-    deploys = await site.read(read_deploys(site.keys, now - _DEPLOYED_S, now))
-    last = deploys[0] if deploys else None
-    html = {
-        "error": lambda group: _error(request, group, last),
-        "retries": lambda group: _jobs(request, group, "retries", group.retries),
-        "dead": lambda group: _jobs(request, group, "dead", group.dead),
-        "hours": _hours,
+    sites, now = sites_of(request), time.time()
+    pages = await sites.each(request, partial(_read, now))
+    groups = page_of_all({name: page.groups for name, (page, _) in pages.items()}, _order, 0, _MOST)
+    tables = {
+        name: _listing(sites.at(request, name), groups[name], last, now) for name, (_, last) in pages.items()
     }
+    found = _sum([page for page, _ in pages.values()])
+    following = owns(request, "from", {name: page.cursor for name, (page, _) in pages.items()})
     return await render(
         request,
         "errors.html",
         title="Errors",
         found=found,
         most=_MOST,
-        deploy=last,
-        rows=Listing(request, _COLUMNS, found.groups[:_MOST], now, html=html),
+        deploy=max((last for _, last in pages.values() if last), key=lambda one: one.at, default=None),
+        rows=joined(request, tables, _order),
         moves={place.word: moves_of(place) for place in PLACES},
         query=_query,
-        next=address(request, "errors", **{"from": found.cursor}) if found.cursor else "",
-        again=address(request, "errors") if request.query_params.get("from") else "",
+        next=address(request, "errors", **following) if following else "",
+        again=address(request, "errors") if "from" in request.url.query else "",
         here=own_address(request),
     )
+
+
+async def _read(now: float, request: Request) -> tuple[ErrorPage, Deploy | None]:
+    """The groups of one Redis, and its last deployment."""
+    site, cursor = site_of(request), own_of(request, "from")
+    deploys = await site.read(read_deploys(site.keys, now - _DEPLOYED_S, now))
+    page = ErrorPage((), 0, 0, 0, "")
+    if cursor is not None:
+        page = await site.read(read_errors(site.keys, cursor, budget_s=_BUDGET_S))
+    return page, next(iter(deploys), None)
+
+
+def _sum(pages: Sequence[ErrorPage]) -> ErrorPage:
+    """What several pages have together."""
+    groups = tuple(group for page in pages for group in page.groups)
+    read, looked_at, total = (
+        sum(getattr(page, name) for page in pages) for name in ("read", "looked_at", "total")
+    )
+    return ErrorPage(groups, read, looked_at, total, "")
+
+
+def _order(group: ErrorGroup) -> int:
+    return -group.count
+
+
+def _listing(
+    request: Request, groups: Sequence[ErrorGroup], last: Deploy | None, now: float
+) -> Listing[ErrorGroup]:
+    html: Mapping[str, Callable[[ErrorGroup], Markup]] = {
+        "error": lambda group: _error(request, group, last),
+        "retries": lambda group: _jobs(request, group, "retries", group.retries),
+        "dead": lambda group: _jobs(request, group, "dead", group.dead),
+        "hours": _hours,
+    }
+    return Listing(request, _COLUMNS, groups, now, html=html)
 
 
 def _query(group: ErrorGroup) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,11 +29,12 @@ from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import typed
 from pyworkers.web.lists.showing import args_text
-from pyworkers.web.paging import ROWS
+from pyworkers.web.paging import ROWS, own_of, owns
 from pyworkers.web.rendering import address, linkable, own_address, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import milliseconds, shown, size
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, joined
 
 _FILTERS = {"class": "job_class", "queue": "queue", "state": "state", "jid": "jid"}
 _STATES = [state.value for state in JobState if state.final]
@@ -44,30 +45,44 @@ _COLUMNS = FINISHED.shown(
 
 async def show(request: Request) -> Response:
     """Some of the finished jobs, the latest first."""
-    site, query = site_of(request), request.query_params
+    sites, query = sites_of(request), request.query_params
     given = {name: typed(query.get(name, "")) for name in _FILTERS}
     asked = FinishedFilter(**{_FILTERS[name]: value for name, value in given.items()})
-    try:
-        page = await site.read(read_finished(site.keys, asked, query.get("after", ""), ROWS))
-    except BadArgumentError:
-        page = await site.read(read_finished(site.keys, asked, "", ROWS))
-    html: Mapping[str, Callable[[FinishedJob], Markup]] = {
-        "class": partial(_class, request, site.settings.mask),
-        "duration": lambda job: Markup("{}").format(milliseconds(job.facts.duration_s * 1000)),
-        "result_bytes": lambda job: _result(job.facts.result_bytes),
-    }
+    pages = await sites.each(request, partial(_read, asked))
+    jobs = {name: _listing(sites.at(request, name), page.jobs) for name, page in pages.items()}
+    following = owns(request, "after", {name: page.next for name, page in pages.items()})
     return await render(
         request,
         "finished.html",
         title="Finished",
-        jobs=Listing(request, _COLUMNS, page.jobs, time.time(), html=html, queue_of=lambda job: job.queue),
-        page_of=page,
+        jobs=joined(request, jobs, lambda job: -(job.facts.at or 0.0)),
+        is_kept=any(page.lists for page in pages.values()),
         actions=ACTIONS,
         given=given,
         filtered=any(given.values()),
         states=_STATES,
-        next=address(request, "finished", **given, after=page.next) if page.next else "",
+        next=address(request, "finished", **given, **following) if following else "",
     )
+
+
+async def _read(asked: FinishedFilter, request: Request) -> FinishedPage:
+    """What one Redis has from the place in the address on; from the beginning if the place is invalid."""
+    site, after = site_of(request), own_of(request, "after")
+    if after is None:
+        return FinishedPage((), "", ())
+    try:
+        return await site.read(read_finished(site.keys, asked, after, ROWS))
+    except BadArgumentError:
+        return await site.read(read_finished(site.keys, asked, "", ROWS))
+
+
+def _listing(request: Request, jobs: Sequence[FinishedJob]) -> Listing[FinishedJob]:
+    html: Mapping[str, Callable[[FinishedJob], Markup]] = {
+        "class": partial(_class, request, site_of(request).settings.mask),
+        "duration": lambda job: Markup("{}").format(milliseconds(job.facts.duration_s * 1000)),
+        "result_bytes": lambda job: _result(job.facts.result_bytes),
+    }
+    return Listing(request, _COLUMNS, jobs, time.time(), html=html, queue_of=lambda job: job.queue)
 
 
 async def change(request: Request) -> Response:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api.causes import ACTIONS
-from pyworkers.api.problems import PROBLEM, problems_in, read_unsafe
+from pyworkers.api.causes import ACTIONS, Cause
+from pyworkers.api.problems import PROBLEM, Severity, problems_in, read_unsafe
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import Stats, read_stats
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.stream import reader_of
-from pyworkers.web.rendering import own_address, render
+from pyworkers.web.rendering import macro, own_address, render
+from pyworkers.web.several import sites_of
 
 _MOST = 200
 """The problems of one cause that are listed."""
@@ -23,14 +26,40 @@ _MOST = 200
 
 async def show(request: Request) -> Response:
     """The page."""
+    found = await sites_of(request).each(request, _causes)
+    return await render(
+        request, "problems.html", title="Problems", causes=located(request, found), most=_MOST,
+        actions=ACTIONS,
+    )  # fmt: skip
+
+
+async def _causes(request: Request) -> list[Cause]:
     reader = reader_of(request)
     stats = await reader.read()
     await reader.causes(stats)
     await reader.read_muted(stats)
-    causes = reader.known_causes(stats)
-    return await render(
-        request, "problems.html", title="Problems", causes=causes, most=_MOST, actions=ACTIONS
-    )
+    return reader.known_causes(stats)
+
+
+class CauseAt(NamedTuple):
+    """A cause of problems, with its Redis in a list of all, and the macros whose links lead there."""
+
+    cause: Cause
+    redis: str
+    line: Callable[..., Markup]
+    one: Callable[..., Markup]
+    queue: Callable[..., Markup]
+
+
+def located(request: Request, found: Mapping[str, Sequence[Cause]]) -> list[CauseAt]:
+    """The causes at each Redis, by its name, in the order of their severity."""
+    sites, causes = sites_of(request), []
+    for name, some in found.items():
+        at = sites.at(request, name)
+        line, one = (macro(at, "problem_macros.html", each) for each in ("line", "one"))
+        queue = macro(at, "macros.html", "name_link")
+        causes += [CauseAt(cause, name if sites.parts else "", line, one, queue) for cause in some]
+    return sorted(causes, key=lambda one: one.cause.severity is not Severity.ERROR)
 
 
 async def change(request: Request) -> Response:

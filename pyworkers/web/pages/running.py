@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,38 +23,64 @@ from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, first_of, pager
-from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.paging import first_of, pager, rows_of, span
+from pyworkers.web.rendering import own_address, render
 from pyworkers.web.security import form_of
+from pyworkers.web.several import ALL, sites_of
 from pyworkers.web.showing import number, shown
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, link
+from pyworkers.web.tables import Listing, joined, link
 
 _MOST_BYTES = 20_000
 
 
 async def show(request: Request) -> Response:
     """A page of the running jobs, of all servers or of one."""
-    site = site_of(request)
+    sites, mask = sites_of(request), site_of(request).settings.mask
     asked = request.query_params.get("server", "")
     identity = names.decode(asked)
     if identity and not names.is_key(identity):
         raise HTTPException(404, "No server can have this name.")
-    await site.read(request_numbers(site.keys))
-    works = await site.read(read_works(site.keys, first_of(request), ROWS, identity))
-    place = pager(request, "running", total=works.total, server=asked)
+
+    async def read(at: Request) -> WorkPage:
+        site = site_of(at)
+        await site.read(request_numbers(site.keys))
+        return await site.read(read_works(site.keys, *span(at), identity))
+
+    pages = await sites.each(request, read)
+    rows = rows_of(request, {name: page.works for name, page in pages.items()}, _order)
+    shown_pages = {name: replace(page, works=rows[name]) for name, page in pages.items()}
+    works = WorkPage(
+        first_of(request), sum(page.total for page in pages.values()),
+        [work for some in rows.values() for work in some],
+        all(page.complete for page in pages.values()), time.time(),
+    )  # fmt: skip
+    tables = {
+        name: listing(sites.at(request, name), page, mask, with_limit=_has_limit(works))
+        for name, page in shown_pages.items()
+    }
     return await render(
         request, "running.html", title="Running", works=works, total=total(works.total),
-        rows=listing(request, works, site.settings.mask), identity=identity, place=place,
-        work_actions=ACTIONS,
+        rows=joined(request, tables, _order), identity=identity,
+        place=pager(request, "running", total=works.total, server=asked),
+        work_actions=ACTIONS, feed=f"{ALL}running" if sites.parts else "running",
     )  # fmt: skip
+
+
+def _order(work: Work) -> float:
+    return work.run_at
+
+
+def _has_limit(page: WorkPage) -> bool:
+    return any(work.limit_at is not None for work in page.works)
 
 
 async def change(request: Request) -> Response:
     """Act on a running job, and return to the page with its button; a stack is on the page of the job."""
     form = form_of(request)
     jid = names.decode(form.get("jid", "")) if form.get("action") == STACK.word else ""
-    return await act(request, ACTIONS, address(request, "jobs", jid) if jid else own_address(request))
+    of_job = sites_of(request).address(request, site_of(request).settings.name, "jobs", jid)
+    return await act(request, ACTIONS, of_job if jid else own_address(request))
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
@@ -69,13 +97,18 @@ def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
 
 
 def listing(
-    request: Request, page: WorkPage, mask: Collection[str] = (), *, with_server: bool = True
+    request: Request,
+    page: WorkPage,
+    mask: Collection[str] = (),
+    *,
+    with_server: bool = True,
+    with_limit: bool | None = None,
 ) -> Listing[Work]:
-    """The table of these jobs."""
+    """The table of these jobs; by default with the ends of their times if one of them has an end."""
     chosen = ["class", "queue", "run_at", "progress", "identity", "thread", "rss_kb", "limit_at"]
     if not with_server:
         chosen.remove("identity")
-    if all(work.limit_at is None for work in page.works):
+    if not (_has_limit(page) if with_limit is None else with_limit):
         chosen.remove("limit_at")
     html: Mapping[str, Callable[[Work], Markup]] = {
         "class": partial(_job, request, mask),

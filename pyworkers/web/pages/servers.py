@@ -22,6 +22,7 @@ from pyworkers.api.processes import (
     PROCESS,
     STATE_WORDS,
     WORKER,
+    ProcessPage,
     read_process,
     read_processes,
     request_numbers,
@@ -34,12 +35,13 @@ from pyworkers.web.buttons import act, ask
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.pages import running
-from pyworkers.web.paging import ROWS, first_of, pager, rank_in
+from pyworkers.web.paging import ROWS, first_of, pager, rank_in, rows_of, span
 from pyworkers.web.rendering import address, macro, own_address, render
 from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.several import is_of_all, sites_of
 from pyworkers.web.showing import number, shown, visible
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, link, words
+from pyworkers.web.tables import Listing, joined, link, words
 
 _WORKER_COLUMNS = WORKER.shown("pid", "group", "state", "rss_kb", "jobs_done", "started_at")
 _COLUMNS = PROCESS.shown(
@@ -57,19 +59,31 @@ _NOTICES = {
 
 async def show(request: Request) -> Response:
     """The table of all servers; or the question before an action on all of them."""
-    site = site_of(request)
+    sites = sites_of(request)
     word = request.query_params.get("confirm")
     action = next((action for action in ACTIONS_ON_ALL if action.word == word), None)
     if action is not None and viewer_of(request).role == "operate":
         return await ask(request, action, {}, address(request, "servers"))
-    await site.read(request_numbers(site.keys))
-    first = first_of(request)
-    page = await site.read(read_processes(site.keys, first, ROWS))
-    servers = listing(request, page.servers, page.at, f"servers?first={first}")
+    pages, feed = await sites.each(request, _page), f"servers?first={first_of(request)}"
+    rows = rows_of(request, {name: page.servers for name, page in pages.items()}, _order)
+    tables = {
+        name: listing(sites.at(request, name), rows[name], page.at, feed) for name, page in pages.items()
+    }
     return await render(
-        request, "servers.html", title="Servers", servers=servers,
-        actions=ACTIONS, all_actions=ACTIONS_ON_ALL, place=pager(request, "servers", total=page.total),
+        request, "servers.html", title="Servers", servers=joined(request, tables, _order),
+        actions=ACTIONS, all_actions=() if sites.parts else ACTIONS_ON_ALL,
+        place=pager(request, "servers", total=sum(page.total for page in pages.values())),
     )  # fmt: skip
+
+
+async def _page(request: Request) -> ProcessPage:
+    site = site_of(request)
+    await site.read(request_numbers(site.keys))
+    return await site.read(read_processes(site.keys, *span(request)))
+
+
+def _order(view: ServerView) -> str:
+    return view.about.identity
 
 
 async def show_one(request: Request) -> Response:
@@ -143,7 +157,8 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     if stats is None:
         return {}
     first = rank_in(parse_qs(parameters).get("first", [""])[-1])
-    rows = sorted(stats.servers, key=lambda server: server.identity)[first : first + ROWS]
+    shown_from = 0 if is_of_all(request) else first
+    rows = sorted(stats.servers, key=lambda server: server.identity)[shown_from : first + ROWS]
     return listing(request, [_view(about, stats.lost) for about in rows], stats.now).live()
 
 
