@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -34,6 +35,19 @@ def boxes(dashboard: Visitor, path: str = "queues/mail") -> list[str]:
 
 def test_an_empty_queue(dashboard: Visitor) -> None:
     assert "There are no jobs here." in dashboard.get("queues/none").text
+
+
+def test_the_numbers_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
+    now = time.time()
+    db.lpush(keys.queue("mail"), raw_job("j", enqueued_at=now - 7500))
+    for minute in (int(now // 60) - 1, int(now // 60), int(now // 60) + 1):
+        db.hset(keys.runs(minute), mapping={"mail|p": 1000, "mail|f": 100})
+    text = dashboard.get("queues/mail").text
+    assert re.search(
+        r"the next job has been waiting for 2 h · [12],\d{3} jobs/min, [12]\d\d of them failed", text
+    )
+    # Nothing counts the runs of a queue that only other programs serve.
+    assert "jobs/min" not in dashboard.get("queues/other").text
 
 
 def test_the_state_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
