@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from markupsafe import Markup
 
-from pyworkers.web.showing import cut, visible
+from pyworkers.web.showing import clock, cut, visible
 
+T = TypeVar("T")
 _HEIGHT = 100
 
 
@@ -82,15 +84,8 @@ def lines(drawn: Sequence[Curve], label: str, length: int, ticks: Sequence[str] 
 def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = (), marks: Sequence[Mark] = ()) -> Chart:
     """A chart of bars, one per unit, with lines for ``marks``."""
     top = edge(max((sum(value for _, value in bar.parts) for bar in drawn), default=0.0))
-    marked: dict[int, str] = {}
-    for mark in marks:
-        place = int(mark.place)
-        marked[place] = f"{marked.get(place, '')}; deploy {visible(cut(mark.label, 60))}"
-    says = (
-        replace(bar, says=bar.says + marked[place]) if place in marked else bar
-        for place, bar in enumerate(drawn)
-    )
-    shapes = [*map(_line, marks), *(_bar(place, bar, top) for place, bar in enumerate(says))]
+    said = _with_marks(drawn, marks)
+    shapes = [*map(_line, marks), *(_bar(place, bar, top) for place, bar in enumerate(said))]
     return Chart(_svg(len(drawn) or 1, label, shapes), top, ticks, marks)
 
 
@@ -110,7 +105,9 @@ def steps(
         top = edge(max((value for line in drawn for value in line.values if value is not None), default=0.0))
     form = Markup('<path class="line {}" vector-effect="non-scaling-stroke" d="{}"/>')
     shapes = [form.format(line.kind, _levels(line.values, top)) for line in drawn]
-    return Chart(_svg(len(places), label, [*map(_line, marks), *shapes, *_places(places)]), top, ticks, marks)
+    return Chart(
+        _svg(len(places), label, [*map(_line, marks), *shapes, *_places(places, marks)]), top, ticks, marks
+    )
 
 
 def heat(
@@ -131,7 +128,7 @@ def heat(
         for row, number in enumerate(column)
         if number > 0
     )
-    svg = _svg(len(columns) or 1, label, [*cells, *map(_line, marks), *_places(places)])
+    svg = _svg(len(columns) or 1, label, [*cells, *map(_line, marks), *_places(places, marks)])
     return Chart(svg, float(highest), ticks, marks, words)
 
 
@@ -151,8 +148,17 @@ def _levels(values: Sequence[float | None], top: float) -> str:
     return drawn
 
 
-def _places(places: Sequence[Bar]) -> Iterator[Markup]:
-    return (_bar(place, bar, 1.0) for place, bar in enumerate(places))
+def _places(places: Sequence[Bar], marks: Sequence[Mark]) -> Iterator[Markup]:
+    return (_bar(place, bar, 1.0) for place, bar in enumerate(_with_marks(places, marks)))
+
+
+def _with_marks(bars: Sequence[Bar], marks: Sequence[Mark]) -> Iterator[Bar]:
+    """The bars, with the words of the marks at their places."""
+    marked: dict[int, str] = {}
+    for mark in marks:
+        place = int(mark.place)
+        marked[place] = f"{marked.get(place, '')}; deploy {visible(cut(mark.label, 60))}"
+    return (replace(bar, says=bar.says + marked.get(place, "")) for place, bar in enumerate(bars))
 
 
 def small(values: Sequence[float], label: str) -> Markup:
@@ -194,11 +200,16 @@ def edge(highest: float) -> float:
     return size
 
 
-def some_of(words: Sequence[str], most: int = 5) -> list[str]:
+def some_of(values: Sequence[T], most: int = 5) -> list[T]:
     """The first, the last and evenly chosen ones between them."""
-    if len(words) <= most:
-        return [*words]
-    return [words[round(place * (len(words) - 1) / (most - 1))] for place in range(most)]
+    if len(values) <= most:
+        return [*values]
+    return [values[round(place * (len(values) - 1) / (most - 1))] for place in range(most)]
+
+
+def clocks(times: Sequence[float]) -> list[Markup]:
+    """The words below a chart of these times (epoch seconds), the last of which is about now."""
+    return [clock(at, times[-1]) for at in some_of(times)]
 
 
 def _points(values: Sequence[float | None], top: float, length: int) -> str:

@@ -97,10 +97,13 @@ def both(seconds: float | None, now: float) -> Markup:
     return Markup('{} <span class="note exact">{}</span>').format(moment(seconds, now), exact(seconds))
 
 
-def clock(seconds: float) -> Markup:
-    """The time of day in UTC, as ``14:05``; the script shows it in the zone of the viewer."""
+def clock(seconds: float, now: float) -> Markup:
+    """The time of day in UTC, as ``14:05``, of another day as ``Sat 14:05``; the script shows it in the zone
+    of the viewer.
+    """
     written = utc(seconds)
-    return Markup('<time datetime="{}" data-clock>{}</time>').format(written, written[11:16])
+    day = "" if written[:10] == utc(now)[:10] else f"{datetime.fromtimestamp(seconds, UTC):%a} "
+    return Markup('<time datetime="{}" data-clock>{}</time>').format(written, day + written[11:16])
 
 
 def _words_of(written: str) -> str:

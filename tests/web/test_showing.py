@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.web.showing import compact, counted, distance, duration, moment, number, shown, size, visible
+from pyworkers.web.showing import (
+    clock,
+    compact,
+    counted,
+    distance,
+    duration,
+    moment,
+    number,
+    shown,
+    size,
+    visible,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +55,12 @@ def test_a_long_text_is_cut_and_markup_is_escaped() -> None:
 )
 def test_how_far_away_a_moment_is(seconds: float, words: str) -> None:
     assert distance(seconds) == words
+
+
+def test_a_time_of_another_day_has_its_name() -> None:
+    noon = 1_795_953_600.0
+    assert ">12:00</time>" in clock(noon, noon + 3600)
+    assert ">Sat 12:00</time>" in clock(noon - 86_400, noon)
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("-inf"), float("nan"), 1e300, -1e300, 1e18])

@@ -20,7 +20,7 @@ from pyworkers.api.schemas import MAYBE_NUMBER, NUMBER, array, record
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.pages.metrics import marks_of
-from pyworkers.web.showing import clock, cut, duration, milliseconds, utc, visible
+from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
@@ -152,7 +152,7 @@ def _words_of_waits(part: Gauges, queues: Sequence[str]) -> str:
 
 
 def _ticks(parts: Sequence[Gauges]) -> Sequence[str]:
-    return drawing.some_of([clock(part.at) for part in parts])
+    return drawing.clocks([part.at for part in parts])
 
 
 def _longest(request: Request, part: Gauges) -> Markup:

@@ -33,7 +33,7 @@ from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
-from pyworkers.web.showing import clock, milliseconds, utc
+from pyworkers.web.showing import milliseconds, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
@@ -139,7 +139,7 @@ def marks_of(deploys: Sequence[Deploy], starts: Sequence[float]) -> list[drawing
 
 def _runs_chart(found: ClassMetrics, marks: Sequence[drawing.Mark]) -> drawing.Chart:
     label = f"Runs over time: {found.processed} ran, {found.failed} of them failed."
-    ticks = drawing.some_of([clock(part.at) for part in found.parts])
+    ticks = drawing.clocks([part.at for part in found.parts])
     return drawing.bars(runs_bars(found.parts), label, ticks, marks)
 
 
@@ -147,7 +147,7 @@ def _durations(request: Request, found: ClassMetrics, deploys: Sequence[Deploy])
     """The charts of durations over time, and their table."""
     parts = found.durations
     marks = marks_of(deploys, [part.at for part in parts])
-    ticks = drawing.some_of([clock(part.at) for part in parts])
+    ticks = drawing.clocks([part.at for part in parts])
     curves = [
         drawing.Curve(name, [part.percentile_ms(share) for part in parts]) for name, share in PERCENTILES
     ]

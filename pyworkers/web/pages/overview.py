@@ -30,7 +30,7 @@ from pyworkers.web.pages import gauges
 from pyworkers.web.pages.metrics import marks_of, runs_bars
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import COUNTS, sites_of
-from pyworkers.web.showing import clock, duration, number, utc
+from pyworkers.web.showing import duration, number, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
@@ -105,7 +105,7 @@ def parts_chart(parts: Sequence[MetricsPart], kind: str, marks: Sequence[drawing
     bars = runs_bars(parts, [kind])
     number = round(sum(value for bar in bars for _, value in bar.parts))
     label = f"Jobs {kind}: {number} since {utc(parts[0].at)[11:16]} UTC."
-    return drawing.bars(bars, label, drawing.some_of([clock(part.at) for part in parts]), marks)
+    return drawing.bars(bars, label, drawing.clocks([part.at for part in parts]), marks)
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:

@@ -18,7 +18,12 @@ const times = (() => {
   const both = { ...day, ...second };
   const [dayHere, dayInUtc] = [format(day, zone), format(day, "UTC")];
   const [here, inUtc, timeInUtc] = [format(both, zone), format(both, "UTC"), format(second, "UTC")];
-  const minute = format({ timeStyle: "short" }, zone);
+  const [minute, minuteOfDay] = [
+    format({ timeStyle: "short" }, zone),
+    format({ weekday: "short", hour: "numeric", minute: "2-digit" }, zone),
+  ];
+  // Below a chart and at its pointer: another day than today has its name.
+  const clock = (date) => (dayHere(date) === dayHere(new Date()) ? minute : minuteOfDay)(date);
 
   const exact = (date) => {
     if (here(date) === inUtc(date)) return `${here(date)} UTC`;
@@ -31,14 +36,14 @@ const times = (() => {
     for (const time of part.querySelectorAll("time")) {
       const date = new Date(time.dateTime);
       if (isNaN(date)) continue;
-      if ("clock" in time.dataset) time.textContent = minute(date);
+      if ("clock" in time.dataset) time.textContent = clock(date);
       else if ("exact" in time.dataset) time.textContent = exact(date);
       else time.title = exact(date);
     }
   };
 
   show(document);
-  return { show, minute };
+  return { show, clock };
 })();
 
 // Replaces the live parts of a page, once a second, by fragments from the one event stream. Every page works
@@ -207,7 +212,7 @@ for (const kind of ["pointerover", "click"]) {
     const place = event.target.closest && event.target.closest(".chart .place");
     if (!place) return;
     const { at, says } = place.dataset;
-    const words = at ? `${times.minute(new Date(at))}: ${says}` : says;
+    const words = at ? `${times.clock(new Date(at))}: ${says}` : says;
     place.closest(".chart").querySelector(".pointed").textContent = words;
   });
 }
