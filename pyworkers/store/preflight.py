@@ -53,7 +53,7 @@ def inspect(redis_cli: str, clock: Callable[[], float], *, followed: bool = Fals
     ``redis_cli`` is the command line that reaches it, ``clock`` gives epoch seconds on this host, and
     ``followed`` is true if sentinels, or the nodes of a cluster, name it as the primary.
     """
-    info = yield from one("INFO", "everything", read=_texts)
+    info = yield from _info()
     before = clock()
     theirs = yield from redis_clock()
     offset_s = (before + clock()) / 2 - theirs
@@ -63,7 +63,7 @@ def inspect(redis_cli: str, clock: Callable[[], float], *, followed: bool = Fals
 
 
 def judge(
-    info: Mapping[str, str],
+    info: Mapping[str, str] | None,
     save: str | None,
     offset_s: float,
     redis_cli: str,
@@ -71,20 +71,23 @@ def judge(
     scripts: bool = True,
     followed: bool = False,
 ) -> list[Finding]:
-    """All findings about a Redis. ``info`` is its INFO, ``save`` its setting of that name if it may be read.
+    """All findings about a Redis. ``info`` is its INFO, and ``save`` its setting of that name, if they may be
+    read.
 
     ``offset_s``: the seconds that this host's clock is ahead of Redis'; ``scripts``: the user may run them;
     ``followed``: sentinels, or the nodes of a cluster, name this server as the primary.
     ``redis_cli`` is the command line that reaches this server, so that a fix changes no other server.
     """
-    found = [
-        _version(info),
-        _role(info),
-        _eviction(info, redis_cli),
-        _persistence(info, save, redis_cli),
-        _clock(offset_s),
-        _replication(info, redis_cli) if followed else None,
-    ]
+    found = [_clock(offset_s)]
+    if info is not None:
+        found = [
+            _version(info),
+            _role(info),
+            _eviction(info, redis_cli),
+            _persistence(info, save, redis_cli),
+            *found,
+            _replication(info, redis_cli) if followed else None,
+        ]
     if not scripts:
         message = "this user may not run scripts, and pyworkers changes nothing without them"
         fix = "pyworkers acl --role worker, with the same --config, --url and --namespace"
@@ -97,8 +100,12 @@ _UNDECLARED = "return redis.call('EXISTS', ARGV[1])"
 
 
 def lacks(namespace: str) -> Steps[list[Finding]]:
-    """Find what a managed Redis may not have. What an ACL forbids is no finding: it may be intended."""
+    """Find what a managed Redis may not have.
+
+    What an ACL forbids is no finding, as it may be intended, except INFO: `pyworkers acl` grants it.
+    """
     asked = {
+        "info": one("INFO", "server", read=_texts),
         "tracking": one("CLIENT", "TRACKING", "OFF", read=done),
         "config": one("CONFIG GET", "save", read=_first),
         "undeclared": one("EVAL", _UNDECLARED, 0, slot_key(namespace), read=integer),
@@ -108,7 +115,7 @@ def lacks(namespace: str) -> Steps[list[Finding]]:
         try:
             yield from request
         except StoreError as error:
-            if error.code in ("UNKNOWN", "UNDECLARED"):
+            if error.code in ("UNKNOWN", "UNDECLARED") or (name == "info" and error.code == "NOPERM"):
                 found.append(_LACKS[name])
     return found
 
@@ -120,6 +127,12 @@ _LACKS = {
             "undeclared",
             "this Redis refuses scripts that make names of keys, so limits, batches, cron and the sweep fail",
             "allow undeclared keys in its settings, or use Redis 6.2 or newer, or Valkey",
+        ),
+        Finding(
+            "info",
+            "this Redis does not show INFO to this user, so version, persistence and replicas are not known",
+            "compare the settings of the service: appendonly yes, maxmemory-policy noeviction; or add +info",
+            advice=True,
         ),
         Finding(
             "tracking",
@@ -142,6 +155,15 @@ def judge_password(addresses: Sequence[str]) -> list[Finding]:
     fix = "write rediss:// in redis.url, or rediss+sentinel://, and give Redis a tls-port"
     message = f"the password goes to {_some(addresses)} in plain text, readable on the way"
     return [Finding("plain_password", message, fix, advice=True)] if addresses else []
+
+
+def _info() -> Steps[Mapping[str, str] | None]:
+    try:
+        return (yield from one("INFO", "everything", read=_texts))
+    except StoreError as error:
+        if error.code not in ("NOPERM", "UNKNOWN"):
+            raise
+        return None
 
 
 def _save() -> Steps[str | None]:
