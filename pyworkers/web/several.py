@@ -32,7 +32,7 @@ from pyworkers.web.site import Site
 
 _LONGEST_S = 2.0
 _ALL = "All"
-JOINED = ("problems", "queues", "running", "errors", "finished", "servers")
+JOINED = ("problems", "queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers")
 """The pages that show all Redis servers, by the first segment of their addresses."""
 ALL = "all/"
 """The beginning of the names of feeds that have the live cells of all Redis servers."""

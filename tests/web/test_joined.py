@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -14,7 +16,9 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
+from tests.helpers.support import wait_for
 from tests.integrations.web import served
+from tests.web.acting import fields
 from tests.web.test_finished import keep
 from tests.web.test_queues import rows_of
 from tests.web.visitor import Visitor
@@ -44,7 +48,7 @@ def redis_of_rows(visitor: Visitor, path: str) -> set[str]:
 
 
 def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(visitor: Visitor) -> None:
-    for path in ("queues", "running", "errors", "finished", "servers"):
+    for path in ("queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers"):
         assert redis_of_rows(visitor, path) == {"default", "archive"}, path
         page = visitor.get(path)
         assert REASON in page.text, path
@@ -55,3 +59,63 @@ def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(visitor: V
     problems = visitor.get("problems")
     assert REASON in problems.text
     assert re.findall(r'<span class="tag">(\w+)</span>', problems.html).count("archive") == 3
+
+
+def test_jobs_are_in_one_order_and_each_page_goes_on_in_each_redis(visitor: Visitor) -> None:
+    seen: list[tuple[str, str]] = []
+    path, sizes = "scheduled", []
+    while path:
+        page = visitor.get(path)
+        jobs = re.findall(r'name="job" value="(\w+)\|([^"]+)"', page.html)
+        seen += jobs
+        sizes.append(len(jobs))
+        path = next((link for link in page.links if "first." in link and "#" not in link), "")
+    assert sizes == [50, 46]
+    assert len(set(seen)) == 96
+    # The two shops have the same times.
+    assert [sum(name == "archive" for name, _ in some) for some in (seen[:50], seen[50:])] == [25, 23]
+
+
+def test_a_search_finds_jobs_of_all(visitor: Visitor) -> None:
+    path = "dead?class=ChargeCard"
+    wait_for(lambda: "looked at 18 of 18 jobs" in visitor.get(path).text)
+    assert redis_of_rows(visitor, path) == {"default", "archive"}
+
+
+def test_selected_jobs_are_changed_at_the_redis_of_each(
+    visitor: Visitor, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    jobs = re.findall(r'name="job" value="((\w+)\|[^"]+)"', visitor.get("retries").html)
+    chosen = [next(html.unescape(at) for at, name in jobs if name == one) for one in ("default", "archive")]
+    sent: Any = [*fields(visitor, action="run").items(), *(("job", at) for at in chosen)]
+    answer = visitor.ask("retries", sent)
+    assert "default: " in answer.text and "archive: " in answer.text
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            assert db.zcard(keys.retry) == 17
+
+
+def test_a_queue_is_cleared_at_its_redis_after_a_question_and_that_is_undone(
+    visitor: Visitor, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    def waiting() -> list[int]:
+        sizes = []
+        for url in (one_redis_url, second_redis_url):
+            with redis.Redis.from_url(url) as db:
+                sizes.append(db.llen(keys.queue("billing")))
+        return sizes
+
+    named = {"redis": "archive", "name": "billing"}
+    [form] = [
+        one
+        for one in visitor.get("queues").forms
+        if named.items() <= one.hidden.items() and "clear" in one.buttons.values()
+    ]
+    question = visitor.press(form, "ask")
+    [form] = [one for one in question.forms if "clear" in one.buttons.values()]
+    cleared = visitor.press(form)
+    assert waiting() == [18, 0]
+    [form] = [one for one in cleared.forms if "undo" in one.buttons.values()]
+    assert "/redis/archive/undo/" in form.action
+    visitor.press(form)
+    wait_for(lambda: waiting() == [18, 18])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -29,9 +29,9 @@ from pyworkers.api.parameters import BadRequestError, Parameter, paging
 from pyworkers.api.queue import SWITCHES
 from pyworkers.api.queuestats import read_queue
 from pyworkers.api.stats import Stats
-from pyworkers.errors import BadArgumentError, StoreError
+from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
 from pyworkers.web import names
-from pyworkers.web.acting import carry_out, check_queues
+from pyworkers.web.acting import carry_out, check_queues, done, queues_of, undone
 from pyworkers.web.buttons import act, said
 from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, number_done
 from pyworkers.web.lists.asking import (
@@ -49,11 +49,13 @@ from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.names import number_in
 from pyworkers.web.pages import gauges
+from pyworkers.web.paging import own_of
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.several import ALL, is_of_all, page_of_all, sites_of
 from pyworkers.web.showing import number
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Sort, words
+from pyworkers.web.tables import Sort, joined, words
 
 _ALL = "all-"
 _ASK = "ask-"
@@ -96,6 +98,8 @@ class Listed:
     looked_at: int | None = None
     fault: str = ""
     """Why there are no rows, although the key exists."""
+    rows_at: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    """The rows by Redis, in a list of all."""
 
 
 async def show(request: Request, refusal: str = "", asking: JobMove | None = None) -> Response:
@@ -105,12 +109,19 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
     """
     site, place = site_of(request), _place(request)
     asked = Asked.of(request.query_params)
-    try:
-        listed = await _read(request, place, asked)
-    except StoreError as error:
-        if error.code:
-            raise
-        listed = Listed((), 0, 0, None, None, fault=error.message)
+    sites = sites_of(request)
+    of_all = bool(sites.parts) and not place.queue
+    lists = await sites.each(request, _listed) if of_all else {sites.own: await _listed(request)}
+    listed = _joined(place, asked, lists) if of_all else lists[sites.own]
+    sort, now = _sort(request, place), time.time()
+    tables = (
+        {
+            name: listing(sites.at(request, name), place, listed.rows_at[name], now, site.settings.mask, sort)
+            for name in lists
+        }
+        if of_all
+        else {}
+    )
     facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
     known: dict[str, Any] = {
         "facts": facts,
@@ -119,11 +130,15 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
         "place": place,
         "asked": asked,
         "listed": listed,
-        "rows": listing(request, place, listed.rows, time.time(), site.settings.mask, _sort(request, place)),
+        "rows": joined(request, tables, partial(_time, place))
+        if of_all
+        else listing(request, place, listed.rows, now, site.settings.mask, sort),
         "columns": offered(place),
         "shown_columns": chosen(request, place),
         "order": _ORDER if place.reversed else None,
-        "news": _feed(place, listed.total),
+        "news": _feed(place, {name: one.total for name, one in lists.items()}, of_all=of_all),
+        "news_of": [f"{name}/" for name in lists] if of_all else [""],
+        "of_all": of_all,
         "own": segments_of(place),
         "ages_of": ages_of,
         "delays": DELAYS,
@@ -152,25 +167,76 @@ def _sort(request: Request, place: Place) -> Sort:
     return Sort(href, "descending" if place.descending else "ascending")
 
 
-def _feed(place: Place, total: int) -> str:
-    return f"jobs?{urlencode({'in': encoded(place), 'of': total}, errors='surrogateescape')}"
+def _feed(place: Place, totals: Mapping[str, int], *, of_all: bool) -> str:
+    sizes = {f"of.{name}" if of_all else "of": total for name, total in totals.items()}
+    query = urlencode({"in": encoded(place), **sizes}, errors="surrogateescape")
+    return f"{ALL if of_all else ''}jobs?{query}"
 
 
-def parts(reader: Reader, _request: Request, parameters: str) -> dict[str, str]:
+def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """How many jobs have come to a place since its page was loaded, or have left it."""
     given = dict(parse_qsl(parameters, errors="surrogateescape"))
-    place, total = decoded(given.get("in", "")), number_in(given.get("of", ""), 15)
+    name = site_of(request).settings.name if is_of_all(request) else ""
+    place, total = decoded(given.get("in", "")), number_in(given.get(f"of.{name}" if name else "of", ""), 15)
     size = None if place is None or reader.last is None else _size(reader.last, place)
     if size is None or total is None or size == total:
         return {"news": ""}
     words = f"{number(size - total)} new" if size > total else f"{number(total - size)} fewer"
-    return {"news": str(Markup('<a href="">{}: show</a>').format(words))}
+    where = f" in {name}" if name else ""
+    return {"news": str(Markup('<a href="">{}{}: show</a>').format(words, where))}
 
 
 def _size(stats: Stats, place: Place) -> int | None:
     if place.queue:
         return next((queue.size for queue in stats.queues if queue.name == place.queue), None)
     return {"scheduled": stats.scheduled, "retries": stats.retries, "dead": stats.dead}[place.word]
+
+
+async def _listed(request: Request) -> Listed:
+    """The rows of one Redis that the address asks for."""
+    place, query = _place(request), request.query_params
+    first, cursor = own_of(request, "first"), own_of(request, "from")
+    asked = Asked.of({**query, "first": first or "", "from": cursor or ""})
+    try:
+        if first is not None and cursor is not None:
+            return await _read(request, place, asked)
+        # All rows are on the pages before.
+        total = (await site_of(request).read(read_page(site_of(request).keys, place, 0, 1))).total
+        return Listed((), total, total, None, None, None if asked.wanted.empty else total)
+    except StoreError as error:
+        if error.code:
+            raise
+        return Listed((), 0, 0, None, None, fault=error.message)
+
+
+def _time(place: Place, row: Row) -> float:
+    """What a list of all Redis servers is sorted by."""
+    return -(row.score or 0.0) if place.descending else row.score or 0.0
+
+
+def _joined(place: Place, asked: Asked, lists: Mapping[str, Listed]) -> Listed:
+    """A page of all Redis servers: the first jobs of them by time, or all that their searches have found."""
+    found = {name: one.rows for name, one in lists.items()}
+    following: dict[str, str] = {}
+    if asked.wanted.empty:
+        rows_at = page_of_all(found, partial(_time, place), 0, PAGE)
+        ends = {name: one.first + len(rows_at[name]) for name, one in lists.items()}
+        following = {f"first.{name}": str(end + 1) for name, end in ends.items() if end < lists[name].total}
+    else:
+        rows_at = {name: list(rows) for name, rows in found.items()}
+        following = {f"from.{name}": str(one.next["from"]) for name, one in lists.items() if one.next}
+    looked_at = [one.looked_at for one in lists.values() if one.looked_at is not None]
+    first = sum(one.first for one in lists.values())
+    return Listed(
+        tuple(row for rows in rows_at.values() for row in rows),
+        sum(one.total for one in lists.values()),
+        first,
+        asked.query(first="1") if first or any(one.previous for one in lists.values()) else None,
+        asked.query(**following) if following else None,
+        sum(looked_at) if looked_at else None,
+        " ".join(f"{name}: {one.fault}" for name, one in lists.items() if one.fault),
+        rows_at,
+    )
 
 
 async def _read(request: Request, place: Place, asked: Asked) -> Listed:
@@ -211,8 +277,36 @@ async def change(request: Request) -> Response:
         return RedirectResponse(address(request, "tasks", task.id), status_code=303)
     if not ats:
         return await show(request, _NONE)
+    if sites_of(request).parts and not place.queue:
+        return await _carry_out(request, order, ats)
     outcome = await carry_out(request, ON_SEVERAL[order.action], {"jobs": ats, **order.given})
     return said(request, outcome, own_address(request))
+
+
+async def _carry_out(request: Request, order: Order, ats: Sequence[str]) -> Response:
+    """Do it with the selected jobs of a list of all, at the Redis of each."""
+    sites, action = sites_of(request), ON_SEVERAL[order.action]
+    given: dict[str, dict[str, Any]] = {}
+    for name, _, at in (selected.partition("|") for selected in ats):
+        if name not in sites.parts:
+            raise HTTPException(400, "A selected job has no Redis: load the page again.")
+        given.setdefault(name, {"jobs": [], **order.given})["jobs"].append(at)
+    places = {name: sites.at(request, name) for name in given}
+    for name, at_redis in places.items():
+        check_queues(at_redis, await queues_of(at_redis, action, given[name]))
+    texts, failed = [], False
+    for name, at_redis in places.items():
+        try:
+            outcome = await carry_out(at_redis, action, given[name])
+        except (RedisUnavailableError, StoreError) as error:
+            texts.append(f"{name}: {undone(at_redis, error)[1]}")
+            failed = True
+            continue
+        if len(given) == 1:
+            return said(at_redis, outcome, own_address(request))
+        texts.append(f"{name}: {outcome.words(str)}.")
+        failed = failed or outcome.failed
+    return done(request, own_address(request), " ".join(texts), failed=failed)
 
 
 def _asking(place: Place, word: str) -> JobMove:
