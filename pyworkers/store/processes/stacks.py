@@ -45,6 +45,7 @@ def answer(keys: Keys, found: JobStack) -> Steps[None]:
 
 
 def read(keys: Keys, jid: str) -> Steps[JobStack | None]:
-    """The last answer about a job, or the request that has none yet; None if none was asked for."""
-    stored = decoded_json((yield from one("GET", keys.stack(jid), read=lambda reply: reply)), dict)
+    """The last answer about a job, or the request without one; None if there is none, or no text."""
+    [reply] = yield from every([command("GET", keys.stack(jid))], Mode.LENIENT)
+    stored = decoded_json(reply, dict)
     return None if stored is None else read_stack(jid, stored)
