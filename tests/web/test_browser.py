@@ -13,10 +13,9 @@ from selenium.webdriver import Keys as Key
 from contrib.pictures import shop
 from pyworkers.api import Queue
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.rendering import GROUPS, NAVIGATION
+from pyworkers.web.rendering import GROUPS, NAVIGATION, PageGroup
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
-from tests.web import hostile
 from tests.web.chromium import NARROW, WIDE, Chromium
 from tests.web.document import Document
 from tests.web.test_crawl import kind
@@ -70,23 +69,33 @@ def too_wide(browser: Chromium, width: int) -> list[str]:
     return [f"{pixels} pixels too wide at {width}: {browser.wider()}"] if pixels else []
 
 
-@pytest.mark.parametrize("page", PAGES)
+# A page is a new process of Chromium for each test: so the pages of a group are in one.
+of_each_group = pytest.mark.parametrize("group", GROUPS, ids=[group.label for group in GROUPS])
+
+
+@of_each_group
 def test_a_page_and_those_that_it_links_have_no_fault(
-    page: str, chromium: Chromium, dashboard: Visitor, evening: None
+    group: PageGroup, chromium: Chromium, dashboard: Visitor, evening: None
 ) -> None:
     found = []
-    for address in linked(dashboard, page):
-        chromium.open(dashboard.root + address)
-        # The page that is examined must not be left.
-        chromium.wait_for_search()
-        found += problems(chromium, each=address == page)
+    for page, _ in group.pages:
+        for address in linked(dashboard, page):
+            chromium.open(dashboard.root + address)
+            # The page that is examined must not be left.
+            chromium.wait_for_search()
+            found += problems(chromium, each=address == page)
     assert found == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_without_data_has_none_either(page: str, chromium: Chromium, dashboard: Visitor) -> None:
-    chromium.open(dashboard.root + page)
-    assert problems(chromium, each=False) == []
+@of_each_group
+def test_a_page_without_data_has_none_either(
+    group: PageGroup, chromium: Chromium, dashboard: Visitor
+) -> None:
+    found = []
+    for page, _ in group.pages:
+        chromium.open(dashboard.root + page)
+        found += problems(chromium, each=False)
+    assert found == []
 
 
 @pytest.mark.parametrize("link", ["Edit …", "Edit and enqueue a copy …"])
@@ -98,20 +107,6 @@ def test_the_form_to_edit_a_job_has_none_either(
     chromium.press(link)
     assert chromium.all("textarea")
     assert problems(chromium, each=True) == []
-
-
-def test_hostile_data_stays_text_and_breaks_no_page(
-    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
-) -> None:
-    hostile.fill(db, keys)
-    for page in PAGES:
-        chromium.open(dashboard.root + page)
-        assert chromium.all(hostile.MARK) == [], page
-        assert chromium.all(f"[{hostile.MARK}], [onclick]") == [], page
-        assert chromium.messages() == [], page
-        for width in (WIDE, NARROW):
-            chromium.resize(width)
-            assert too_wide(chromium, width) == [], page
 
 
 def test_the_pages_are_one_row_on_a_telephone_with_the_current_one_in_sight(
