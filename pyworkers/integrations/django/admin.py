@@ -16,6 +16,7 @@ from pyworkers import PyworkersError
 from pyworkers.api import Stats
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.cli.output.listing import Form
+from pyworkers.cli.targets import Located, located
 from pyworkers.integrations.django import worker
 from pyworkers.integrations.django.configuration import django_settings
 from pyworkers.integrations.django.dashboard import address
@@ -41,7 +42,7 @@ class QueueAdmin(admin.ModelAdmin):
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """The page. An unreachable Redis is shown as an error."""
+        """The page. A Redis that is unreachable is shown as an error."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {
@@ -55,10 +56,18 @@ class QueueAdmin(admin.ModelAdmin):
 
 
 def _numbers() -> dict[str, Any]:
-    try:
-        stats = Stats.fetch(worker.redis_config())
-    except PyworkersError as error:
-        return {"error": str(error)}
-    form = Form(stats.now)
-    heads = [head.title.capitalize() for head in form.heads(_COLUMNS)]
-    return {"stats": stats, "heads": heads, "rows": [form.row(_COLUMNS, queue) for queue in stats.queues]}
+    """The counts and the queues of all Redis servers, with their names if there are several."""
+    stores = worker.stores()
+    counts: list[tuple[str, Stats]] = []
+    errors: list[tuple[str, str]] = []
+    for name, redis in stores.by_name.items():
+        label = name if stores.several else ""
+        try:
+            counts.append((label, Stats.fetch(redis)))
+        except PyworkersError as error:
+            errors.append((label, str(error)))
+    columns = located(_COLUMNS)[0 if stores.several else 1 :]
+    form = Form(max((stats.now for _, stats in counts), default=0.0))
+    heads = [head.title.capitalize() for head in form.heads(columns)]
+    rows = [form.row(columns, Located(name, queue)) for name, stats in counts for queue in stats.queues]
+    return {"counts": counts, "errors": errors, "heads": heads, "rows": rows}

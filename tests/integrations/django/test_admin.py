@@ -84,6 +84,19 @@ def test_an_unreachable_redis_is_shown(project: Project) -> None:
     assert "Dashboard" not in page
 
 
+def test_the_page_shows_the_queues_of_all_redis_servers(project: Project, second_redis_url: str) -> None:
+    several = f"""
+PYWORKERS["redis"]["archive"] = {{"url": {second_redis_url!r}, "namespace": "admin-several:"}}
+PYWORKERS["redis"]["attic"] = {{"url": "redis://127.0.0.1:1/0"}}
+PYWORKERS["queues"] = {{"mail": {{"redis": "archive"}}}}
+"""
+    (code, page), _ = visits(project(settings=ADMIN + several))
+    assert code == 200
+    assert '<th scope="row">archive</th><td>mail</td>' in page
+    assert '<th scope="row">default</th><td>&lt;b&gt;</td>' in page
+    assert "Redis attic is unreachable: " in page
+
+
 def test_the_app_needs_no_migration_of_its_own(project: Project) -> None:
     site = project(settings=ADMIN)
     site.write("project/urls.py", "urlpatterns = []")
