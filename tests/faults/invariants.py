@@ -42,7 +42,7 @@ DECLARED = {
     r"pyworkers:(awaited|wire|finished)": True,
     r"pyworkers:cron(-entries|-paused|-version)?": False,
     r"pyworkers:(lease|recovered|cron|cron-declared|cron-runs|turn|batch|runs|durations):.+": True,
-    r"pyworkers:(job|log|result|finished):.+": True,
+    r"pyworkers:(job|log|result|finished|busy|gauges):.+": True,
     # The heartbeat in Sidekiq's form: identity, and what belongs to it.
     r"[^:]+:\d+:[0-9a-f]{12}(:.+|-signals)?": True,
     r"process_cleanup": True,

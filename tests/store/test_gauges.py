@@ -67,7 +67,6 @@ def test_both_streams_have_a_bounded_size(run_work: Run, db: redis.Redis, keys: 
         run_work(gauges.add(keys, MINUTE, Reading(NOON + 60 * minute, 1, 2)))
     for part in range(440):
         run_work(gauges.add(keys, TEN_MINUTES, Reading(NOON + 600 * part, 1, 2)))
-    run_work(gauges.fold(keys, NOON))
     assert (db.xlen(keys.gauges(MINUTE)), db.xlen(keys.gauges(TEN_MINUTES))) == (120, 432)
     assert 7000 < db.ttl(keys.gauges(MINUTE)) <= 7200
     assert 259_000 < db.ttl(keys.gauges(TEN_MINUTES)) <= 259_200

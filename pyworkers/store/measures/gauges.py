@@ -83,7 +83,6 @@ def fold(keys: Keys, now: float) -> Steps[None]:
     found = yield from one("XRANGE", keys.gauges(MINUTE), _ms(begin), _ms(end) - 1, read=list)
     for part in _in_parts(_readings(found), TEN_MINUTES):
         yield from add(keys, TEN_MINUTES, part)
-    yield from every([command("EXPIRE", keys.gauges(size), ttl_s) for size, ttl_s in _TTL_S.items()])
 
 
 def read(keys: Keys, begin: float, minutes: int) -> Steps[list[Reading]]:
@@ -189,9 +188,10 @@ def add(keys: Keys, minutes: int, entry: Reading) -> Steps[None]:
         ensure_ascii=False,
         separators=(",", ":"),
     )
-    sent = ("XADD", keys.gauges(minutes), "MAXLEN", _KEPT[minutes], f"{_ms(entry.at)}-0", "v", packed)
+    key = keys.gauges(minutes)
+    sent = command("XADD", key, "MAXLEN", _KEPT[minutes], f"{_ms(entry.at)}-0", "v", packed)
     try:
-        yield from one(*sent, read=bool)
+        yield from every([sent, command("EXPIRE", key, _TTL_S[minutes])])
     except StoreError as error:
         if error.code != "ERR":
             raise
