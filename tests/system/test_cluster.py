@@ -82,6 +82,11 @@ LEDGER = """
 def run(message):
     note("ran", message.jid, time.monotonic())
 """
+HELD = """
+@worker.process("q", concurrency=1)
+def hold(message):
+    meet("finish", message.jid)
+"""
 # From the election, or the end of the reshard, to the first call that returns, and to the first job.
 SOON_S = 4.0
 # What a primary that is killed had acknowledged, and not yet sent to its replica.
@@ -315,6 +320,22 @@ def test_a_reshard_that_takes_long_is_an_error(cluster: Cluster, monkeypatch: py
     assert Queue("q", cluster.url, namespace=NAMESPACE).size == 2
 
 
+def test_a_script_waits_until_the_slot_has_moved(cluster: Cluster) -> None:
+    """On the node that has none of its keys yet, it would not find the lock."""
+    target = cluster.other_primary()
+    with ThreadPoolExecutor(1) as threads, Client(cluster.url, namespace=NAMESPACE) as client:
+        jid = client.enqueue("q", "Any", unique_for=60)
+        cluster.begin_reshard(target)
+        command(cluster.primary, "MIGRATE", "127.0.0.1", target.port, "{app}:queue:q", 0, 5000)
+        waiting = threads.submit(client.enqueue, "q", "Any", unique_for=60)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.5)
+        cluster.migrate(target)
+        cluster.end_reshard(target)
+        assert waiting.result() == jid
+    assert Queue("q", cluster.url, namespace=NAMESPACE).size == 1
+
+
 def test_a_script_that_empties_a_list_is_refused_as_a_whole(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +396,39 @@ def test_each_command_runs_once_at_the_node_that_has_its_key(cluster: Cluster) -
     cluster.migrate(target)
     cluster.end_reshard(target)
     assert [int(command(target, "GET", f"{{app}}:{key}")) for key in ("here", "there")] == [4, 4]
+
+
+def test_no_lease_ends_while_the_slot_moves(tmp_path: Path, cluster: Cluster) -> None:
+    """For more than two leases: no peer recovers a server that runs a job."""
+    (tmp_path / "workers.toml").write_text("[server]\nlease = 3\n")
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            place = tmp_path / name, cluster.url, NAMESPACE, HELD, "--config", str(tmp_path / "workers.toml")
+            servers.append(stack.enter_context(serving(*place, direct_url=cluster.primary.url)))
+        with Client(cluster.url, namespace=NAMESPACE) as client:
+            client.enqueue("q", "Any")
+        runner = wait_for(lambda: next((one for one in servers if one.ledger()), None))
+        target = cluster.other_primary()
+        fill(cluster.primary)
+        began = time.monotonic()
+        cluster.begin_reshard(target)
+        leases = command(cluster.primary, "KEYS", "{app}:pyworkers:lease:*")
+        assert len(leases) == 2
+        for key in leases:
+            command(cluster.primary, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+        cluster.migrate(target, 0.005)
+        assert time.monotonic() - began > 7
+        cluster.end_reshard(target)
+        runner.let_go("finish")
+        runner.wait_for_event("job.done")
+        assert [one.stop() for one in servers] == [0, 0]
+        assert len([note for one in servers for note in one.ledger()]) == 1
+        for event in ("lease.lost", "process.recovered"):
+            assert [one.events(event) for one in servers] == [[], []]
+        # That of the start.
+        assert [len(one.events("lease.restored")) for one in servers] == [1, 1]
 
 
 @contextlib.contextmanager
