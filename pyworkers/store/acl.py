@@ -200,7 +200,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.deletion("*"), admin="hgetall hset hdel expire unlink"),
     Grant(_PLAIN.finished, worker="sadd ttl expire", read_only="smembers"),
     Grant(_PLAIN.finished_jobs("*"), worker="xadd xtrim expire", read_only="xrevrange"),
-    Grant(_PLAIN.busy("*"), worker="set mget"),
+    Grant(_PLAIN.busy("*"), worker="set mget unlink"),
     Grant(_PLAIN.own("gauges:*"), worker="xadd xrange xrevrange expire", read_only="xrange"),
     Grant(_PLAIN.own("cleared:*"), admin="expire type llen lrange zrange zcard unlink"),
     Grant(_PLAIN.watched, worker="exists get", admin="set", read_only="exists"),

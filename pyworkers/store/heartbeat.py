@@ -76,7 +76,8 @@ def spoken(keys: Keys) -> Request[list[str]]:
 def deregister(keys: Keys, identity: str, *, sidekiq6: bool = False) -> Request[list[Any]]:
     """Remove a server from the registry; its hash expires by itself, as Sidekiq's do."""
     works = [command("UNLINK", work) for work in _works(keys, identity, sidekiq6)]
-    return every([command("SREM", keys.processes, identity), *works])
+    busy = command("UNLINK", keys.busy(identity))
+    return every([command("SREM", keys.processes, identity), busy, *works])
 
 
 def _works(keys: Keys, identity: str, sidekiq6: bool) -> Iterable[str]:

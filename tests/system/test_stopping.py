@@ -43,8 +43,8 @@ def config(folder: Path, text: str) -> str:
 
 
 def clean(server: ServerProcess) -> bool:
-    """No key of a living server is left; counters and the version of the wire stay, a tombstone has a TTL."""
-    counters = re.compile(rb"pyworkers:((stat|runs|durations):|wire$)")
+    """No key of a living server is left; counts, gauges and the wire version stay; a tombstone has a TTL."""
+    counters = re.compile(rb"pyworkers:((stat|runs|durations|gauges):|wire$)")
     left = [
         key
         for key in server.redis.scan_iter(f"{server.keys.namespace}pyworkers:*")
