@@ -52,6 +52,7 @@ from pyworkers.web.pages import (
     queues,
     running,
     servers,
+    summed,
     tasks,
 )
 from pyworkers.web.pages.overview import tiles_of
@@ -65,9 +66,9 @@ from pyworkers.web.several import ByForm, ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
-_LIVE = (overview, queues, jobs, running, batches, limits, cron, servers)
+_LIVE = (overview, summed, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
-    overview, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
+    overview, summed, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
     running, servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
 )  # fmt: skip
 """In the order of the documents of the JSON."""

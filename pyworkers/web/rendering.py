@@ -99,8 +99,9 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     viewer: Viewer | None = request.state.viewer
     root = request.scope.get("root_path", "").rstrip("/")
     own = request.url.path.removeprefix(root)
-    in_json, in_csv = json.addresses_of(request, own)
     page = own.strip("/").partition("/")[0]
+    # The JSON at that address is of one Redis.
+    in_json, in_csv = ("", "") if sites_of(request).shows_all(request) else json.addresses_of(request, own)
     counts = Reader.counts_of_all(readers_of(request)) if viewer else {}
     known: Mapping[str, object] = {
         "request": request,

@@ -32,7 +32,18 @@ from pyworkers.web.site import Site
 
 _LONGEST_S = 2.0
 _ALL = "All"
-JOINED = ("problems", "queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers")
+JOINED = (
+    "",
+    "problems",
+    "queues",
+    "running",
+    "scheduled",
+    "retries",
+    "dead",
+    "errors",
+    "finished",
+    "servers",
+)
 """The pages that show all Redis servers, by the first segment of their addresses."""
 ALL = "all/"
 """The beginning of the names of feeds that have the live cells of all Redis servers."""
@@ -131,14 +142,18 @@ class Sites:
         """The address of a list of one Redis."""
         return f"{_home(request)}/{REDIS}/{name}/{page}"
 
+    def shows_all(self, request: Request) -> bool:
+        """True for a page that shows all of several."""
+        root = request.scope.get("root_path", "").rstrip("/")
+        return bool(self.parts) and request.url.path.removeprefix(root).strip("/") in JOINED
+
     def choices(self, request: Request, page: str) -> list[Choice]:
         """Those to which a page leads, itself included; none if there is only one."""
         if not self.several:
             return []
-        is_joined = page in JOINED
-        shows_all = is_joined and bool(self.parts)
+        shows_all = self.shows_all(request)
         return [
-            Choice(_ALL, f"{_home(request)}/{page if is_joined else ''}", shows_all),
+            Choice(_ALL, f"{_home(request)}/{page if page in JOINED else ''}", shows_all),
             *(
                 Choice(name, self.place(request, name, page), name == self.own and not shows_all)
                 for name in self.by_name

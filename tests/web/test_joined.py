@@ -56,6 +56,13 @@ def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(visitor: V
         assert any("/redis/archive/" in link for link in page.links), path
         assert REASON not in visitor.get(f"redis/archive/{path}").text
         assert "Redis" not in rows_of(visitor.get(f"redis/archive/{path}"))[0], path
+    overview = visitor.get("")
+    assert REASON in overview.text
+    assert "4,370 default 2,185, archive 2,185" in overview.text
+    # The page of one queue is that of one Redis.
+    assert (
+        '<a href="/redis/default/queues" aria-current="true">default</a>' in visitor.get("queues/mail").html
+    )
     problems = visitor.get("problems")
     assert REASON in problems.text
     assert re.findall(r'<span class="tag">(\w+)</span>', problems.html).count("archive") == 3

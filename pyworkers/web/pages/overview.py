@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 
 from pyworkers.api import Day, Stats
 from pyworkers.api.causes import Cause
@@ -28,20 +28,21 @@ from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges
 from pyworkers.web.pages.metrics import marks_of, runs_bars
+from pyworkers.web.pages.problems import CauseAt, located
 from pyworkers.web.rendering import address, fragment, render
-from pyworkers.web.several import COUNTS, sites_of
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import duration, number, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
 _DAYS = (7, 30, 90)
-_MOST_SERVERS = 20
+MOST_SERVERS = 20
 _MOST_CAUSES = 3
-_COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
-_TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
+COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
+TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
 # The counts that lead to a page.
-_LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
-_EVER = ("done", "failed")
+LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
+EVER = ("done", "failed")
 PARTS = ("tiles", "graph", "problems", "servers")
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
@@ -52,8 +53,7 @@ async def show(request: Request) -> Response:
     reader, site = reader_of(request), site_of(request)
     stats = await reader.read()
     causes = await reader.causes(stats)
-    asked = request.query_params.get("days", "")
-    days = next((choice for choice in _DAYS if str(choice) == asked), 30)
+    days = days_of(request)
     history = await site.read(read_history(site.keys, days))
     window = gauges.window_of(request)
     parts = await site.read(read_window(site.keys, window))
@@ -65,22 +65,42 @@ async def show(request: Request) -> Response:
         request,
         "overview.html",
         title="Overview",
-        days=days,
-        choices=_DAYS,
-        history=history,
-        by_day=Listing(request, DAY.shown("date", "done", "failed"), history, stats.now),
-        history_chart=history_chart(history, deploys),
+        of_all=False,
+        **charts_of(request, history, parts, stats.now, deploys),
         **gauges.words_of(window),
         **gauges.of_all(request, measured, marks),
-        done_chart=parts_chart(parts, "done", marks),
-        failed_chart=parts_chart(parts, "failed", marks),
-        parts_done=sum(part.processed - part.failed for part in parts),
-        parts_failed=sum(part.failed for part in parts),
-        by_part=Listing(request, PART.shown("at", "done", "failed"), parts[::-1], stats.now),
-        rows_of_redis=await sites_of(request).rows(request),
-        counts_of_redis=COUNTS,
+        rows_of_redis=(),
         **context_of(request, reader, stats, causes),
     )
+
+
+def days_of(request: Request) -> int:
+    """The number of days that the address asks for."""
+    asked = request.query_params.get("days", "")
+    return next((choice for choice in _DAYS if str(choice) == asked), 30)
+
+
+def charts_of(
+    request: Request,
+    history: Sequence[Day],
+    parts: Sequence[MetricsPart],
+    now: float,
+    deploys: Sequence[Deploy] = (),
+) -> dict[str, Any]:
+    """The charts and the tables of the days and of the parts of the last hours."""
+    marks = marks_of(deploys, [part.at for part in parts])
+    return {
+        "days": len(history),
+        "choices": _DAYS,
+        "history": history,
+        "by_day": Listing(request, DAY.shown("date", "done", "failed"), history, now),
+        "history_chart": history_chart(history, deploys),
+        "done_chart": parts_chart(parts, "done", marks),
+        "failed_chart": parts_chart(parts, "failed", marks),
+        "parts_done": sum(part.processed - part.failed for part in parts),
+        "parts_failed": sum(part.failed for part in parts),
+        "by_part": Listing(request, PART.shown("at", "done", "failed"), parts[::-1], now),
+    }
 
 
 def history_chart(days: Sequence[Day], deploys: Sequence[Deploy] = ()) -> drawing.Chart:
@@ -122,15 +142,22 @@ def context_of(request: Request, reader: Reader, stats: Stats, causes: list[Caus
     busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
     return {
         **tiles_of(request, reader, stats),
-        "causes": shown[:_MOST_CAUSES],
-        "more_causes": max(0, len(shown) - _MOST_CAUSES),
-        "muted_causes": len(causes) - len(shown),
-        "servers": Listing(request, _COLUMNS, busiest[:_MOST_SERVERS], stats.now),
-        "more_servers": max(0, len(busiest) - _MOST_SERVERS),
+        **problems_of(located(request, {sites_of(request).own: shown}), len(causes)),
+        "servers": Listing(request, COLUMNS, busiest[:MOST_SERVERS], stats.now),
+        "more_servers": max(0, len(busiest) - MOST_SERVERS),
         "latest": reader.samples.latest,
         "graph": graph(reader.samples.rates),
         "collected": len(reader.samples.rates),
         "graph_length": KEPT,
+    }
+
+
+def problems_of(shown: Sequence[CauseAt], total: int) -> dict[str, Any]:
+    """The values of the template of the problems: those that are not muted, of this many."""
+    return {
+        "causes": shown[:_MOST_CAUSES],
+        "more_causes": max(0, len(shown) - _MOST_CAUSES),
+        "muted_causes": total - len(shown),
     }
 
 
@@ -146,7 +173,7 @@ class Tile(NamedTuple):
 
 def tiles_of(request: Request, reader: Reader, stats: Stats) -> dict[str, Any]:
     """The values of the template of the numbers."""
-    names = (*_EVER, *stats.incidents())
+    names = (*EVER, *stats.incidents())
     return {
         "tiles": list(_tiles(request, reader, stats)),
         "ever": [(STATS.columns[name].title, STATS.columns[name].of(stats, stats.now)) for name in names],
@@ -156,7 +183,7 @@ def tiles_of(request: Request, reader: Reader, stats: Stats) -> dict[str, Any]:
 def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
     """The numbers on which a person acts: those of now, and the failures of the last hour."""
     failed = reader.failed_in_hours(stats)
-    waiting, running, *others = (_count(request, stats, reader.samples, name) for name in _TILES)
+    waiting, running, *others = (_count(request, stats, reader.samples, name) for name in TILES)
     above = above_of_all(reader.thresholds, stats, failed and failed[0])
     yield waiting._replace(above=above.get("waiting", ""))
     yield running
@@ -169,7 +196,7 @@ def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
 
 def _count(request: Request, stats: Stats, samples: Samples, name: str) -> Tile:
     form = Markup('<a href="{}">{}</a>')
-    value = form.format(address(request, _LISTS[name]), number(getattr(stats, name)))
+    value = form.format(address(request, LISTS[name]), number(getattr(stats, name)))
     change = samples.change(name)
     if change is None:
         return Tile(STATS.columns[name].title, value)
@@ -227,7 +254,8 @@ async def _runs(ask: CheckedRequest) -> list[dict[str, Any]]:
 
 
 FEEDS: Mapping[str, Feed] = {"overview": parts}
-ROUTES = [Route("/", show)]
+ROUTES: list[BaseRoute] = []
+"""Its address is that of ``summed``."""
 RESOURCES = (
     Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
     Resource(
