@@ -89,6 +89,7 @@ def add_peers(server: ServerProcess, numbers: range) -> None:
             pipe.set(keys.lease(identity), identity)
             pipe.sadd(keys.processes, identity)
             pipe.hset(keys.process(identity), mapping=fields)
+            pipe.set(keys.busy(identity), "0 5")
         pipe.execute()
 
 
