@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.parallel import Shares
 from tests.helpers.support import ROOT
+from tests.integrations.test_pytest import ALONE
 
 TESTS = """
 import os, pathlib, signal
@@ -64,8 +65,8 @@ def test_whose_fixture_breaks(broken):
 def run(folder: Path, *options: str) -> str:
     (folder / "ran").mkdir()
     (folder / "test_it.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.helpers.parallel", "-p", "no:randomly"]
-    command += ["-p", "no:cacheprovider", f"--rootdir={folder}", "-q", "-rfEs", *options, str(folder)]
+    command = [sys.executable, "-m", "pytest", *ALONE, "-p", "tests.helpers.parallel"]
+    command += [f"--rootdir={folder}", "-q", "-rfEs", *options, str(folder)]
     wide = os.environ | {"COLUMNS": "300"}
     return subprocess.run(command, cwd=ROOT, env=wide, capture_output=True, text=True).stdout
 
