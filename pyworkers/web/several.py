@@ -42,7 +42,9 @@ JOINED = (
     "dead",
     "errors",
     "finished",
+    "cron",
     "servers",
+    "audit",
 )
 """The pages that show all Redis servers, by the first segment of their addresses."""
 ALL = "all/"
@@ -247,7 +249,12 @@ def _home(request: Request) -> str:
 def page_of_all(
     found: Mapping[str, Sequence[T]], order: Callable[[T], Any], first: int, most: int
 ) -> dict[str, list[T]]:
-    """The rows of one page of a list of all Redis servers, by name of the Redis, in this order."""
+    """The rows of one page of a list of all Redis servers, by name of the Redis, in this order.
+
+    A single list, which has its order already, is not sorted again.
+    """
+    if len(found) == 1:
+        return {name: list(rows[first : first + most]) for name, rows in found.items()}
     rows = sorted(((name, row) for name in found for row in found[name]), key=lambda one: order(one[1]))
     kept: dict[str, list[T]] = {name: [] for name in found}
     for name, row in rows[first : first + most]:

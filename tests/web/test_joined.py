@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from contrib.pictures import shop
+from pyworkers.api import CronSet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
@@ -24,6 +25,9 @@ from tests.web.test_queues import rows_of
 from tests.web.visitor import Visitor
 
 AWAY = "redis://127.0.0.1:1/0"
+PAGES = (
+    "queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers", "cron",
+)  # fmt: skip
 REASON = "Redis attic is unreachable: "
 
 
@@ -48,7 +52,7 @@ def redis_of_rows(visitor: Visitor, path: str) -> set[str]:
 
 
 def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(visitor: Visitor) -> None:
-    for path in ("queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers"):
+    for path in PAGES:
         assert redis_of_rows(visitor, path) == {"default", "archive"}, path
         page = visitor.get(path)
         assert REASON in page.text, path
@@ -126,3 +130,21 @@ def test_a_queue_is_cleared_at_its_redis_after_a_question_and_that_is_undone(
     assert "/redis/archive/undo/" in form.action
     visitor.press(form)
     wait_for(lambda: waiting() == [18, 18])
+
+
+def test_a_cron_entry_is_added_at_the_redis_that_is_chosen(
+    visitor: Visitor, second_redis_url: str, keys: Keys
+) -> None:
+    entry = {"name": "of-archive", "class": "Sweep", "schedule": "0 3 * * *", "redis": "archive"}
+    answer = visitor.ask("cron", fields(visitor, action="add", **entry))
+    assert ["of-archive", "archive"] in [row[:2] for row in rows_of(answer.page)]
+    assert CronSet(second_redis_url, namespace=keys.namespace).find("of-archive") is not None
+    # What was done is in the audit of that Redis, and in the page of all.
+    head, first, *_ = rows_of(visitor.get("audit"))
+    assert dict(zip(head, first, strict=True))["Redis"] == "archive"
+
+
+def test_a_redis_that_is_not_known_is_refused(visitor: Visitor) -> None:
+    answer = visitor.ask("queues", fields(visitor, action="pause", name="mail", redis="nowhere"))
+    assert answer.status == 404
+    assert "Nothing was done." in answer.text

@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api.audit import AUDIT_ACTION, read_audit
+from pyworkers.api.audit import AUDIT_ACTION, AuditEntry, AuditPage, read_audit
 from pyworkers.api.browse.undo import DELETION, UNDO, read_deletions
 from pyworkers.api.parameters import paging
 from pyworkers.api.schemas import page_of
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
-from pyworkers.web.paging import ROWS, first_of, pager
+from pyworkers.web.paging import pager, rows_of, span
 from pyworkers.web.rendering import address, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import both
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing
+from pyworkers.web.tables import Listing, joined
 
 _COLUMNS = AUDIT_ACTION.shown("action", "target", "result", "who", "source", "at")
 
 
 async def show(request: Request) -> Response:
     """A page of the actions, the latest first."""
+    sites, now = sites_of(request), time.time()
+    found = await sites.each(request, _read)
+    rows = rows_of(request, {name: page.actions for name, (page, _) in found.items()}, _order)
+    html = {"at": lambda action: both(action.at, now)}
+    tables = {
+        name: Listing(sites.at(request, name), _COLUMNS, some, now, html=html) for name, some in rows.items()
+    }
+    return await render(
+        request, "audit.html", title="Audit", actions=joined(request, tables, _order),
+        place=pager(request, "audit", total=sum(page.total for page, _ in found.values())),
+        undoable=set().union(*(undoable for _, undoable in found.values())),
+    )  # fmt: skip
+
+
+async def _read(request: Request) -> tuple[AuditPage, Collection[str]]:
+    """The actions at one Redis, and the ids of the deletions that can be undone."""
     site = site_of(request)
-    page = await site.read(read_audit(site.keys, first_of(request), ROWS))
-    place = pager(request, "audit", total=page.total)
-    undoable = await site.read(read_deletions(site.keys)) if any(one.undo for one in page.actions) else {}
-    now = time.time()
-    actions = Listing(request, _COLUMNS, page.actions, now, html={"at": lambda action: both(action.at, now)})
-    return await render(request, "audit.html", title="Audit", actions=actions, place=place, undoable=undoable)
+    page = await site.read(read_audit(site.keys, *span(request)))
+    return page, await site.read(read_deletions(site.keys)) if any(one.undo for one in page.actions) else ()
+
+
+def _order(action: AuditEntry) -> float:
+    return -(action.at or 0.0)
 
 
 async def _audit(ask: CheckedRequest) -> dict[str, Any]:

@@ -29,12 +29,13 @@ from pyworkers.web.buttons import act, said
 from pyworkers.web.flash import Flash
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, first_of, pager, rank_in
+from pyworkers.web.paging import ROWS, first_of, pager, rank_in, rows_of, span
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
 from pyworkers.web.security import Form, form_of, viewer_of
+from pyworkers.web.several import is_of_all, sites_of
 from pyworkers.web.showing import moment, shown
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, cell, link, words
+from pyworkers.web.tables import Listing, cell, joined, link, words
 
 _SLOTS = 10
 _TEXTS = ("schedule", "timezone", "misfire", "queue")
@@ -45,20 +46,28 @@ _GONE = '<span class="bad">gone: it was removed, or no running server declares i
 
 async def show(request: Request, refusal: str = "") -> Response:
     """The table of all entries; after a ``refusal``, with the fields of the entry that was not added."""
-    site = site_of(request)
-    first = first_of(request)
-    page = await site.read(read_cron_page(site.keys, first, ROWS))
+    sites, feed, now = sites_of(request), f"cron?{first_of(request)}", time.time()
+    pages = await sites.each(
+        request, lambda at: site_of(at).read(read_cron_page(site_of(at).keys, *span(at)))
+    )
+    rows = rows_of(request, {name: page.jobs for name, page in pages.items()}, _order)
+    tables = {name: listing(sites.at(request, name), some, now, feed) for name, some in rows.items()}
     return await render(
         request,
         "cron.html",
         title="Cron",
-        jobs=listing(request, page.jobs, time.time(), f"cron?{first}"),
-        pager=pager(request, "cron", total=page.total),
+        jobs=joined(request, tables, _order),
+        redis_names=list(pages) if sites.parts else (),
+        pager=pager(request, "cron", total=sum(page.total for page in pages.values())),
         actions=ACTIONS,
         misfires=MISFIRES,
         typed=form_of(request) if refusal else {},
         refused=refusal,
     )
+
+
+def _order(job: CronJob) -> str:
+    return job.name
 
 
 async def show_one(request: Request, refusal: str = "") -> Response:
@@ -151,7 +160,8 @@ def _local(job: CronJob, slot: int) -> str:
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the entries of one page of the list; ``parameters``: its first index."""
     first = rank_in(parameters)
-    watched = reader.watch(f"cron?{first}", lambda keys: read_cron_page(keys, first, ROWS))
+    begin, most = (0, first + ROWS) if is_of_all(request) else (first, ROWS)
+    watched = reader.watch(f"cron?{begin}+{most}", lambda keys: read_cron_page(keys, begin, most))
     if watched.value is None or reader.last is None:
         return {}
     return listing(request, watched.value.jobs, reader.last.now).live()

@@ -52,8 +52,8 @@ async def show(request: Request) -> Response:
     sites, selection = sites_of(request), ShownQueues.parse(request.url.query)
     stats = await sites.each(request, lambda at: reader_of(at).read())
     now = max(one.now for one in stats.values())
-    found = {name: selection.of(one) for name, one in stats.items()}
     order = selection.by(now)
+    found = {name: sorted(selection.of(one), key=order) for name, one in stats.items()}
     rows = page_of_all(found, order, (selection.page - 1) * PER_PAGE, PER_PAGE)
 
     async def read(at: Request) -> Listing[QueueStats]:

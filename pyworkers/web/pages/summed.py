@@ -95,7 +95,12 @@ def _context(request: Request) -> dict[str, Any]:
     stats = {name: last for name, (_, last) in there.items()}
     causes = {name: reader.known_causes(last) for name, (reader, last) in there.items()}
     shown = {name: [cause for cause in some if not cause.muted] for name, some in causes.items()}
-    rows = page_of_all({name: one.servers for name, one in stats.items()}, _busiest, 0, overview.MOST_SERVERS)
+    rows = page_of_all(
+        {name: sorted(one.servers, key=_busiest) for name, one in stats.items()},
+        _busiest,
+        0,
+        overview.MOST_SERVERS,
+    )
     tables = {
         name: Listing(sites.at(request, name), overview.COLUMNS, some, stats[name].now)
         for name, some in rows.items()
