@@ -25,6 +25,7 @@ FOREIGN = {
         "application.state.reader",
         "application.state.resources",
         "application.state.sites",
+        "application.state.users",
         "application.state.waits",
     },
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},
