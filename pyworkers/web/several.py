@@ -43,6 +43,7 @@ JOINED = (
     "errors",
     "finished",
     "cron",
+    "locks",
     "servers",
     "audit",
 )
