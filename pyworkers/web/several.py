@@ -43,6 +43,7 @@ JOINED = (
     "errors",
     "finished",
     "cron",
+    "limits",
     "locks",
     "servers",
     "audit",

@@ -26,7 +26,8 @@ from tests.web.visitor import Visitor
 
 AWAY = "redis://127.0.0.1:1/0"
 PAGES = (
-    "queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers", "cron", "locks",
+    "queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers",
+    "cron", "locks", "limits",
 )  # fmt: skip
 REASON = "Redis attic is unreachable: "
 

@@ -20,6 +20,7 @@ from pyworkers.api.limits import (
     LIMITS,
     RELEASE,
     RESET,
+    LimitPage,
     read_limit,
     read_limit_page,
 )
@@ -29,10 +30,11 @@ from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, cursor_in, cursor_of
+from pyworkers.web.paging import ROWS, cursor_in, cursor_of, own_of, owns
 from pyworkers.web.rendering import address, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, link
+from pyworkers.web.tables import Listing, joined, link
 
 HOLDERS = 100
 """The holders of a limit that are shown."""
@@ -40,14 +42,23 @@ HOLDERS = 100
 
 async def show(request: Request) -> Response:
     """The table of limits."""
-    site = site_of(request)
-    cursor = cursor_of(request)
-    page = await site.read(read_limit_page(site.keys, cursor, ROWS))
-    following = address(request, "limits", cursor=page.cursor) if page.cursor else ""
-    limits = listing(request, page.limits, time.time(), f"limits?{cursor}")
+    sites, now = sites_of(request), time.time()
+    pages = await sites.each(request, _read)
+    cursors = owns(request, "cursor", {name: str(page.cursor or "") for name, page in pages.items()})
+    # Each Redis has its own cursor, of which a feed has one.
+    feed = "" if sites.parts else f"limits?{cursor_of(request)}"
+    tables = {name: listing(sites.at(request, name), page.limits, now, feed) for name, page in pages.items()}
     return await render(
-        request, "limits.html", title="Limits", limits=limits, total=page.total, next=following
-    )
+        request, "limits.html", title="Limits", limits=joined(request, tables, lambda limit: limit.key),
+        total=sum(page.total for page in pages.values()),
+        next=address(request, "limits", **cursors) if cursors else "",
+    )  # fmt: skip
+
+
+async def _read(request: Request) -> LimitPage:
+    site, cursor = site_of(request), own_of(request, "cursor")
+    page = await site.read(read_limit_page(site.keys, cursor_in(cursor or ""), ROWS))
+    return page if cursor is not None else page._replace(cursor=0, limits=[])
 
 
 async def show_one(request: Request) -> Response:
