@@ -54,9 +54,13 @@ def test_a_dead_job_is_found_read_and_retried(show: Open, admin: Admin) -> None:
 
 def test_a_queue_is_paused_and_cleared(show: Open, admin: Admin) -> None:
     page = show("queues?match=mail")
-    focus(page, "button[value=pause]")
+    focus(page, "td .menu summary")
+    page.type(Key.ENTER, Key.TAB)
+    assert page.focused().text == "Pause"
     page.type(Key.SPACE)
     comes_to(page, "mail is paused.")
+    focus(page, "td .menu summary")
+    page.type(Key.ENTER)
     focus(page, "button[name=ask]")
     page.type(Key.ENTER)
     comes_to(page, "312 waiting jobs will be removed; this can be undone for ten minutes.")
