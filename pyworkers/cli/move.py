@@ -6,7 +6,7 @@ Run by people, when the queue gets another Redis in the configuration.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 
@@ -77,22 +77,31 @@ def move(
         _give_back(start, moving, f"{queue}: back to {source_name}", yes=yes, as_json=as_json)
         return
     moving.check()
-    if not (yes or dry_run):
-        check_terminal()
     if dry_run or not yes:
-        _run(moving, moving.look(), "Looking")
-    if not (dry_run or yes) and moving.counts.total:
-        ask(f"Move {count(moving.counts.total)} of {queue} from {source_name} to {target_name}?")
+        _look(moving, f"{queue} from {source_name} to {target_name}", asks=not dry_run)
     if not dry_run:
         _move(start, moving, f"{queue}: {source_name} to {target_name}")
     if as_json:
-        number = 0 if dry_run else moving.counts.total
         about = {"queue": queue, "from": source_name, "to": target_name}
-        print_action("move", number, **about, **moving.counts.as_dict(), dry_run=dry_run)
+        _tell_json(moving, about, dry_run)
     else:
         _tell(moving, dry_run)
     if moving.counts.left and not dry_run:
         click.get_current_context().exit(1)
+
+
+def _look(moving: QueueMove, title: str, *, asks: bool) -> None:
+    """Count the jobs, and ask before they are moved."""
+    if asks:
+        check_terminal()
+    _run(moving, moving.look(), "Looking")
+    if asks and moving.counts.total:
+        ask(f"Move {count(moving.counts.total)} of {title}?")
+
+
+def _tell_json(moving: QueueMove, about: Mapping[str, str], dry_run: bool) -> None:
+    number = 0 if dry_run else moving.counts.total
+    print_action("move", number, **about, **moving.counts.as_dict(), dry_run=dry_run)
 
 
 def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:

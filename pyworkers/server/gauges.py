@@ -21,7 +21,7 @@ _LATER_S = 0.5
 _FIRST_S = 3.0
 
 
-class Gauges(Part):
+class GaugeWriter(Part):
     """Notes the gauges in each minute in which this server has the ``turn``; ``served`` are its queues."""
 
     name = "gauges"

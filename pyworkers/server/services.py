@@ -19,7 +19,7 @@ from pyworkers.protocol.outcome import DONE, Fate, Report
 from pyworkers.server.certificates import Certificates
 from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.counters import Counters, CounterWriter
-from pyworkers.server.gauges import Gauges
+from pyworkers.server.gauges import GaugeWriter
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.heartbeat.beats import Heartbeat, Reactions, Shown
 from pyworkers.server.heartbeat.facts import Facts
@@ -190,10 +190,10 @@ class Services:
         pause_s = min(_SWEEP_S, server.config.server.lease * _LEASES_PER_SWEEP)
         return Sweep(server.store, self.recovery.turn, server.health.of(Sweep.name), pause_s)
 
-    def _make_gauges(self) -> Gauges:
+    def _make_gauges(self) -> GaugeWriter:
         server = self._server
-        health = server.health.of(Gauges.name)
-        return Gauges(server.store, self.recovery.turn, health, lambda: self.lease.queues)
+        health = server.health.of(GaugeWriter.name)
+        return GaugeWriter(server.store, self.recovery.turn, health, lambda: self.lease.queues)
 
     def _make_certificates(self) -> Iterator[Certificates]:
         if contexts := self._server.store.tls:

@@ -31,7 +31,7 @@ from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
-from pyworkers.worker.stacks import Place
+from pyworkers.worker.stacks import JobPlace
 from pyworkers.worker.steps.timelimit import overdue
 
 # Jobs that are taken in one turn of the loop: they start in the next, so the first waits until the last is
@@ -265,7 +265,7 @@ class AsyncProcess:
             execution, _ = self._running.get(number, (None, None))
             if execution is not None:
                 execution.ask(request)
-        self._connection.describe(lambda number: Place(*self._running.get(number, (None,))))
+        self._connection.describe(lambda number: JobPlace(*self._running.get(number, (None,))))
         if self._connection.leaving:
             self._leave()
 

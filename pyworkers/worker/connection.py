@@ -29,7 +29,7 @@ from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import BURIED, DONE, REQUEUE, Fate, Report
 from pyworkers.worker.fence import LATE, Fence
 from pyworkers.worker.signals import cancelled, interrupted
-from pyworkers.worker.stacks import Place, described
+from pyworkers.worker.stacks import JobPlace, described
 
 # Reading a member of an enum takes three times as long.
 _OUTCOME = FrameKind.OUTCOME
@@ -113,7 +113,7 @@ class Connection:
         """Answer a signal with the delivery that runs, or hangs, in the main thread; 0 if none."""
         self._page.answer(running)
 
-    def describe(self, place_of: Callable[[int], Place]) -> None:
+    def describe(self, place_of: Callable[[int], JobPlace]) -> None:
         """Write where a job is, if the master asks about one."""
         if number := self._page.to_describe:
             with suppress(OSError):

@@ -25,7 +25,7 @@ from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
-from pyworkers.worker.stacks import Place
+from pyworkers.worker.stacks import JobPlace
 from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.timelimit import Alarm, Announce
 
@@ -90,9 +90,9 @@ class SerialRunner:
         """The delivery that runs in the main thread at this moment; 0 if none."""
         return self._execution.delivery if self._execution is not None else 0
 
-    def place_of(self, number: int) -> Place:
+    def place_of(self, number: int) -> JobPlace:
         """Where the job of this delivery is."""
-        return Place(self._execution if self.current == number else None, here=True)
+        return JobPlace(self._execution if self.current == number else None, here=True)
 
     def ask_to_end(self, number: int, request: BaseException) -> None:
         """Raise the request in the job of this delivery: now, or at its start; not once it has ended."""

@@ -22,7 +22,7 @@ _MOST = 100
 _OURS = __name__.partition(".")[0]
 
 
-class Place(NamedTuple):
+class JobPlace(NamedTuple):
     """Where a runner has a job: its run, None if it does not run any more; and more, by the mode."""
 
     execution: Execution | None
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     """True for a job in the main thread."""
 
 
-def described(place: Place) -> bytes:
+def described(place: JobPlace) -> bytes:
     """The threads and the tasks of a job, as ``ipc.stacks`` reads them."""
     task = place.task
     threads, tasks = ({}, []) if place.execution is None else _found(place.execution, here=place.here)

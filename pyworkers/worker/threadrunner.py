@@ -32,7 +32,7 @@ from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.programs import end_programs
 from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
-from pyworkers.worker.stacks import Place
+from pyworkers.worker.stacks import JobPlace
 from pyworkers.worker.steps.timelimit import overdue
 
 log = logs.get_logger()
@@ -164,7 +164,7 @@ class ThreadProcess:
         for number, request in self._early.items():
             if execution := self._running.get(number):
                 execution.ask(request)
-        self._connection.describe(lambda number: Place(self._running.get(number)))
+        self._connection.describe(lambda number: JobPlace(self._running.get(number)))
 
 
 class Deadlines:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyworkers.config.fields import LogConfig
 from pyworkers.server import gauges
-from pyworkers.server.gauges import Gauges
+from pyworkers.server.gauges import GaugeWriter
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.turn import Turn
@@ -25,11 +25,11 @@ LEASE_S = 600.0
 class Bench(RedisBench):
     """Several servers of one Redis."""
 
-    def server(self, number: int) -> Gauges:
+    def server(self, number: int) -> GaugeWriter:
         store = Store(self.redis, self.keys)
         incarnations = Incarnations(f"host:{number}:x", LogConfig(), lambda _: None)
         turn = Turn(store, incarnations, LEASE_S)
-        part = Gauges(store, turn, Health(time.monotonic, random.Random()), lambda: ["q"])
+        part = GaugeWriter(store, turn, Health(time.monotonic, random.Random()), lambda: ["q"])
         part._first_at = 0.0
         return part
 

@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import AskError, ExecAbortError, MovedError, ResponseError, TryAgainError
 
 from pyworkers.store.transport import redirects
-from pyworkers.store.transport.redirects import Again, Redirects, resending
+from pyworkers.store.transport.redirects import Redirects, Repeat, resending
 
 MOVED, ASK, AGAIN = MovedError("7 h:1"), AskError("7 h:2"), TryAgainError("TRYAGAIN keys")
 OTHER = ResponseError("WRONGTYPE no list")
@@ -37,7 +37,7 @@ def sent_again(packed: bytes, replies: list[Any], *answered: list[Any]) -> list[
     steps: Any = resending(Named(), packed, replies)  # type: ignore[arg-type]
     found = []
     with contextlib.suppress(StopIteration):
-        again: Again = next(steps)
+        again: Repeat = next(steps)
         for answers in answered:
             found.append((again.node, again.packed))
             assert len(answers) == again.number

@@ -29,7 +29,7 @@ from pyworkers.store.transport.connections import (
     primary_of,
 )
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.redirects import Again, Resending, refusal_in, resending
+from pyworkers.store.transport.redirects import Repeat, Resending, refusal_in, resending
 from pyworkers.store.transport.turns import Turns
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
@@ -98,7 +98,7 @@ class Wires:
             while True:
                 again = steps.send(self._sent_again(again))
 
-    def _sent_again(self, again: Again) -> list[Any]:
+    def _sent_again(self, again: Repeat) -> list[Any]:
         if again.leaves:
             self.close()
         time.sleep(again.pause_s)

@@ -68,7 +68,7 @@ class Redirects:
         return refusal.host, refusal.port
 
 
-class Again(NamedTuple):
+class Repeat(NamedTuple):
     """Packed commands that are sent again after a pause, and the number of their replies."""
 
     packed: bytes
@@ -80,7 +80,7 @@ class Again(NamedTuple):
     """True if the connections lead to a server that is not the primary."""
 
 
-Resending = Generator[Again, list[Any], None]
+Resending = Generator[Repeat, list[Any], None]
 
 
 def resending(primary: Primary, packed: bytes, replies: list[Any]) -> Resending:
@@ -95,7 +95,7 @@ def resending(primary: Primary, packed: bytes, replies: list[Any]) -> Resending:
         # SADD first, which changes nothing without the job.
         for place in range(1, len(commands) - 1):
             if not isinstance(replies[place], ResponseError):
-                [replies[place]] = yield Again(_pack(tuple(commands[place])), 1)
+                [replies[place]] = yield Repeat(_pack(tuple(commands[place])), 1)
             yield from _resent(commands, refused(replies, [place]), redirects, replies)
             if isinstance(replies[place], ResponseError):
                 return
@@ -136,13 +136,13 @@ def _resent(
         if (node := redirects.node_in(replies[places[0]])) is not None:
             asked = [place for place in places if redirects.node_in(replies[place]) == node]
             packed = b"".join(_pack(("ASKING",)) + _pack(tuple(commands[place])) for place in asked)
-            found = yield Again(packed, 2 * len(asked), node=node)
+            found = yield Repeat(packed, 2 * len(asked), node=node)
             put(answers(found), asked, replies)
             places = refused(replies, places)
         if places:
             refusal = replies[places[0]]
             packed = b"".join(_pack(tuple(commands[place])) for place in places)
-            found = yield Again(
+            found = yield Repeat(
                 packed, len(places), redirects.pause_s(refusal), leaves=_leads_elsewhere(refusal)
             )
             put(found, places, replies)
@@ -152,7 +152,7 @@ def _resent(
 def _as_a_whole(packed: bytes, redirects: Redirects, replies: list[Any]) -> Resending:
     while (refusal := refusal_in(replies)) is not None:
         pause_s = redirects.pause_s(refusal)
-        replies[:] = yield Again(packed, len(replies), pause_s, leaves=_leads_elsewhere(refusal))
+        replies[:] = yield Repeat(packed, len(replies), pause_s, leaves=_leads_elsewhere(refusal))
 
 
 def _is_divisible(commands: Sequence[list[bytes]], replies: Sequence[Any]) -> bool:

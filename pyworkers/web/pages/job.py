@@ -85,7 +85,6 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     known = view.job or kept
     now = time.time()
     operate = all(map(viewer_of(request).operates, queues_in(view)))
-    stack = await _stack(request, view.jid)
     texts = {} if known is None else _texts(known, site.settings.mask, operate)
     trace = texts.get("Traceback", "")
     return await render(
@@ -101,9 +100,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
         result=_result(view, site.settings.mask),
         about=_about(request, view, kept, now),
-        stack=stack,
-        stack_facts=_stack_facts(request, stack, now),
-        stack_frames=frames_of(stack.text) if stack else (),
+        **(await _stack_parts(request, view.jid, now)),
         here=address(request, "jobs", _segment(request), **seen_at),
         known=known,
         story=story(view, known, log.lines if log else ()),
@@ -307,9 +304,15 @@ def _pid(stack: JobStack) -> Markup:
     return escape(stack.pid)
 
 
-def _stack_facts(request: Request, stack: JobStack | None, now: float) -> Listing[JobStack]:
-    """What the server of the job has said of its process."""
-    return Listing(request, _STACK, [stack] if stack and stack.pid else (), now, html={"pid": _pid})
+async def _stack_parts(request: Request, jid: str, now: float) -> dict[str, Any]:
+    """What the server of the job has said of its process: the answer, its facts, and its frames."""
+    stack = await _stack(request, jid)
+    rows = [stack] if stack and stack.pid else ()
+    return {
+        "stack": stack,
+        "stack_facts": Listing(request, _STACK, rows, now, html={"pid": _pid}),
+        "stack_frames": frames_of(stack.text) if stack else (),
+    }
 
 
 def _further(request: Request, view: JobView) -> str:

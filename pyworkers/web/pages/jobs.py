@@ -113,15 +113,15 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
     of_all = bool(sites.parts) and not place.queue
     lists = await sites.each(request, _listed) if of_all else {sites.own: await _listed(request)}
     listed = _joined(place, asked, lists) if of_all else lists[sites.own]
-    sort, now = _sort(request, place), time.time()
-    tables = (
-        {
-            name: listing(sites.at(request, name), place, listed.rows_at[name], now, site.settings.mask, sort)
+    sort, now, mask = _sort(request, place), time.time(), site.settings.mask
+    if of_all:
+        tables = {
+            name: listing(sites.at(request, name), place, listed.rows_at[name], now, mask, sort)
             for name in lists
         }
-        if of_all
-        else {}
-    )
+        rows = joined(request, tables, partial(_time, place))
+    else:
+        rows = listing(request, place, listed.rows, now, mask, sort)
     facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
     known: dict[str, Any] = {
         "facts": facts,
@@ -130,9 +130,7 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
         "place": place,
         "asked": asked,
         "listed": listed,
-        "rows": joined(request, tables, partial(_time, place))
-        if of_all
-        else listing(request, place, listed.rows, now, site.settings.mask, sort),
+        "rows": rows,
         "columns": offered(place),
         "shown_columns": chosen(request, place),
         "order": _ORDER if place.reversed else None,
