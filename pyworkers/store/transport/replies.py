@@ -139,6 +139,19 @@ def blobs(reply: Any) -> list[bytes]:
     return reply if type(reply) is list else list(reply)
 
 
+def maybe_blobs(reply: Any) -> list[bytes | None]:
+    """A list of bytes, with None for a missing value."""
+    return [maybe_blob(item) for item in _items(reply)]
+
+
+def entries(reply: Any) -> Any:
+    """Entries of a stream: an id, and names and values in turn."""
+    for name, fields in _items(reply):
+        blob(name)
+        pairs(fields)
+    return reply
+
+
 def integers(reply: Any) -> list[int]:
     """A list of integers."""
     if not _INTEGER.issuperset(map(type, _items(reply))):
@@ -231,8 +244,10 @@ SHAPES: dict[str, ReplyReader] = {
     **dict.fromkeys(("BRPOPLPUSH", "GET", "HGET", "RPOP"), maybe_blob),
     **dict.fromkeys(("HKEYS", "LRANGE", "SMEMBERS", "TIME"), blobs),
     **dict.fromkeys(("CONFIG GET", "HGETALL"), pairs),
+    **dict.fromkeys(("XRANGE", "XREVRANGE"), entries),
     "BITFIELD": integers,
     "INFO": text,
+    "MGET": maybe_blobs,
     "SET": done,
     "SSCAN": _page,
     "ZRANGE": members,
