@@ -10,7 +10,7 @@ import pytest
 
 from pyworkers.server.pool.cpus import ReservedCpu
 
-MASTER, WORKER = os.getpid(), 2**22 - 1
+WORKER = 2**22 - 1
 # One second of no-op jobs on two cores: seconds of CPU time of the master and of the workers, and the jobs;
 # without the reserved CPU, and with it.
 NOOP, NOOP_RESERVED = (0.45, 0.75, 28_000), (0.65, 0.85, 44_000)
@@ -23,7 +23,7 @@ class Load:
 
     def __init__(self, cpus: tuple[int, ...] = (0, 1)) -> None:
         self.worker: Any = SimpleNamespace(pid=WORKER, jobs_done=0)
-        self.used = {MASTER: 7.0, WORKER: 5.0}
+        self.used = {os.getpid(): 7.0, WORKER: 5.0}
         self.measured = 0
         self.now = 100.0
         self.reserved = ReservedCpu(cpus, self._used_s)
@@ -39,7 +39,7 @@ class Load:
         found = False
         for _ in range(round(seconds / 0.25)):
             self.now += 0.25
-            for pid, used in zip((MASTER, WORKER), each[:2], strict=True):
+            for pid, used in zip((os.getpid(), WORKER), each[:2], strict=True):
                 self.used[pid] += used / 4
             self.worker.jobs_done += each[2] // 4
             found = self.reserved.look(self.now)
@@ -172,7 +172,7 @@ def test_workers_that_end_or_start_do_not_distort_the_figures() -> None:
     load.worker.pid, load.used[WORKER] = WORKER - 2, 0.0
     load.used[WORKER - 2], load.worker.jobs_done = 0.0, 0
     for _ in range(2):
-        for pid, used in ((MASTER, 0.16), (WORKER - 2, 0.21)):
+        for pid, used in ((os.getpid(), 0.16), (WORKER - 2, 0.21)):
             load.used[pid] += used
         load.worker.jobs_done += 11_000
         load.now += 0.25

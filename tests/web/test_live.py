@@ -62,7 +62,7 @@ def test_the_cells_of_queues_follow(
     assert chromium.text_of("[data-live$=':latency_s']") == "\N{EN DASH}"
     db.lpush(keys.queue("a:b/<i>"), raw_job("j"))
     wait_for(lambda: chromium.text_of("[data-live$=':size']") == "1", message="the new number")
-    assert chromium.is_shown("form.inline button")
+    assert chromium.is_shown("details.menu summary")
 
 
 def test_a_banner_says_that_redis_is_away(chromium: Chromium, valkey_binary: str, tmp_path: Path) -> None:
