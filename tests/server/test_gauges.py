@@ -79,11 +79,12 @@ async def test_the_first_entry_waits_for_the_heartbeat_and_the_next_for_the_minu
 
 
 async def test_an_idle_minute_costs_few_commands(tmp_path: Path, one_binary: str) -> None:
-    """A thousand queues and a few servers: within the bound of what one server does for all."""
+    """Hundreds of queues and a few servers: within the bound of what one server does for all."""
     with OwnRedis(one_binary, tmp_path / "redis", "--save", "").start() as redis:
         bench = Bench(redis.url, "")
         try:
-            await bench.redis.sadd(bench.keys.queues, *(f"q{number}" for number in range(1000)))
+            # One page of SSCAN: of a thousand, the place of the last one in Redis' table makes two or three.
+            await bench.redis.sadd(bench.keys.queues, *(f"q{number}" for number in range(900)))
             for number in range(5):
                 await bench.redis.sadd(bench.keys.processes, f"host:{number}:x")
                 await bench.redis.set(bench.keys.busy(f"host:{number}:x"), "0 5")
@@ -91,6 +92,6 @@ async def test_an_idle_minute_costs_few_commands(tmp_path: Path, one_binary: str
             await part.look()
             before = await bench.commands()
             await part.look()
-            assert await bench.commands() - before <= 9
+            assert await bench.commands() - before <= 8
         finally:
             await bench.close()

@@ -28,10 +28,11 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
 from pyworkers.store.alarms import take_watch
+from pyworkers.store.measures.gauges import MINUTE
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import wait_for
+from tests.helpers.support import PATIENCE_S, wait_for
 
 # What a connection needs before anything else; Redis permits it to everybody, or it may be refused.
 ALWAYS = OPTIONAL | {"auth", "hello", "select"}
@@ -227,6 +228,8 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             assert admin.exists(keys.unique("ruby"))
             wait_for(lambda: admin.exists(keys.stat("processed")), message="the counters are written")
             wait_for(lambda: admin.keys(keys.executions("*")), message="the metrics are written")
+            # A server with a new identity can miss the turn, and asks again after a minute.
+            wait_for(lambda: admin.exists(keys.gauges(MINUTE)), 2 * PATIENCE_S, "the gauges are written")
             assert server.stop() == 0
         assert refused(admin) == []
         assert watch.commands - ALWAYS - set(commands(Role.WORKER)) == set()
