@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyworkers.api.batches import (
         Batch,
         BatchCallback,
+        BatchEntry,
         BatchPage,
         BatchSet,
         BatchView,
@@ -69,6 +70,7 @@ __all__ = [
     "AuditPage",
     "Batch",
     "BatchCallback",
+    "BatchEntry",
     "BatchPage",
     "BatchSet",
     "BatchView",
@@ -161,6 +163,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.api.batches": (
                 "Batch",
                 "BatchCallback",
+                "BatchEntry",
                 "BatchPage",
                 "BatchSet",
                 "BatchView",

@@ -28,6 +28,7 @@ from pyworkers.text import counted
 __all__ = [
     "Batch",
     "BatchCallback",
+    "BatchEntry",
     "BatchNode",
     "BatchPage",
     "BatchSet",
@@ -122,15 +123,15 @@ BATCH_VIEW = more(BATCH.schema, "BatchView", {"callbacks": array(CALLBACK.schema
 MEMBERS = record("Members", {"cursor": COUNT, "members": array(MEMBER.schema)})
 
 
-class Batch:
-    """A batch, as it was read."""
+class BatchEntry:
+    """A batch of a BatchSet, as it was read."""
 
     def __init__(self, status: BatchStatus, all_batches: BatchSet) -> None:
         self.status = status
         self._set = all_batches
 
     def __repr__(self) -> str:
-        return f"Batch({self.status.id!r})"
+        return f"BatchEntry({self.status.id!r})"
 
     @property
     def id(self) -> str:
@@ -153,6 +154,10 @@ class Batch:
         return self._set.delete(self.id)
 
 
+Batch = BatchEntry
+"""Its former name."""
+
+
 class BatchSet:
     """All batches, the newest first. All methods raise RedisUnavailableError and StoreError."""
 
@@ -160,14 +165,14 @@ class BatchSet:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
         self._admin = admin_of(where, namespace)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[BatchEntry]:
         for status in self._admin.run(batchviews.known(self._admin.keys)):
-            yield Batch(status, self)
+            yield BatchEntry(status, self)
 
-    def find(self, batch: str) -> Batch | None:
+    def find(self, batch: str) -> BatchEntry | None:
         """The batch with this id; None for an unknown one."""
         status = self._admin.run(batchviews.status(self._admin.keys, batch))
-        return None if status is None else Batch(status, self)
+        return None if status is None else BatchEntry(status, self)
 
     def view(self, batch: str) -> BatchView | None:
         """The batch with its callbacks; None for an unknown one."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pyworkers.api import Batch, BatchSet
+from pyworkers.api import BatchEntry, BatchSet
 from pyworkers.api.record import STATUS
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
@@ -97,7 +97,7 @@ def _found(jid: str, redis: RedisConfig) -> JobStatus | None:
     return _known(Client.from_config(redis).find(jid))
 
 
-def _batch(jid: str, redis: RedisConfig) -> Batch | None:
+def _batch(jid: str, redis: RedisConfig) -> BatchEntry | None:
     return BatchSet(redis).find(jid)
 
 

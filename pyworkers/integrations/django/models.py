@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Queue(models.Model):
-    """A queue; its numbers are in Redis."""
+    """A queue; its numbers are in Redis. The class is named as the permissions: ``pyworkers.view_queue``."""
 
     name = models.CharField(primary_key=True, max_length=255)
 
