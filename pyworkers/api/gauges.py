@@ -90,11 +90,11 @@ def read_gauges(keys: Keys, window: Window) -> Steps[list[Gauges]]:
     begins = begins_of((yield from clock()), window)
     length_s = begins[1] - begins[0]
     size = gauges.MINUTE if length_s == 60 else gauges.TEN_MINUTES
-    readings = yield from gauges.read(keys, begins[0], size)
-    grouped = groupby(readings, key=lambda one: one.at // length_s * length_s)
+    entries = yield from gauges.read(keys, begins[0], size)
+    grouped = groupby(entries, key=lambda one: one.at // length_s * length_s)
     found = {at: gauges.merged(at, list(some)) for at, some in grouped}
     return [_gauges(found[at]) if at in found else Gauges(at) for at in begins]
 
 
-def _gauges(entry: gauges.Reading) -> Gauges:
+def _gauges(entry: gauges.GaugeEntry) -> Gauges:
     return Gauges(entry.at, entry.busy, entry.concurrency, entry.latencies_s, entry.left_out)

@@ -8,15 +8,15 @@ import redis
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.measures import gauges
-from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, Reading
+from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, GaugeEntry
 from tests.helpers.records import raw_job, register
 from tests.store.conftest import Run
 
 NOON = 1_800_000_000.0
 
 
-def entries(run_work: Run, keys: Keys) -> list[Reading]:
-    found: list[Reading] = run_work(gauges.read(keys, 0.0, MINUTE))
+def entries(run_work: Run, keys: Keys) -> list[GaugeEntry]:
+    found: list[GaugeEntry] = run_work(gauges.read(keys, 0.0, MINUTE))
     return found
 
 
@@ -42,10 +42,10 @@ def test_a_minute_has_the_jobs_of_all_servers_and_the_waits_of_queues(
 
 
 def test_a_minute_is_noted_once(run_work: Run, keys: Keys, db: redis.Redis) -> None:
-    run_work(gauges.add(keys, MINUTE, Reading(NOON, 1, 2)))
-    run_work(gauges.add(keys, MINUTE, Reading(NOON, 5, 6)))
-    run_work(gauges.add(keys, MINUTE, Reading(NOON - 60, 5, 6)))
-    assert entries(run_work, keys) == [Reading(NOON, 1, 2)]
+    run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 1, 2)))
+    run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 5, 6)))
+    run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON - 60, 5, 6)))
+    assert entries(run_work, keys) == [GaugeEntry(NOON, 1, 2)]
 
 
 def test_the_longest_waits_are_kept_of_very_many_queues(run_work: Run, db: redis.Redis, keys: Keys) -> None:
@@ -64,9 +64,9 @@ def test_the_longest_waits_are_kept_of_very_many_queues(run_work: Run, db: redis
 
 def test_both_streams_have_a_bounded_size(run_work: Run, db: redis.Redis, keys: Keys) -> None:
     for minute in range(150):
-        run_work(gauges.add(keys, MINUTE, Reading(NOON + 60 * minute, 1, 2)))
+        run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON + 60 * minute, 1, 2)))
     for part in range(440):
-        run_work(gauges.add(keys, TEN_MINUTES, Reading(NOON + 600 * part, 1, 2)))
+        run_work(gauges.add(keys, TEN_MINUTES, GaugeEntry(NOON + 600 * part, 1, 2)))
     assert (db.xlen(keys.gauges(MINUTE)), db.xlen(keys.gauges(TEN_MINUTES))) == (120, 432)
     assert 7000 < db.ttl(keys.gauges(MINUTE)) <= 7200
     assert 259_000 < db.ttl(keys.gauges(TEN_MINUTES)) <= 259_200
@@ -74,14 +74,14 @@ def test_both_streams_have_a_bounded_size(run_work: Run, db: redis.Redis, keys: 
 
 def test_ten_minutes_have_the_mean_of_busy_and_the_highest_of_the_rest(run_work: Run, keys: Keys) -> None:
     for minute, waits in ((0, {"a": 5.0}), (9, {"a": 2.0, "b": 7.0}), (10, {"c": 1.0}), (19, {}), (20, {})):
-        entry = Reading(NOON + 60 * minute, minute, 10 + minute, waits, left_out=minute)
+        entry = GaugeEntry(NOON + 60 * minute, minute, 10 + minute, waits, left_out=minute)
         run_work(gauges.add(keys, MINUTE, entry))
-    first = Reading(NOON, 4.5, 19, {"b": 7.0, "a": 5.0}, 9)
-    second = Reading(NOON + 600, 14.5, 29, {"c": 1.0}, 19)
+    first = GaugeEntry(NOON, 4.5, 19, {"b": 7.0, "a": 5.0}, 9)
+    second = GaugeEntry(NOON + 600, 14.5, 29, {"c": 1.0}, 19)
     run_work(gauges.fold(keys, NOON + 600))
     run_work(gauges.fold(keys, NOON + 1259))
     run_work(gauges.fold(keys, NOON + 1259))
-    third = Reading(NOON + 1200, 20, 30, {}, 20)
+    third = GaugeEntry(NOON + 1200, 20, 30, {}, 20)
     # The third ten minutes are not over.
     assert run_work(gauges.read(keys, NOON, TEN_MINUTES)) == [first, second, third]
     assert run_work(gauges.read(keys, NOON + 600, TEN_MINUTES)) == [second, third]
@@ -95,9 +95,9 @@ def test_what_others_have_written_is_left_out(run_work: Run, db: redis.Redis, ke
     packed = f'{{"busy":1,"concurrency":1{"0" * 400},"waits":{waits},"left_out":0}}'
     db.xadd(keys.gauges(MINUTE), {"v": packed}, id="1000-0")
     db.xadd(keys.gauges(MINUTE), {"v": packed.replace("0" * 400, "")}, id="2000-0")
-    assert entries(run_work, keys) == [Reading(2.0, 1, 1, {"a": 1.0})]
+    assert entries(run_work, keys) == [GaugeEntry(2.0, 1, 1, {"a": 1.0})]
     db.set(keys.gauges(TEN_MINUTES), "of another type")
-    assert run_work(gauges.read(keys, 0.0, TEN_MINUTES)) == [Reading(0.0, 1, 1, {"a": 1.0})]
+    assert run_work(gauges.read(keys, 0.0, TEN_MINUTES)) == [GaugeEntry(0.0, 1, 1, {"a": 1.0})]
 
 
 def test_servers_without_jobs_are_an_entry_and_no_server_is_none(run_work: Run, keys: Keys) -> None:

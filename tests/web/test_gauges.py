@@ -14,7 +14,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.measures import gauges
 from pyworkers.store.measures.deploys import mark
-from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, Reading
+from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, GaugeEntry
 from pyworkers.web.pages.gauges import edge_s, waited
 from tests.web.programs import Program
 from tests.web.visitor import Visitor
@@ -28,7 +28,7 @@ def note(db: redis.Redis, keys: Keys, noted: Noted, size: int = MINUTE) -> None:
     now = time.time()
     for ago_min, numbers in noted.items():
         at = (now - 60 * ago_min) // (60 * size) * 60 * size
-        run(db, gauges.add(keys, size, Reading(at, *numbers)))
+        run(db, gauges.add(keys, size, GaugeEntry(at, *numbers)))
 
 
 def spaced(html: str) -> str:
@@ -99,7 +99,7 @@ def test_the_page_of_a_queue_has_its_own_latency(dashboard: Visitor, db: redis.R
 def test_the_numbers_as_json_and_from_python(
     dashboard: Visitor, db: redis.Redis, one_redis_url: str, keys: Keys
 ) -> None:
-    run(db, gauges.add(keys, MINUTE, Reading(time.time() // 60 * 60 - 120, 4, 5, {"mail": 90.5}, 3)))
+    run(db, gauges.add(keys, MINUTE, GaugeEntry(time.time() // 60 * 60 - 120, 4, 5, {"mail": 90.5}, 3)))
     program = Program(dashboard.root)
     [part] = [one for one in program.get("/gauges?range=2h") if one["busy"] is not None]
     assert {name: part[name] for name in ("busy", "concurrency", "latencies_s", "left_out")} == {

@@ -39,7 +39,7 @@ _ABSURD = 1e15
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GaugeEntry:
     """The gauges of a part of time, which begins at ``at`` (epoch seconds).
 
     Of several minutes, ``busy`` is the mean, and each other number the highest.
@@ -69,30 +69,30 @@ def note(keys: Keys, served: Sequence[str]) -> Steps[float]:
     now = yield from clock()
     busy, concurrency = yield from _jobs(keys, now)
     waits, unread = yield from _waits(keys, served, now)
-    yield from add(keys, MINUTE, _reading(_begin(now, MINUTE), busy, concurrency, waits, unread))
+    yield from add(keys, MINUTE, _entry(_begin(now, MINUTE), busy, concurrency, waits, unread))
     return now
 
 
 def fold(keys: Keys, now: float) -> Steps[None]:
     """Add the entries of those ten minutes that are over at ``now`` (epoch seconds) and are missing."""
-    newest = _readings(
+    newest = _entries(
         (yield from one("XREVRANGE", keys.gauges(TEN_MINUTES), "+", "-", "COUNT", 1, read=list))
     )
     begin = newest[0].at + 60 * TEN_MINUTES if newest else 0.0
     end = _begin(now, TEN_MINUTES)
     found = yield from one("XRANGE", keys.gauges(MINUTE), _ms(begin), _ms(end) - 1, read=list)
-    for part in _in_parts(_readings(found), TEN_MINUTES):
+    for part in _in_parts(_entries(found), TEN_MINUTES):
         yield from add(keys, TEN_MINUTES, part)
 
 
-def read(keys: Keys, begin: float, minutes: int) -> Steps[list[Reading]]:
+def read(keys: Keys, begin: float, minutes: int) -> Steps[list[GaugeEntry]]:
     """The entries of minutes, or of ten minutes, from ``begin`` (epoch seconds) on, the first one first.
 
     The newest ten minutes are there before they are over.
     """
     sizes = [MINUTE, TEN_MINUTES] if minutes == TEN_MINUTES else [MINUTE]
     asked = [command("XRANGE", keys.gauges(size), _ms(begin), "+") for size in sizes]
-    newest, *longer = [_readings(found or ()) for found in (yield from every(asked, Mode.LENIENT))]
+    newest, *longer = [_entries(found or ()) for found in (yield from every(asked, Mode.LENIENT))]
     if not longer:
         return newest
     [folded] = longer
@@ -100,7 +100,7 @@ def read(keys: Keys, begin: float, minutes: int) -> Steps[list[Reading]]:
     return [*folded, *_in_parts([one for one in newest if one.at >= after], TEN_MINUTES)]
 
 
-def merged(at: float, parts: Sequence[Reading]) -> Reading:
+def merged(at: float, parts: Sequence[GaugeEntry]) -> GaugeEntry:
     """Several parts as one, which begins at ``at``."""
     waits: dict[str, float] = {}
     for part in parts:
@@ -108,17 +108,17 @@ def merged(at: float, parts: Sequence[Reading]) -> Reading:
             waits[queue] = max(wait, waits.get(queue, 0.0))
     busy = round(sum(part.busy for part in parts) / len(parts), 2)
     left_out = max(part.left_out for part in parts)
-    return _reading(at, busy, max(part.concurrency for part in parts), waits, left_out)
+    return _entry(at, busy, max(part.concurrency for part in parts), waits, left_out)
 
 
-def _reading(at: float, busy: float, concurrency: int, waits: Mapping[str, float], left_out: int) -> Reading:
+def _entry(at: float, busy: float, concurrency: int, waits: Mapping[str, float], left_out: int) -> GaugeEntry:
     """With the longest waits alone."""
     longest = sorted(waits.items(), key=lambda item: (-item[1], item[0]))[:MOST_QUEUES]
-    return Reading(at, busy, concurrency, dict(longest), left_out + len(waits) - len(longest))
+    return GaugeEntry(at, busy, concurrency, dict(longest), left_out + len(waits) - len(longest))
 
 
-def _in_parts(readings: Sequence[Reading], minutes: int) -> Iterator[Reading]:
-    for begin, some in groupby(readings, key=lambda one: _begin(one.at, minutes)):
+def _in_parts(entries: Sequence[GaugeEntry], minutes: int) -> Iterator[GaugeEntry]:
+    for begin, some in groupby(entries, key=lambda one: _begin(one.at, minutes)):
         yield merged(begin, list(some))
 
 
@@ -176,7 +176,7 @@ def _waits(keys: Keys, served: Sequence[str], now: float) -> Steps[tuple[dict[st
 # Entries
 
 
-def add(keys: Keys, minutes: int, entry: Reading) -> Steps[None]:
+def add(keys: Keys, minutes: int, entry: GaugeEntry) -> Steps[None]:
     """Add an entry. Redis refuses one that is not newer than the last: another server has added it."""
     packed = simplejson.dumps(
         {
@@ -197,13 +197,13 @@ def add(keys: Keys, minutes: int, entry: Reading) -> Steps[None]:
             raise
 
 
-def _readings(entries: Sequence[Any]) -> list[Reading]:
+def _entries(stored: Sequence[Any]) -> list[GaugeEntry]:
     """The entries of a stream, without undecodable ones."""
-    found = (_unpacked(name, fields) for name, fields in entries)
+    found = (_unpacked(name, fields) for name, fields in stored)
     return [entry for entry in found if entry is not None]
 
 
-def _unpacked(name: bytes, fields: Mapping[bytes, bytes]) -> Reading | None:
+def _unpacked(name: bytes, fields: Mapping[bytes, bytes]) -> GaugeEntry | None:
     stored = decoded_json(fields.get(b"v"), dict) or {}
     busy, concurrency, left_out = (_number(stored.get(key)) for key in ("busy", "concurrency", "left_out"))
     waits = stored.get("waits")
@@ -211,7 +211,7 @@ def _unpacked(name: bytes, fields: Mapping[bytes, bytes]) -> Reading | None:
         return None
     known = ((queue, _number(wait)) for queue, wait in waits.items())
     latencies_s = {queue: wait for queue, wait in known if wait is not None}
-    return Reading(int(name.partition(b"-")[0]) / 1000, busy, int(concurrency), latencies_s, int(left_out))
+    return GaugeEntry(int(name.partition(b"-")[0]) / 1000, busy, int(concurrency), latencies_s, int(left_out))
 
 
 def _number(value: object) -> float | None:
