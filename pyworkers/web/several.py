@@ -142,7 +142,7 @@ class Sites:
         parts = [_home(request), *([] if name == first else [REDIS, name]), *map(names.encode, segments)]
         return "/".join(parts) if segments else f"{'/'.join(parts)}/"
 
-    def place(self, request: Request, name: str, page: str = "") -> str:
+    def list_address(self, request: Request, name: str, page: str = "") -> str:
         """The address of a list of one Redis."""
         return f"{_home(request)}/{REDIS}/{name}/{page}"
 
@@ -159,7 +159,7 @@ class Sites:
         return [
             Choice(_ALL, f"{_home(request)}/{page if page in JOINED else ''}", shows_all),
             *(
-                Choice(name, self.place(request, name, page), name == self.own and not shows_all)
+                Choice(name, self.list_address(request, name, page), name == self.own and not shows_all)
                 for name in self.by_name
             ),
         ]
@@ -207,7 +207,7 @@ class Sites:
         return list(await asyncio.gather(*(self._row(request, name) for name in wanted)))
 
     async def _row(self, request: Request, name: str) -> RedisRow:
-        site, address = self.by_name[name], self.place(request, name)
+        site, address = self.by_name[name], self.list_address(request, name)
         try:
             return RedisRow(name, address, await site.read(read_stats(site.keys)))
         except PyworkersError as error:

@@ -112,7 +112,7 @@ class Joined(Listing[R]):
         self._parts, self._order = parts, order
         sites, page = sites_of(request), place_of(request)
         form = Markup('<a href="{}">{}</a>')
-        self._names = {name: form.format(sites.place(request, name, page), name) for name in parts}
+        self._names = {name: form.format(sites.list_address(request, name, page), name) for name in parts}
 
     def __len__(self) -> int:
         return sum(map(len, self._parts.values()))

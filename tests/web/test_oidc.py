@@ -22,7 +22,7 @@ from pyworkers.api.target import admin_of
 from pyworkers.errors import ConfigError, MissingExtraError
 from pyworkers.web import app
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
-from pyworkers.web.security.oidc import Trip
+from pyworkers.web.security.oidc import PendingLogin
 from pyworkers.web.security.sessions import encoded
 from tests.helpers.support import free_port, wait_for
 from tests.integrations.web import served
@@ -218,8 +218,8 @@ def test_no_login_leads_elsewhere(opened: Opened, target: str) -> None:
     assert (answer.status, answer.page.url) == (200, visitor.root)
     # Nor one whose cookie another page has written.
     location = visitor.ask("login/oidc", follow=False).headers["location"]
-    [kept] = [one for one in visitor.cookies if one.name.startswith("pyworkers_trip")]
-    begun = Trip.parse(str(kept.value))
+    [kept] = [one for one in visitor.cookies if one.name.startswith("pyworkers_login")]
+    begun = PendingLogin.parse(str(kept.value))
     assert begun is not None
     kept.value = str(replace(begun, target=target))
     answer = visitor.ask(location)

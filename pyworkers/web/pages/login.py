@@ -16,13 +16,13 @@ from pyworkers.config.checks import OIDC_CALLBACK
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.security.access import Refusal, Users, address_of
-from pyworkers.web.security.cookies import HOME, SESSION, TRIP, cookie_name, delete_cookie, set_cookie
+from pyworkers.web.security.cookies import HOME, LOGIN, SESSION, cookie_name, delete_cookie, set_cookie
 from pyworkers.web.security.guard import place_of, visit_of
-from pyworkers.web.security.oidc import OidcError, Provider, Trip
+from pyworkers.web.security.oidc import OidcError, PendingLogin, Provider
 
 _WRONG = "The name or the password is wrong."
 _LONGEST_TARGET = 4000
-_LONGEST_TRIP_S = 600
+_LONGEST_LOGIN_S = 600
 _ENTRANCE = ("login", "logout")
 
 log = logs.get_logger()
@@ -91,26 +91,26 @@ def _routes_of(provider: Provider) -> list[Route]:
     async def depart(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
         below = root.removeprefix(_home(request))
-        trip = Trip.to(below + _own(request.query_params.get("next", "/")))
+        login = PendingLogin.to(below + _own(request.query_params.get("next", "/")))
         try:
-            address = await provider.address(trip, _back(request))
+            address = await provider.address(login, _back(request))
         except OidcError as error:
             raise _refused(error) from error
         answer = RedirectResponse(address, 303)
-        set_cookie(request, answer, TRIP, str(trip), max_age_s=_LONGEST_TRIP_S)
+        set_cookie(request, answer, LOGIN, str(login), max_age_s=_LONGEST_LOGIN_S)
         return answer
 
     async def arrive(request: Request) -> Response:
-        trip = Trip.parse(request.cookies.get(cookie_name(request, TRIP), ""))
+        login = PendingLogin.parse(request.cookies.get(cookie_name(request, LOGIN), ""))
         visit = visit_of(request)
         try:
-            person = await provider.person(trip, request.query_params, _back(request), address_of(request))
+            person = await provider.person(login, request.query_params, _back(request), address_of(request))
             cookie = provider.open_session(person, visit.secret if visit else b"")
         except OidcError as error:
             raise _refused(error) from error
-        answer = RedirectResponse(_home(request) + _own(trip.target if trip else "/"), 303)
+        answer = RedirectResponse(_home(request) + _own(login.target if login else "/"), 303)
         set_cookie(request, answer, SESSION, cookie)
-        delete_cookie(request, answer, TRIP)
+        delete_cookie(request, answer, LOGIN)
         return answer
 
     def _back(request: Request) -> str:

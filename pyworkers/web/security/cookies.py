@@ -9,7 +9,7 @@ SESSION = "session"
 VISITOR = "visitor"
 START = "start"
 FLASH = "flash"
-TRIP = "trip"
+LOGIN = "login"
 HOME = "pyworkers.home"
 """In the scope of a request below ``/redis/NAME``: the path of the whole dashboard, which has the cookies."""
 

@@ -45,7 +45,7 @@ _LONGEST_TARGET = 2000
 _USUAL_METHODS = ("client_secret_basic",)
 # Only those whose keys are public: with another one, the client's secret would sign.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-_TRIP = re.compile(r"([\w-]{22})\.([\w-]{22})\.([\w-]{64})\.([\w-]{1,2700})", re.ASCII)
+_PENDING = re.compile(r"([\w-]{22})\.([\w-]{22})\.([\w-]{64})\.([\w-]{1,2700})", re.ASCII)
 
 T = TypeVar("T")
 log = logs.get_logger()
@@ -69,7 +69,7 @@ class Person(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class PendingLogin:
     """A login on its way to the provider and back; the browser keeps it in a cookie.
 
     It is not signed: a page that can write the cookie can begin a login as well.
@@ -82,15 +82,15 @@ class Trip:
     """The address below the dashboard to which the login leads, not checked."""
 
     @classmethod
-    def to(cls, target: str) -> Trip:
-        """A new one."""
+    def to(cls, target: str) -> PendingLogin:
+        """A new one, which leads to ``target``."""
         kept = target if len(target) <= _LONGEST_TARGET else "/"
         return cls(secrets.token_urlsafe(16), secrets.token_urlsafe(16), secrets.token_urlsafe(48), kept)
 
     @classmethod
-    def parse(cls, text: str) -> Trip | None:
+    def parse(cls, text: str) -> PendingLogin | None:
         """Read a cookie; None for other text."""
-        found = _TRIP.fullmatch(text)
+        found = _PENDING.fullmatch(text)
         try:
             return found and cls(found[1], found[2], found[3], urlsafe_b64decode(f"{found[4]}==").decode())
         except ValueError:
@@ -139,7 +139,7 @@ class Provider:
         except ValueError:
             return None
 
-    async def address(self, trip: Trip, redirect_url: str) -> str:
+    async def address(self, login: PendingLogin, redirect_url: str) -> str:
         """Where a login begins. Raises OidcError."""
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
@@ -149,19 +149,19 @@ class Provider:
             "client_id": self._client_id,
             "redirect_uri": redirect_url,
             "scope": " ".join(self._config.scopes),
-            "state": trip.state,
-            "nonce": trip.nonce,
-            "code_challenge": create_s256_code_challenge(trip.verifier),
+            "state": login.state,
+            "nonce": login.nonce,
+            "code_challenge": create_s256_code_challenge(login.verifier),
             "code_challenge_method": "S256",
         })  # fmt: skip
         start: str = found["authorization_endpoint"]
         return f"{start}{'&' if '?' in start else '?'}{query}"
 
     async def person(
-        self, trip: Trip | None, given: Mapping[str, str], redirect_url: str, address: str
+        self, login: PendingLogin | None, given: Mapping[str, str], redirect_url: str, address: str
     ) -> Person:
         """Who comes back with these parameters; ``address`` is the client's. Raises OidcError."""
-        if trip is None or not hmac.compare_digest(trip.state.encode(), given.get("state", "").encode()):
+        if login is None or not hmac.compare_digest(login.state.encode(), given.get("state", "").encode()):
             raise OidcError(403, "This login has expired, or another one has begun since. Log in again.")
         if given.get("iss", self._issuer) != self._issuer:
             raise OidcError(403, "Another provider has answered this login. Log in again.")
@@ -171,7 +171,7 @@ class Provider:
         # Each try costs a request to the provider, which limits those of the dashboard.
         if wait_s := self._attempts.begin(address, "", time.monotonic()):
             raise OidcError(429, f"Too many failed attempts. Try again in {wait_s} s.")
-        claims = await self._in_thread(lambda: self._claims(trip, given.get("code", ""), redirect_url))
+        claims = await self._in_thread(lambda: self._claims(login, given.get("code", ""), redirect_url))
         self._attempts.succeed(address, "")
         return self._person(claims)
 
@@ -201,11 +201,11 @@ class Provider:
             self._found = time.monotonic(), found
         return self._found[1]
 
-    def _claims(self, trip: Trip, code: str, redirect_url: str) -> Mapping[str, Any]:
+    def _claims(self, login: PendingLogin, code: str, redirect_url: str) -> Mapping[str, Any]:
         """The claims of a person, checked."""
         found = self._discovered()
-        tokens = self._tokens(found, trip, code, redirect_url)
-        claims = self._checked(tokens.get("id_token"), _ask(Request(found["jwks_uri"])), trip.nonce)
+        tokens = self._tokens(found, login, code, redirect_url)
+        claims = self._checked(tokens.get("id_token"), _ask(Request(found["jwks_uri"])), login.nonce)
         wanted = (self._config.name_claim, self._config.groups_claim)
         more = str(found.get("userinfo_endpoint", ""))
         # Some providers have the groups there alone.
@@ -218,13 +218,13 @@ class Provider:
         return claims
 
     def _tokens(
-        self, found: Mapping[str, Any], trip: Trip, code: str, redirect_url: str
+        self, found: Mapping[str, Any], login: PendingLogin, code: str, redirect_url: str
     ) -> Mapping[str, Any]:
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": redirect_url,
-            "code_verifier": trip.verifier,
+            "code_verifier": login.verifier,
         }
         secret, headers = self._config.client_secret or "", {}
         if "client_secret_basic" in (found.get("token_endpoint_auth_methods_supported") or _USUAL_METHODS):
