@@ -163,10 +163,6 @@ class Declarations(Hooks, Clients):
           wait=0              seconds to wait for room in the queue first
         """
         refuse_unknown(options, JobOptions, "job")
-        if isinstance(function, str):
-            raise DeclarationError(
-                f"job takes no text: {function!r}", hint="name the queue or the class: queue=…, name=…"
-            )
         make = declaration("job", options.get("queue", "default"), options)
         declare = partial(self._declare_job, make, options)
         return declare if function is None else declare(function)
@@ -174,6 +170,10 @@ class Declarations(Hooks, Clients):
     def _declare_job(
         self, make: Callable[..., Handler], options: JobOptions, function: Callable[P, R], /
     ) -> Job[P, R]:
+        if isinstance(function, str):
+            raise DeclarationError(
+                f"job takes no text: {function!r}", hint="name the queue or the class: queue=…, name=…"
+            )
         name = options.get("name")
         what = f"the job {name!r}" if name else f"the job {getattr(function, '__name__', function)!r}"
         _check_undeclared(function, what)
