@@ -55,7 +55,7 @@ from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.several import ALL, is_of_all, page_of_all, sites_of
 from pyworkers.web.showing import number
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Sort, joined, words
+from pyworkers.web.tables import Listing, Sort, joined, words
 
 _ALL = "all-"
 _ASK = "ask-"
@@ -107,30 +107,17 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
 
     ``asking``: the page asks before it does this with the selected jobs.
     """
-    site, place = site_of(request), _place(request)
-    asked = Asked.of(request.query_params)
+    place, asked = _place(request), Asked.of(request.query_params)
     sites = sites_of(request)
     of_all = bool(sites.parts) and not place.queue
     lists = await sites.each(request, _listed) if of_all else {sites.own: await _listed(request)}
     listed = _joined(place, asked, lists) if of_all else lists[sites.own]
-    sort, now, mask = _sort(request, place), time.time(), site.settings.mask
-    if of_all:
-        tables = {
-            name: listing(sites.at(request, name), place, listed.rows_at[name], now, mask, sort)
-            for name in lists
-        }
-        rows = joined(request, tables, partial(_time, place))
-    else:
-        rows = listing(request, place, listed.rows, now, mask, sort)
-    facts = await site.read(read_queue(site.keys, place.queue)) if place.queue else None
     known: dict[str, Any] = {
-        "facts": facts,
         "switches": SWITCHES,
-        "state": words(request, facts.words()) if facts else "",
         "place": place,
         "asked": asked,
         "listed": listed,
-        "rows": rows,
+        "rows": _table(request, place, listed),
         "columns": offered(place),
         "shown_columns": chosen(request, place),
         "order": _ORDER if place.reversed else None,
@@ -148,7 +135,7 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
         "selected": _selected(request) if refusal or asking else (),
         "asking": asking,
         "here": own_address(request),
-        **(await gauges.of_queue(request, place.queue) if place.queue else {}),
+        **(await _of_queue(request, place.queue)),
     }
     if listed.fault:
         # Its JSON would be the fault alone.
@@ -156,6 +143,29 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
     answer = await render(request, "jobs.html", title=place.queue or title_of(place), **known)
     keep(request, answer, place)
     return answer
+
+
+def _table(request: Request, place: Place, listed: Listed) -> Listing[Row]:
+    """The jobs of the page, in a list of all with the name of their Redis."""
+    sites, mask = sites_of(request), site_of(request).settings.mask
+    sort, now = _sort(request, place), time.time()
+    if not listed.rows_at:
+        return listing(request, place, listed.rows, now, mask, sort)
+    tables = {
+        name: listing(sites.at(request, name), place, rows, now, mask, sort)
+        for name, rows in listed.rows_at.items()
+    }
+    return joined(request, tables, partial(_time, place))
+
+
+async def _of_queue(request: Request, queue: str) -> dict[str, Any]:
+    """What the page of a queue shows besides its jobs; ``queue`` is empty for the other lists."""
+    if not queue:
+        return {"facts": None, "state": ""}
+    site = site_of(request)
+    facts = await site.read(read_queue(site.keys, queue))
+    state = words(request, facts.words()) if facts else ""
+    return {"facts": facts, "state": state, **(await gauges.of_queue(request, queue))}
 
 
 def _sort(request: Request, place: Place) -> Sort:
