@@ -58,14 +58,17 @@ def beat(
 
 
 def note_wire(keys: Keys, now: float) -> Request[None]:
-    """Note the versions of the wire that this server speaks, at Redis' time ``now``; drop old notes."""
+    """Note the versions of the wire that this server speaks, at Redis' time ``now``; drop old notes.
+
+    Without a transaction: a part of it does no harm, and each is sent again after a minute.
+    """
     notes = [part for version in SPOKEN for part in (int(now), version)]
     commands = [
         command("ZADD", keys.wire, *notes),
         command("ZREMRANGEBYSCORE", keys.wire, "-inf", int(now) - LIFE_S),
         command("EXPIRE", keys.wire, LIFE_S),
     ]
-    return Request(commands, _nothing, Mode.TRANSACTION)
+    return Request(commands, _nothing)
 
 
 def spoken(keys: Keys) -> Request[list[str]]:
