@@ -122,6 +122,9 @@ def test_a_list_as_a_file_has_all_pages_of_its_filter(program: Program, client: 
     assert json.loads(table[1]["args"]) == ["=1", {"name": 'a,"b"'}]
     filtered = program.ask("GET", "/queues/mail/jobs?format=csv&class=A").body
     assert [row["jid"] for row in csv.DictReader(io.StringIO(filtered.decode(), newline=""))] == jids
+    # A search that ends within its first page has no second one.
+    few = program.ask("GET", f"/queues/mail/jobs?format=csv&jid={other}").body
+    assert [row["jid"] for row in csv.DictReader(io.StringIO(few.decode(), newline=""))] == [other]
     page = program.ask("GET", "/queues/mail/jobs?format=csv&first=1&count=2").body
     assert [row["jid"] for row in csv.DictReader(io.StringIO(page.decode(), newline=""))] == jids[1:3]
 

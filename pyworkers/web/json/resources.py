@@ -135,6 +135,19 @@ class Resource:
         schema: Schema = rows["items"]
         return schema
 
+    def following(self, asked: Given, page: Any, rows: int) -> Given | None:
+        """The parameters of the page behind this one, which has this many rows; None at the end."""
+        names = {parameter.name for parameter in self.parameters}
+        if not isinstance(page, Mapping):
+            return None
+        if "cursor" in page:
+            return {**asked, "cursor": page["cursor"]} if page["cursor"] else None
+        if "next" in page:
+            return {**asked, "after": page["next"]} if page["next"] else None
+        if "first" in names and rows and asked["first"] + rows < page["total"]:
+            return {**asked, "first": asked["first"] + rows}
+        return None
+
     @property
     def segments(self) -> tuple[str, ...]:
         """The parts of the path."""

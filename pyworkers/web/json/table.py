@@ -42,7 +42,7 @@ async def answer(
             rows = page[resource.rows] if resource.rows else page
             yield _lines([[_cell(row.get(column)) for column in columns] for row in rows])
             done += len(rows)
-            following = _following(resource, asked, page, len(rows)) if whole and done < MOST_ROWS else None
+            following = resource.following(asked, page, len(rows)) if whole and done < MOST_ROWS else None
             if following is None:
                 return
             asked = following
@@ -54,20 +54,6 @@ async def answer(
         media_type="text/csv",
         headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
-
-
-def _following(
-    resource: Resource, asked: Mapping[str, Any], page: Mapping[str, Any], rows: int
-) -> Mapping[str, Any] | None:
-    """The parameters of the page behind this one; None at the end."""
-    names = {parameter.name for parameter in resource.parameters}
-    if "cursor" in names and page.get("cursor"):
-        return {**asked, "cursor": page["cursor"]}
-    if "after" in names and page.get("next"):
-        return {**asked, "after": page["next"]}
-    if "first" in names and not asked.get("cursor") and rows and asked["first"] + rows < page["total"]:
-        return {**asked, "first": asked["first"] + rows}
-    return None
 
 
 def _lines(rows: Sequence[Sequence[Any]]) -> str:
