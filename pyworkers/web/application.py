@@ -27,6 +27,7 @@ from pyworkers.http.hosts import Hosts
 from pyworkers.web import json, several
 from pyworkers.web.acting import undone
 from pyworkers.web.json import enqueueing
+from pyworkers.web.json.merging import of_all
 from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import (
@@ -198,7 +199,8 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
     )
     application.state.reader, application.state.waits, application.state.sites = reader, waits, sites
     application.state.users = users
-    application.state.resources = (*RESOURCES, *several.RESOURCES) if sites.several else RESOURCES
+    resources = tuple(map(of_all, RESOURCES)) if parts else RESOURCES
+    application.state.resources = (*resources, *several.RESOURCES) if sites.several else resources
     return application
 
 

@@ -100,8 +100,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     root = request.scope.get("root_path", "").rstrip("/")
     own = request.url.path.removeprefix(root)
     page = own.strip("/").partition("/")[0]
-    # The JSON at that address is of one Redis.
-    in_json, in_csv = ("", "") if sites_of(request).shows_all(request) else json.addresses_of(request, own)
+    in_json, in_csv = json.addresses_of(request, own.strip("/") or _overview(request))
     counts = Reader.counts_of_all(readers_of(request)) if viewer else {}
     known: Mapping[str, object] = {
         "request": request,
@@ -132,6 +131,11 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     answer = HTMLResponse(_environment().get_template(template).render({**known, **context}), status)
     flash.clear(request, answer)
     return answer
+
+
+def _overview(request: Request) -> str:
+    """The address of the JSON of the overview."""
+    return "redis" if sites_of(request).shows_all(request) else "stats"
 
 
 def fragment(request: Request, template: str, **context: object) -> str:

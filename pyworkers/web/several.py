@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.applications import Starlette
@@ -251,17 +253,20 @@ def _home(request: Request) -> str:
 def page_of_all(
     found: Mapping[str, Sequence[T]], order: Callable[[T], Any], first: int, most: int
 ) -> dict[str, list[T]]:
-    """The rows of one page of a list of all Redis servers, by name of the Redis, in this order.
-
-    A single list, which has its order already, is not sorted again.
-    """
-    if len(found) == 1:
-        return {name: list(rows[first : first + most]) for name, rows in found.items()}
-    rows = sorted(((name, row) for name in found for row in found[name]), key=lambda one: order(one[1]))
+    """The rows of one page of a list of all Redis servers, by name of the Redis, each list in this order."""
     kept: dict[str, list[T]] = {name: [] for name in found}
-    for name, row in rows[first : first + most]:
+    for name, row in islice(merged(found, order), first, first + most):
         kept[name].append(row)
     return kept
+
+
+def merged(found: Mapping[str, Sequence[T]], order: Callable[[T], Any]) -> Iterator[tuple[str, T]]:
+    """The rows of lists in this order, as one list, each with the name of its Redis.
+
+    No row comes before another one that is before it in the list of its Redis.
+    """
+    lists = ([(name, row) for row in rows] for name, rows in found.items())
+    return merge(*lists, key=lambda one: order(one[1]))
 
 
 def is_of_all(request: Request) -> bool:

@@ -19,6 +19,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web.application import RESOURCES
 from pyworkers.web.json.openapi import document
 from pyworkers.web.json.resources import Resource
+from pyworkers.web.json.table import columns_of
 from tests.web import hostile
 from tests.web.programs import Program
 from tests.web.visitor import Visitor
@@ -60,14 +61,15 @@ def closed(schema: Any) -> Any:
 class Walker:
     """Asks for addresses of all kinds, and compares the answers with their description."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, resources: Sequence[Resource] = READ) -> None:
         self._program = program
+        self._resources = resources
         self._described = program.get("/openapi.json")
         self.problems: list[str] = []
 
     def walk(self, names: Sequence[bytes]) -> None:
         """Ask for each resource, and with each of these names."""
-        for resource in READ:
+        for resource in self._resources:
             for name in names if "{" in resource.path else names[:1]:
                 path = re.sub("{[a-z]+}", quote(name, safe=""), resource.path)
                 self.check(resource, path, (200, 404) if "{" in resource.path else (200,))
@@ -89,7 +91,7 @@ class Walker:
         reply = self._program.ask("GET", f"{path}?format=csv")
         csv.field_size_limit(len(reply.body))
         head, *rows = csv.reader(io.StringIO(reply.body.decode(), newline=""))
-        if head != list(resource.row_schema["properties"]) or any(len(row) != len(head) for row in rows):
+        if head != columns_of(resource) or any(len(row) != len(head) for row in rows):
             self.problems.append(f"{path}: rows with other cells than {head}")
         formulas = [cell for row in rows for cell in row if FORMULA.match(cell)]
         if formulas:

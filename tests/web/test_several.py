@@ -103,7 +103,8 @@ def test_programs_ask_each_of_them(visitor: Visitor, archive: RedisConfig) -> No
     assert [row["redis"] for row in read(visitor, "api/redis")] == ["default", "archive"]
     assert [row["enqueued"] for row in read(visitor, "api/redis")] == [0, 1]
     assert [queue["name"] for queue in read(visitor, "redis/archive/api/queues")] == ["reports"]
-    assert read(visitor, "api/queues") == []
+    both = read(visitor, "api/queues")
+    assert [(queue["redis"], queue["name"]) for queue in both["queues"]] == [("archive", "reports")]
     assert "/redis" in read(visitor, "api/openapi.json")["paths"]
     assert visitor.ask("redis/attic/queues").status == 404
     unknown = visitor.ask("redis/attic/api/queues")
@@ -128,6 +129,9 @@ def test_one_that_is_away_is_named_and_the_others_have_their_pages(
         [row] = [row for row in rows_of(page) if row and row[0] == "archive"]
         assert row[1].startswith("away: ")
         assert read(visitor, "api/redis")[1]["error"]
+        listed = read(visitor, "api/queues")
+        assert [queue["name"] for queue in listed["queues"]] == ["mail"]
+        assert "Redis cannot be reached" in listed["away"]["archive"]
         assert visitor.ask("redis/archive/queues").status == 503
         assert visitor.get(f"jobs?id={jid}").url == f"{visitor.root}jobs/{jid}"
         unknown = visitor.ask("jobs?id=nowhere")

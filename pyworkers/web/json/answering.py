@@ -215,7 +215,7 @@ def addresses_of(request: Request, path: str) -> tuple[str, str]:
 
     The file has the rows that the filter of the page selects.
     """
-    segments = path.strip("/").split("/") if path.strip("/") else ["stats"]
+    segments = path.split("/")
     if segments[0] == "queues" and len(segments) == 2:
         # The page has the jobs of a queue; the queue itself may be unknown.
         segments.append("jobs")

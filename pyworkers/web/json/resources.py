@@ -23,6 +23,8 @@ from pyworkers.web.site import Site, site_of
 
 T = TypeVar("T")
 CSV = "csv"
+AWAY = "away"
+"""The member of a list of all Redis servers that says why one is away, by its name; its column in a file."""
 FORMAT = Parameter(
     "format",
     "csv: the rows as a file for spreadsheets, without count those of all pages.",
@@ -115,6 +117,8 @@ class Resource:
     """The roles that may read it."""
     rows: str | None = None
     """The member of the answer with the rows of a list, also read as CSV. Empty: the answer itself."""
+    order: Callable[[Any], Any] | None = None
+    """What the rows of several Redis servers are sorted by in one list; None for no such list."""
 
     @property
     def methods(self) -> str:

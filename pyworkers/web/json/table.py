@@ -13,7 +13,8 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from pyworkers.web.json.resources import Resource
+from pyworkers.api.columns import REDIS
+from pyworkers.web.json.resources import AWAY, Resource
 
 MOST_ROWS = 100_000
 """The most rows of one file."""
@@ -32,7 +33,7 @@ async def answer(
     The first page is read before the answer begins, so that its errors have a status. A later error ends the
     connection within the file.
     """
-    columns = list(resource.row_schema["properties"])
+    columns = columns_of(resource)
     first = await read(given)
 
     async def lines() -> AsyncIterator[str]:
@@ -40,7 +41,7 @@ async def answer(
         page, asked, done = first, given, 0
         while True:
             rows = page[resource.rows] if resource.rows else page
-            yield _lines([[_cell(row.get(column)) for column in columns] for row in rows])
+            yield _lines([[_cell(row.get(column)) for column in columns] for row in [*rows, *_away(page)]])
             done += len(rows)
             following = resource.following(asked, page, len(rows)) if whole and done < MOST_ROWS else None
             if following is None:
@@ -54,6 +55,18 @@ async def answer(
         media_type="text/csv",
         headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
+
+
+def columns_of(resource: Resource) -> list[str]:
+    """The columns of the file."""
+    has_away = AWAY in resource.schema.get("properties", ())
+    return [*resource.row_schema["properties"], *([AWAY] if has_away else [])]
+
+
+def _away(page: Any) -> list[Mapping[str, str]]:
+    """The rows for the Redis servers that are away: their names, and why."""
+    away = page.get(AWAY, {}) if isinstance(page, Mapping) else {}
+    return [{REDIS.name: name, AWAY: reason} for name, reason in away.items()]
 
 
 def _lines(rows: Sequence[Sequence[Any]]) -> str:

@@ -83,5 +83,6 @@ RESOURCES = (
         page_of("Audit", "actions", AUDIT_ACTION.schema),
         paging(),
         rows="actions",
+        order=lambda row: -(row["at"] or 0.0),
     ),
 )

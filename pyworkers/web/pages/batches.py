@@ -215,6 +215,12 @@ def members_of(request: Request, batch: str, state: str, page: MemberPage) -> di
     return {"state": state, "members": members, "next": following}
 
 
+def _latest_first(row: Mapping[str, Any]) -> tuple[bool, float]:
+    """Batches that have succeeded come last, as in the list of one Redis."""
+    moments = ("created_at", "complete_at", "success_at", "death_at", "cancel_at")
+    return row["success_at"] is not None, -max(row[name] or 0.0 for name in moments)
+
+
 async def _batches(ask: CheckedRequest) -> dict[str, Any]:
     first = ask.given["first"]
     page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"], ask.given["tag"] or ""))
@@ -247,6 +253,7 @@ RESOURCES = (
         page_of("Batches", "batches", BATCH.schema),
         [*paging(), Parameter("tag", "Only batches with this tag, of the 10,000 that changed last.")],
         rows="batches",
+        order=_latest_first,
     ),
     Resource(
         "/batches/{id}",

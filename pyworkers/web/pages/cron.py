@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -256,6 +257,7 @@ RESOURCES = (
         paging(),
         [ADD],
         rows="cron",
+        order=itemgetter("name"),
     ),
     Resource(
         "/cron/{name}",

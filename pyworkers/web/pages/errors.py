@@ -150,5 +150,6 @@ RESOURCES = (
         ERRORS,
         [_CURSOR],
         rows="errors",
+        order=lambda row: -row["count"],
     ),
 )

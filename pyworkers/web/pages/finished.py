@@ -138,5 +138,6 @@ RESOURCES = (
         ],
         ACTIONS,
         rows="jobs",
+        order=lambda row: -(row["ended_at"] or 0.0),
     ),
 )

@@ -398,7 +398,16 @@ def _actions(word: str) -> Sequence[Change]:
 
 def _resource(path: str, about: str, word: str) -> Resource:
     parameters = [*_PAGING, *FILTERS]
-    return Resource(path, about, partial(_list, word), JOBS, parameters, _actions(word), rows="jobs")
+    sign = -1 if word == "dead" else 1
+
+    def by_time(row: Mapping[str, Any]) -> float:
+        return sign * float(row.get("score", 0))
+
+    # The address of a queue is that of one Redis.
+    order = None if word == "queue" else by_time
+    return Resource(
+        path, about, partial(_list, word), JOBS, parameters, _actions(word), rows="jobs", order=order
+    )
 
 
 FEEDS: Mapping[str, Feed] = {"jobs": parts}

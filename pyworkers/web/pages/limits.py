@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from starlette.requests import Request
@@ -150,7 +151,9 @@ ROUTES = [
     Route("/limits/{key}", change, methods=["POST"]),
 ]
 RESOURCES = (
-    Resource("/limits", "The limits in use.", _limits, LIMITS, by_cursor(), rows="limits"),
+    Resource(
+        "/limits", "The limits in use.", _limits, LIMITS, by_cursor(), rows="limits", order=itemgetter("name")
+    ),
     Resource(
         "/limits/{key}",
         "One limit, and who holds it.",

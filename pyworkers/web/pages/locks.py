@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from starlette.requests import Request
@@ -78,5 +79,6 @@ RESOURCES = (
         [*by_cursor(), Parameter("text", "With this text in their key, or with this jid.")],
         ACTIONS,
         rows="locks",
+        order=itemgetter("key"),
     ),
 )

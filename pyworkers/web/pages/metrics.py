@@ -232,6 +232,7 @@ RESOURCES = (
         METRICS,
         [_PERIOD, *paging(), Parameter("class", "Only classes whose name contains this text.")],
         rows="classes",
+        order=lambda row: -row["total_ms"],
     ),
     Resource(
         "/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS.schema, [_PERIOD]
@@ -244,5 +245,6 @@ RESOURCES = (
         [Parameter("days", "Of this many days.", kind="integer", default=30, least=1, most=90)],
         actions=ACTIONS,
         rows="",
+        order=lambda row: -row["at"],
     ),
 )

@@ -265,6 +265,7 @@ RESOURCES = (
         array(DAY.schema),
         [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
         rows="",
+        order=lambda row: -int(row["date"].replace("-", "")),
     ),
     Resource(
         "/runs",

@@ -83,5 +83,6 @@ RESOURCES = (
         array(PROBLEM.schema),
         actions=ACTIONS,
         rows="",
+        order=lambda row: row["severity"] != Severity.ERROR.value,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -192,7 +193,7 @@ async def _queue(ask: CheckedRequest) -> dict[str, Any]:
 FEEDS: Mapping[str, Feed] = {"queues": parts}
 ROUTES = [Route("/queues", show), Route("/queues", change, methods=["POST"])]
 RESOURCES = (
-    Resource("/queues", "All queues.", _queues, array(QUEUE.schema), rows=""),
+    Resource("/queues", "All queues.", _queues, array(QUEUE.schema), rows="", order=itemgetter("name")),
     Resource(
         "/queues/{name}",
         "One queue.",

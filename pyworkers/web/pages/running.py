@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from markupsafe import Markup
@@ -163,5 +164,6 @@ RESOURCES = (
         [*paging(), Parameter("server", "Only the jobs of the server with this identity.")],
         ACTIONS,
         rows="works",
+        order=itemgetter("run_at"),
     ),
 )

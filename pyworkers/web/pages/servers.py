@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -242,6 +243,7 @@ RESOURCES = (
         paging(),
         ACTIONS_ON_ALL,
         rows="servers",
+        order=itemgetter("identity"),
     ),
     Resource(
         "/servers/{identity}",

@@ -1,0 +1,156 @@
+"""Merging: the lists of the JSON in a dashboard of several Redis servers, each with the rows of all of them.
+
+Runs in the event loop of the dashboard. The Redis servers are asked as for the pages (``several.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+
+from pyworkers.api.actions import Given
+from pyworkers.api.columns import REDIS
+from pyworkers.api.parameters import BadRequestError, Parameter
+from pyworkers.api.schemas import TEXT, Schema, array, by_name, record
+from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource
+from pyworkers.web.several import away_of, merged, sites_of
+from pyworkers.web.site import site_of
+
+_CURSOR = Parameter("cursor", "Where the list goes on in each Redis: the cursor of the answer before.")
+# Where the list of one Redis goes on; in the cursor of all with its name, as first.archive=50.
+_PLACES = ("cursor", "after", "first")
+
+
+def of_all(resource: Resource) -> Resource:
+    """A list with the rows of all Redis servers, ``redis`` in each; any other resource as it is."""
+    return resource if resource.order is None else _Merged(resource).resource()
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """A list of all Redis servers, read from the same list of each ``one``."""
+
+    one: Resource
+
+    @property
+    def _rows(self) -> str:
+        """The member with the rows: a bare array gets a name, because the answer says what is away, too."""
+        return self.one.rows or self.one.segments[-1]
+
+    @property
+    def _places(self) -> Mapping[str, Parameter]:
+        return {parameter.name: parameter for parameter in self.one.parameters if parameter.name in _PLACES}
+
+    @property
+    def _others(self) -> Mapping[str, Schema]:
+        """The members of an answer about its list as a whole."""
+        members = self.one.schema.get("properties", {})
+        own = (self.one.rows, "first", "cursor", "next")
+        return {name: schema for name, schema in members.items() if name not in own}
+
+    def resource(self) -> Resource:
+        """The list, for the dashboard of all."""
+        places = self._places
+        kept = [parameter for parameter in self.one.parameters if parameter.name not in places]
+        return replace(
+            self.one,
+            about=f"{self.one.about} Of all Redis servers.",
+            read=self._read,
+            schema=self._schema(),
+            parameters=[*kept, _CURSOR] if places else kept,
+            rows=self._rows,
+        )
+
+    def _schema(self) -> Schema:
+        one, own = self.one.schema, self.one.row_schema
+        title = f"{own['title']}OfAll"
+        row = {
+            **own,
+            "title": title,
+            "required": [REDIS.name, *own["required"]],
+            "properties": {REDIS.name: TEXT, **own["properties"]},
+        }
+        required = {name: schema for name, schema in self._others.items() if name in one["required"]}
+        optional = {name: schema for name, schema in self._others.items() if name not in required}
+        cursor = {"cursor": TEXT} if self._places else {}
+        members = {**required, self._rows: array(row), AWAY: by_name(TEXT), **cursor}
+        return record(f"{one['title']}OfAll" if "title" in one else f"{title}List", members, optional)
+
+    async def _read(self, ask: CheckedRequest) -> dict[str, Any]:
+        """What each Redis has next. Lists with ranks are in one order, and have ``count`` rows in all."""
+        sites, read_one = sites_of(ask.request), self.one.read
+        asked = self._asked(ask.given, sites.by_name)
+
+        async def read(at: Request) -> Any:
+            name = site_of(at).settings.name
+            if read_one is None or name not in asked:
+                return None
+            return await read_one(CheckedRequest(at, ask.names, asked[name]))
+
+        # A file has several pages in one request.
+        known = dict(away_of(ask.request))
+        answers = await sites.each(ask.request, read)
+        pages = {name: page for name, page in answers.items() if page is not None}
+        away = {name: str(error) for name, error in away_of(ask.request).items() if name not in known}
+        return {**self._answer(asked, pages), AWAY: away}
+
+    def _asked(self, given: Given, redis: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The parameters of the list of each Redis that has more rows. Raises BadRequestError."""
+        places = self._places
+        names = [parameter.name for parameter in self.one.parameters if parameter.name not in places]
+        begin = {name: given[name] for name in names}
+        begin |= {name: parameter.default for name, parameter in places.items()}
+        if not places or not given["cursor"]:
+            return dict.fromkeys(redis, begin)
+        asked: dict[str, dict[str, Any]] = {}
+        for key, text in parse_qsl(given["cursor"], keep_blank_values=True, errors="surrogateescape"):
+            place, _, name = key.partition(".")
+            if place not in places or name not in redis:
+                raise BadRequestError("cursor must be the cursor of an earlier answer.")
+            asked[name] = {**begin, place: places[place].of_text(text)}
+        return asked
+
+    def _answer(self, asked: Mapping[str, dict[str, Any]], pages: Mapping[str, Any]) -> dict[str, Any]:
+        """The pages as one."""
+        found = {name: page[self.one.rows] if self.one.rows else page for name, page in pages.items()}
+        has_ranks = "first" in self._places and not any("cursor" in page for page in pages.values())
+        count = max(asked[name]["count"] for name in pages) if has_ranks and pages else None
+        assert self.one.order is not None
+        rows = [{REDIS.name: name, **row} for name, row in islice(merged(found, self.one.order), count)]
+        kept = Counter(row[REDIS.name] for row in rows)
+        following: dict[str, Given | None] = {}
+        for name, page in pages.items():
+            following[name] = self.one.following(asked[name], page, kept[name])
+            if kept[name] < len(found[name]):
+                following[name] = {**asked[name], "first": asked[name]["first"] + kept[name]}
+        cursor = {"cursor": _cursor(following)} if self._places else {}
+        parts = {name: [page[name] for page in pages.values() if name in page] for name in self._others}
+        others = {name: _sum(values) for name, values in parts.items() if values}
+        return {**others, self._rows: rows, **cursor}
+
+
+def _cursor(following: Mapping[str, Given | None]) -> str:
+    """Where the list goes on in each Redis, as a text; empty at the end of all."""
+    places: dict[str, Any] = {}
+    for name, asked in following.items():
+        if asked is not None:
+            place = next((place for place in ("cursor", "after") if asked.get(place)), "first")
+            places[f"{place}.{name}"] = asked[place]
+    return urlencode(places, errors="surrogateescape")
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    """One value for all Redis servers: a sum, all items, whether all are true, or the latest time."""
+    if isinstance(values[0], bool):
+        return all(values)
+    if isinstance(values[0], int):
+        return sum(values)
+    if isinstance(values[0], list):
+        return [item for value in values for item in value]
+    return max(values)

@@ -1,0 +1,149 @@
+"""The JSON and CSV of several Redis servers in one list: two real ones, and a third one that is away."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from starlette.applications import Starlette
+
+from contrib.pictures import shop
+from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.flow.finished import FinishedFacts
+from pyworkers.protocol.keys import Keys
+from pyworkers.web import app
+from tests.helpers.support import wait_for
+from tests.integrations.web import served
+from tests.web import hostile
+from tests.web.programs import Program
+from tests.web.test_finished import keep
+from tests.web.test_joined import AWAY
+from tests.web.test_openapi import Walker
+from tests.web.visitor import Visitor
+
+LISTS = (
+    "problems", "queues", "scheduled", "retries", "dead", "errors", "finished", "running", "servers", "audit",
+    "batches", "limits", "locks", "cron", "metrics", "deploys", "history",
+)  # fmt: skip
+
+
+def dashboard_of(url: str, namespace: str, **others: str) -> Starlette:
+    more = {name: RedisConfig(other, namespace) for name, other in others.items()}
+    return app(url, namespace=namespace, token="", others=more)
+
+
+@pytest.fixture
+def root(one_redis_url: str, second_redis_url: str, keys: Keys) -> Iterator[str]:
+    """Of a dashboard with the shop in two Redis servers."""
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            shop.fill(db, keys, url)
+            keep(db, keys, FinishedFacts("done", time.time()), {"jid": "finished-job"})
+    whole = dashboard_of(one_redis_url, keys.namespace, archive=second_redis_url, attic=AWAY)
+    with served(whole) as root:
+        yield f"{root}/"
+
+
+@pytest.fixture
+def program(root: str) -> Program:
+    return Program(root)
+
+
+def rows_in(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    [rows] = [value for value in answer.values() if isinstance(value, list) and value and "redis" in value[0]]
+    return rows
+
+
+def pages_of(program: Program, path: str) -> list[dict[str, Any]]:
+    """The answers of a list up to its end."""
+    found = [program.get(path)]
+    while cursor := found[-1]["cursor"]:
+        found.append(program.get(f"{path}{'&' if '?' in path else '?'}cursor={quote(cursor)}"))
+    return found
+
+
+def file_of(program: Program, path: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(program.ask("GET", path).body.decode(), newline="")))
+
+
+def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(program: Program) -> None:
+    for path in LISTS:
+        if path in ("audit", "deploys"):
+            # The shop has none.
+            assert set(program.get(f"/{path}")["away"]) == {"attic"}
+            continue
+        answer = program.get(f"/{path}")
+        assert {row["redis"] for row in rows_in(answer)} == {"default", "archive"}, path
+        assert "Redis cannot be reached" in answer["away"]["attic"], path
+        rows = file_of(program, f"/{path}?format=csv")
+        assert {row["redis"] for row in rows} == {"default", "archive", "attic"}, path
+        assert sum("Redis cannot be reached" in row["away"] for row in rows) == 1, path
+        assert {row["redis"] for row in rows if row["away"]} == {"attic"}, path
+
+
+def test_a_list_with_ranks_goes_on_in_each_redis_in_one_order(program: Program) -> None:
+    pages = pages_of(program, "/scheduled?count=40")
+    assert [len(page["jobs"]) for page in pages] == [40, 40, 16]
+    jobs = [job for page in pages for job in page["jobs"]]
+    assert len({(job["redis"], job["jid"]) for job in jobs}) == 96
+    assert [job["score"] for job in jobs] == sorted(job["score"] for job in jobs)
+    assert [page["away"] != {} for page in pages] == [True, False, False]
+    # A page is as long as asked for, also if all its rows are of one Redis.
+    servers = [row["identity"] for page in pages_of(program, "/servers?count=1") for row in page["servers"]]
+    assert servers == sorted(servers) and len(servers) == program.get("/servers")["total"]
+    assert len(file_of(program, "/scheduled?format=csv")) == 96 + 1
+    assert len(file_of(program, "/scheduled?format=csv&count=40")) == 40 + 1
+
+
+def test_lists_with_cursors_and_searches_go_on_in_each_redis(program: Program) -> None:
+    found = [job for page in pages_of(program, "/dead?class=ChargeCard") for job in page["jobs"]]
+    every = [job for page in pages_of(program, "/dead") for job in page["jobs"]]
+    assert found and len(found) == sum(job["class"] == "ChargeCard" for job in every)
+    assert {job["redis"] for job in found} == {"default", "archive"}
+    for path, rows in (("/locks?count=1", "locks"), ("/finished", "jobs"), ("/limits?count=1", "limits")):
+        seen = [json.dumps(row) for page in pages_of(program, path) for row in page[rows]]
+        one = program.get(path.partition("?")[0])[rows]
+        assert len(seen) == len(set(seen)) == len(one) > 0, path
+
+
+def test_a_cursor_of_no_answer_and_an_index_are_refused(program: Program) -> None:
+    for cursor in ("7", "first.nowhere=1", "first.default=x", "after.default=1", "name.default=1"):
+        reply = program.ask("GET", f"/retries?cursor={quote(cursor)}")
+        assert reply.status == 400, cursor
+    reply = program.ask("GET", "/retries?first=50")
+    assert (reply.status, "known are count, class" in reply.error) == (400, True)
+
+
+def test_pages_link_the_json_and_the_file_of_all(root: str) -> None:
+    visitor = Visitor(root)
+    for path in ("queues", "retries?class=A", "redis/archive/queues"):
+        page = visitor.get(path)
+        [in_json, in_csv] = [link for link in page.links if "/api/" in link]
+        assert ("/redis/archive" in in_json) == ("archive" in path)
+        assert visitor.get(in_json.removeprefix(visitor.root)).text
+        assert "format=csv" in in_csv
+    assert f"{visitor.root}api/redis" in visitor.get("").links
+
+
+def test_hostile_data_of_two_are_as_described(
+    one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str
+) -> None:
+    whole = dashboard_of(one_redis_url, namespace, archive=second_redis_url)
+    lists = [resource for resource in whole.state.resources if resource.order]
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            hostile.fill(db, keys)
+    with served(whole) as root:
+        OpenAPIV31SpecValidator(Program(root).get("/openapi.json")).validate()
+        walker = Walker(Program(root), lists)
+        wait_for(lambda: Program(root).ask("GET", "/queues").status == 200)
+        walker.walk([b"none"])
+        assert walker.problems == []
