@@ -147,7 +147,7 @@ def test_a_duplicate_is_named_and_an_ordered_queue_has_no_time(
     [
         ({"args": ["c1phertext"], "encrypted": True}, "c1phertext", "The arguments are encrypted"),
         ({"args": [1, "c1phertext"], "encrypt": True}, "c1phertext", "The arguments are encrypted"),
-        ({"args": [{"password": "hunter2"}]}, "hunter2", "Values in place of which"),
+        ({"args": [{"password": "hunter2"}]}, "hunter2", "stays as it is"),
     ],
 )
 def test_hidden_arguments_are_not_shown_and_stay(
@@ -157,12 +157,51 @@ def test_hidden_arguments_are_not_shown_and_stay(
     page = editing(dashboard)
     assert text in page.text and secret not in page.html
     assert ("<textarea" in page.html) == ("encrypt" not in str(fields))
-    if "password" in str(fields):
-        refused = send(dashboard, page, args='[{"password": "(hidden)", "more": 1}]')
-        assert "type the values in place of (hidden)" in refused.text
     send(dashboard, page, args='[{"password": "(hidden)"}]', delay="60")
     [(raw, due)] = due_jobs(db, keys.schedule)
     assert json.loads(raw)["args"] == fields["args"] and due < 4e9
+
+
+_LOGIN = {"to": "Ann", "login": {"token": "t0p", "n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored"),
+    [
+        (
+            [7, {"to": "Bob", "login": {"token": "(hidden)", "n": 1}}],
+            [7, {"to": "Bob", "login": {"token": "t0p", "n": 1}}],
+        ),
+        ([7, {"to": "Ann", "login": {"token": "new"}}], [7, {"to": "Ann", "login": {"token": "new"}}]),
+        ([7, {"to": "Ann"}], [7, {"to": "Ann"}]),
+    ],
+)
+def test_a_hidden_value_stays_while_another_is_changed(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, typed: list[Any], stored: list[Any]
+) -> None:
+    db.zadd(keys.schedule, {raw_job("1", args=[7, _LOGIN]): 4e9})
+    assert "The job is edited." in send(dashboard, editing(dashboard), args=json.dumps(typed)).text
+    [(raw, _)] = due_jobs(db, keys.schedule)
+    assert json.loads(raw)["args"] == stored
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        [{"to": "Ann", "login": {"token": "(hidden)", "n": 1}}],
+        [7, {"to": "Ann", "login": {"pin": "(hidden)"}}],
+        [8, {"to": "Ann", "deeper": {"token": "(hidden)"}}],
+        ["(hidden)", 7],
+    ],
+)
+def test_a_hidden_value_in_another_place_is_refused(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, typed: list[Any]
+) -> None:
+    raw = raw_job("1", args=[7, _LOGIN])
+    db.zadd(keys.schedule, {raw: 4e9})
+    refused = send(dashboard, editing(dashboard), args=json.dumps(typed))
+    assert "(hidden) is in another place than before" in refused.text and "t0p" not in refused.page.html
+    assert due_jobs(db, keys.schedule) == [(raw, 4e9)]
 
 
 def test_hostile_arguments_are_the_same_after_an_edit(

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import simplejson
 
-from pyworkers.http.masking import HIDDEN, masked
+from pyworkers.http.masking import HIDDEN, masked, unmask
 
-__all__ = ["HIDDEN", "masked", "masked_text", "shown_bytes"]
+__all__ = ["HIDDEN", "masked", "masked_text", "shown_bytes", "unmask"]
 
 
 def masked_text(text: str, names: Collection[str]) -> str | None:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from pyworkers.api.actions import Action, Performed
 from pyworkers.api.browse.actions import COPY, EDIT
 from pyworkers.api.browse.lookup import Hint, JobView, read_job
-from pyworkers.api.browse.masking import HIDDEN, masked
+from pyworkers.api.browse.masking import HIDDEN, masked, unmask
 from pyworkers.api.browse.pages import read_rows
 from pyworkers.api.record import JobRecord
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
@@ -163,8 +163,10 @@ def _args_of(job: JobRecord, form: Form, mask: tuple[str, ...]) -> list[Any] | N
     if barred or text.strip() == before.strip():
         return None
     args: list[Any] = json_of(text, "arguments", list, "[7]")
-    if f'"{HIDDEN}"' in before and f'"{HIDDEN}"' in text:
-        raise BadArgumentError(f"type the values in place of {HIDDEN}: other arguments replace all of them")
+    if f'"{HIDDEN}"' in before:
+        unmask(args, job.args, mask)
+        if f'"{HIDDEN}"' in simplejson.dumps(args):
+            raise BadArgumentError(f"{HIDDEN} is in another place than before: type the value itself")
     return args
 
 
