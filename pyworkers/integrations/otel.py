@@ -36,7 +36,7 @@ from pyworkers import (
 )
 from pyworkers.integrations.outcomes import is_discarded
 from pyworkers.middleware import AsyncCallNext, CallNext, ClientCallNext, ClientMiddleware
-from pyworkers.observing.guard import Observer
+from pyworkers.observing.guard import ObservedRun, Observer
 from pyworkers.observing.readable import pieces_of, readable, text_of
 from pyworkers.protocol.draft import Bulk, JobDraft
 
@@ -206,31 +206,13 @@ class OtelConsumer:
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
         """Run a ``def`` job in its span."""
-        run = self._begin(message)
-        try:
-            outcome = call_next(message)
-        except BaseException as raised:
-            run.raised(raised)
-            raise
-        else:
-            run.returned(outcome)
-            return outcome
-        finally:
-            run.end()
+        with self._begin(message) as run:
+            return run.returned(call_next(message))
 
     async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
         """Run an ``async def`` job in its span."""
-        run = self._begin(message)
-        try:
-            outcome = await call_next(message)
-        except BaseException as raised:
-            run.raised(raised)
-            raise
-        else:
-            run.returned(outcome)
-            return outcome
-        finally:
-            run.end()
+        with self._begin(message) as run:
+            return run.returned(await call_next(message))
 
     def _begin(self, message: Message) -> _TracedRun:
         queue = {"messaging.destination.name": message.queue}
@@ -274,7 +256,7 @@ class OtelConsumer:
         return self._observer.see(step, *given)
 
 
-class _TracedRun:
+class _TracedRun(ObservedRun):
     """The span and the measurement of one run."""
 
     def __init__(
@@ -286,8 +268,9 @@ class _TracedRun:
         self._measured = measured
         self._started_s = time.perf_counter()
 
-    def returned(self, outcome: Outcome) -> None:
+    def returned(self, outcome: Outcome) -> Outcome:
         self._consuming.see(_note_outcome, self._current.span, outcome)
+        return outcome
 
     def raised(self, raised: BaseException) -> None:
         error = readable(raised)

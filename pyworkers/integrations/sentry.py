@@ -36,7 +36,7 @@ from pyworkers import (
 )
 from pyworkers.integrations.outcomes import is_discarded, keep, take
 from pyworkers.middleware import AsyncCallNext, ClientCallNext
-from pyworkers.observing.guard import Observer
+from pyworkers.observing.guard import ObservedRun, Observer
 from pyworkers.observing.readable import readable
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.cronlines import line_of, period_s
@@ -142,30 +142,12 @@ class _Running:
         self._observer = Observer("sentry")
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
-        run = _ReportedRun(self, message)
-        try:
-            outcome = call_next(message)
-        except BaseException as error:
-            run.raised(error)
-            raise
-        else:
-            run.returned(outcome)
-            return outcome
-        finally:
-            run.end()
+        with _ReportedRun(self, message) as run:
+            return run.returned(call_next(message))
 
     async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
-        run = _ReportedRun(self, message)
-        try:
-            outcome = await call_next(message)
-        except BaseException as error:
-            run.raised(error)
-            raise
-        else:
-            run.returned(outcome)
-            return outcome
-        finally:
-            run.end()
+        with _ReportedRun(self, message) as run:
+            return run.returned(await call_next(message))
 
     def see(self, step: Callable[..., R], /, *given: Any) -> R | None:
         """Call a step that observes the job, and may raise."""
@@ -216,7 +198,7 @@ class _Running:
 _LINKS = (_Running.link.__code__, _Running.async_link.__code__)
 
 
-class _ReportedRun:
+class _ReportedRun(ObservedRun):
     """The scope and the transaction of one run."""
 
     def __init__(self, running: _Running, message: Message) -> None:
@@ -228,8 +210,9 @@ class _ReportedRun:
         self._transaction = running.see(running.trace, message, self._opened)
         running.see(running.check_in, message)
 
-    def returned(self, outcome: Outcome) -> None:
+    def returned(self, outcome: Outcome) -> Outcome:
         self._running.see(self._running.done, self._message, outcome)
+        return outcome
 
     def raised(self, raised: BaseException) -> None:
         see, error = self._running.see, readable(raised)

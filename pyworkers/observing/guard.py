@@ -7,12 +7,16 @@ in a process is logged. It logs by the standard library, because programs that e
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from pyworkers.observing.readable import readable
 from pyworkers.observing.requests import is_request
+
+if TYPE_CHECKING:
+    from pyworkers.protocol.outcome import Outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,3 +53,29 @@ class Observer:
         except BaseException as failed:  # a handler of the application's
             if is_request(failed):
                 raise
+
+
+class ObservedRun(ABC):
+    """One run of a job as an observer sees it: ``with run: return run.returned(call_next(message))``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
+        try:
+            if error is not None:
+                self.raised(error)
+        finally:
+            self.end()
+
+    @abstractmethod
+    def returned(self, outcome: Outcome) -> Outcome:
+        """Note the outcome, and return it."""
+
+    @abstractmethod
+    def raised(self, raised: BaseException) -> None:
+        """Note what the run has raised."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Note the end of the run."""
