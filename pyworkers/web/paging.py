@@ -53,7 +53,11 @@ def first_of(request: Request) -> int:
 
 def span(request: Request) -> tuple[int, int]:
     """The first rank and the number of rows to read; in a list of all, also those of the pages before."""
-    first = first_of(request)
+    return span_from(request, first_of(request))
+
+
+def span_from(request: Request, first: int) -> tuple[int, int]:
+    """The same for the page that begins at this rank."""
     return (0, first + ROWS) if is_of_all(request) else (first, ROWS)
 
 
@@ -61,8 +65,14 @@ def rows_of(
     request: Request, found: Mapping[str, Sequence[T]], order: Callable[[T], Any]
 ) -> dict[str, list[T]]:
     """The rows of the page, by Redis, of those that each has in its ``span``."""
-    first = first_of(request) if sites_of(request).parts else 0
-    return page_of_all(found, order, first, ROWS)
+    return rows_from(request, first_of(request), found, order)
+
+
+def rows_from(
+    request: Request, first: int, found: Mapping[str, Sequence[T]], order: Callable[[T], Any]
+) -> dict[str, list[T]]:
+    """The same for the page that begins at this rank."""
+    return page_of_all(found, order, first if sites_of(request).parts else 0, ROWS)
 
 
 def own_of(request: Request, name: str) -> str | None:

@@ -44,10 +44,13 @@ JOINED = (
     "dead",
     "errors",
     "finished",
+    "batches",
     "cron",
     "limits",
     "locks",
+    "metrics",
     "servers",
+    "alarms",
     "audit",
 )
 """The pages that show all Redis servers, by the first segment of their addresses."""

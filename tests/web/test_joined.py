@@ -27,7 +27,7 @@ from tests.web.visitor import Visitor
 AWAY = "redis://127.0.0.1:1/0"
 PAGES = (
     "queues", "running", "scheduled", "retries", "dead", "errors", "finished", "servers",
-    "cron", "locks", "limits",
+    "cron", "locks", "limits", "batches", "metrics",
 )  # fmt: skip
 REASON = "Redis attic is unreachable: "
 
@@ -143,6 +143,13 @@ def test_a_cron_entry_is_added_at_the_redis_that_is_chosen(
     # What was done is in the audit of that Redis, and in the page of all.
     head, first, *_ = rows_of(visitor.get("audit"))
     assert dict(zip(head, first, strict=True))["Redis"] == "archive"
+
+
+def test_alarms_are_one_page_for_all(visitor: Visitor) -> None:
+    for path in ("alarms", "redis/default/alarms", "redis/archive/alarms"):
+        page = visitor.get(path)
+        assert page.url == f"{visitor.root}alarms"
+        assert '<a href="/alarms" aria-current="true">All</a>' in page.html
 
 
 def test_a_redis_that_is_not_known_is_refused(visitor: Visitor) -> None:

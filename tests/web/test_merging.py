@@ -103,6 +103,16 @@ def test_a_list_with_ranks_goes_on_in_each_redis_in_one_order(program: Program) 
     assert len(file_of(program, "/scheduled?format=csv&count=40")) == 40 + 1
 
 
+def test_batches_that_have_succeeded_come_last(
+    program: Program, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            db.zadd(keys.batches, {"Ba11ad00": time.time() + 3600})
+    states = [batch["state"] for page in pages_of(program, "/batches?count=1") for batch in page["batches"]]
+    assert states == ["dead", "dead", "succeeded", "succeeded"]
+
+
 def test_lists_with_cursors_and_searches_go_on_in_each_redis(program: Program) -> None:
     found = [job for page in pages_of(program, "/dead?class=ChargeCard") for job in page["jobs"]]
     every = [job for page in pages_of(program, "/dead") for job in page["jobs"]]

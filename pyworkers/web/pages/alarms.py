@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.alarms import ACTIONS, ALARM, ALARMS, SENT, read_alarms
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.rendering import own_address, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import both
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
@@ -21,8 +22,10 @@ _ALARM_COLUMNS = ALARM.shown("name", "state", "when", "match", "since", "message
 
 
 async def show(request: Request) -> Response:
-    """The page."""
-    site = site_of(request)
+    """The page. One process watches all Redis servers, and keeps what it knows in the first one."""
+    sites, site = sites_of(request), site_of(request)
+    if sites.several and not sites.parts:
+        return RedirectResponse(sites.address(request, next(iter(sites.by_name)), "alarms"), status_code=303)
     found = await site.read(read_alarms(site.keys))
     now = time.time()
     alarms = Listing(request, _ALARM_COLUMNS, found.alarms, now)

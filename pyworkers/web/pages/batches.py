@@ -38,11 +38,12 @@ from pyworkers.web import graphing, names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, cursor_in, cursor_of, first_of, pager, rank_in
+from pyworkers.web.paging import ROWS, cursor_in, cursor_of, pager, rank_in, rows_of, span, span_from
 from pyworkers.web.rendering import address, fragment, linkable, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, link
+from pyworkers.web.tables import Listing, joined, link
 
 STATES = ("waiting", "failed", "dead")
 """The states of members that are listed."""
@@ -57,13 +58,31 @@ _GONE = '<p class="flash failed" role="status">This batch is gone: it has expire
 
 async def show(request: Request) -> Response:
     """The table of all batches."""
-    site = site_of(request)
+    sites, now = sites_of(request), time.time()
     tag = request.query_params.get("tag", "")
-    page = await site.read(read_batch_page(site.keys, first_of(request), ROWS, tag))
-    place = pager(request, "batches", total=page.total, tag=tag or None)
+    pages = await sites.each(
+        request, lambda at: site_of(at).read(read_batch_page(site_of(at).keys, *span(at), tag))
+    )
+    place = pager(request, "batches", total=sum(page.total for page in pages.values()), tag=tag or None)
     # To look for a tag each second would cost too much.
-    batches = listing(request, page.batches, time.time(), "" if tag else f"batches?{place.first}")
+    feed = "" if tag else f"batches?{place.first}"
+    rows = rows_of(request, {name: page.batches for name, page in pages.items()}, _order)
+    tables = {name: listing(sites.at(request, name), some, now, feed) for name, some in rows.items()}
+    batches = joined(request, tables, _order)
     return await render(request, "batches.html", title="Batches", batches=batches, pager=place, tag=tag)
+
+
+def _order(batch: BatchStatus) -> tuple[bool, float]:
+    return _latest_first(partial(getattr, batch))
+
+
+def _latest_first(moment: Callable[[str], float | None]) -> tuple[bool, float]:
+    """Those that changed last come first, and those that have succeeded last, as in the list of one Redis.
+
+    ``moment`` reads a time of a batch by its name.
+    """
+    names = ("created_at", "complete_at", "success_at", "death_at", "cancel_at")
+    return moment("success_at") is not None, -max(moment(name) or 0.0 for name in names)
 
 
 async def show_one(request: Request) -> Response:
@@ -102,8 +121,8 @@ async def change(request: Request) -> Response:
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the batches of one page of the list; ``parameters``: its first rank."""
-    first = rank_in(parameters)
-    watched = reader.watch(f"batches?{first}", lambda keys: read_batch_page(keys, first, ROWS))
+    begin, most = span_from(request, rank_in(parameters))
+    watched = reader.watch(f"batches?{begin}+{most}", lambda keys: read_batch_page(keys, begin, most))
     return listing(request, watched.value.batches, 0).live() if watched.value else {}
 
 
@@ -215,12 +234,6 @@ def members_of(request: Request, batch: str, state: str, page: MemberPage) -> di
     return {"state": state, "members": members, "next": following}
 
 
-def _latest_first(row: Mapping[str, Any]) -> tuple[bool, float]:
-    """Batches that have succeeded come last, as in the list of one Redis."""
-    moments = ("created_at", "complete_at", "success_at", "death_at", "cancel_at")
-    return row["success_at"] is not None, -max(row[name] or 0.0 for name in moments)
-
-
 async def _batches(ask: CheckedRequest) -> dict[str, Any]:
     first = ask.given["first"]
     page = await ask.site.read(read_batch_page(ask.keys, first, ask.given["count"], ask.given["tag"] or ""))
@@ -253,7 +266,7 @@ RESOURCES = (
         page_of("Batches", "batches", BATCH.schema),
         [*paging(), Parameter("tag", "Only batches with this tag, of the 10,000 that changed last.")],
         rows="batches",
-        order=_latest_first,
+        order=lambda row: _latest_first(row.get),
     ),
     Resource(
         "/batches/{id}",

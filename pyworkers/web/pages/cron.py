@@ -30,10 +30,10 @@ from pyworkers.web.buttons import act, said
 from pyworkers.web.flash import Flash
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, first_of, pager, rank_in, rows_of, span
+from pyworkers.web.paging import first_of, pager, rank_in, rows_of, span, span_from
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
 from pyworkers.web.security import Form, form_of, viewer_of
-from pyworkers.web.several import is_of_all, sites_of
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import moment, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, cell, joined, link, words
@@ -160,8 +160,7 @@ def _local(job: CronJob, slot: int) -> str:
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the entries of one page of the list; ``parameters``: its first index."""
-    first = rank_in(parameters)
-    begin, most = (0, first + ROWS) if is_of_all(request) else (first, ROWS)
+    begin, most = span_from(request, rank_in(parameters))
     watched = reader.watch(f"cron?{begin}+{most}", lambda keys: read_cron_page(keys, begin, most))
     if watched.value is None or reader.last is None:
         return {}

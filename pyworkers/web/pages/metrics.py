@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from pyworkers.api.metrics import (
     METRICS,
     PERCENTILES,
     DurationsPart,
+    Metrics,
     MetricsPart,
     Period,
     read_class_metrics,
@@ -32,12 +33,13 @@ from pyworkers.api.parameters import Parameter, paging
 from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.names import number_in
+from pyworkers.web.paging import ROWS, rows_from, span_from
 from pyworkers.web.rendering import address, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import milliseconds, utc
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
-_PER_PAGE = 50
 _PERIOD = Parameter(
     "period", "The last hour or day.", default="hour", choices=tuple(period.value for period in Period)
 )
@@ -48,19 +50,25 @@ _TREND: Column[ClassMetrics] = Column("trend", title="Runs over time", only_show
 
 async def show(request: Request) -> Response:
     """One page of the table of classes, those that took most time first."""
-    site, period = site_of(request), _period(request)
+    sites, period = sites_of(request), _period(request)
     match = request.query_params.get("match", "")[:200]
     page = number_in(request.query_params.get("page", ""), 6) or 1
-    found = await site.read(
-        read_metrics(site.keys, period, first=(page - 1) * _PER_PAGE, count=_PER_PAGE, match=match)
-    )
-    pages = max(1, -(-found.total // _PER_PAGE))
+    first = (page - 1) * ROWS
+
+    async def read(at: Request) -> Metrics:
+        site, (begin, most) = site_of(at), span_from(at, first)
+        return await site.read(read_metrics(site.keys, period, first=begin, count=most, match=match))
+
+    found = await sites.each(request, read)
+    rows = rows_from(request, first, {name: one.classes for name, one in found.items()}, _order)
+    shown = {
+        name: _listing(sites.at(request, name), period, rows[name], one.now) for name, one in found.items()
+    }
+    total = sum(one.total for one in found.values())
+    pages = max(1, -(-total // ROWS))
 
     def link(number: int) -> str:
         return address(request, "metrics", period=period.value, match=match, page=number)
-
-    def linked(row: ClassMetrics) -> Markup:
-        return tables.link(request, "metrics", row.job_class, period=period.value)
 
     return await render(
         request,
@@ -68,17 +76,25 @@ async def show(request: Request) -> Response:
         title="Metrics",
         period=period.value,
         match=match,
-        classes=Listing(
-            request,
-            (*CLASS_METRICS.shown(), _TREND),
-            found.classes,
-            found.now,
-            html={"class": linked, "trend": partial(_trend, period)},
-        ),
+        classes=tables.joined(request, shown, _order),
         previous=link(page - 1) if page > 1 else "",
         next=link(page + 1) if page < pages else "",
-        text=f"Page {page} of {pages}, {found.total:,} {'class' if found.total == 1 else 'classes'}",
+        text=f"Page {page} of {pages}, {total:,} {'class' if total == 1 else 'classes'}",
     )
+
+
+def _order(row: ClassMetrics) -> float:
+    return -row.total_ms
+
+
+def _listing(
+    request: Request, period: Period, classes: Sequence[ClassMetrics], now: float
+) -> Listing[ClassMetrics]:
+    def linked(row: ClassMetrics) -> Markup:
+        return tables.link(request, "metrics", row.job_class, period=period.value)
+
+    html: Mapping[str, Callable[[ClassMetrics], Markup]] = {"class": linked, "trend": partial(_trend, period)}
+    return Listing(request, (*CLASS_METRICS.shown(), _TREND), classes, now, html=html)
 
 
 async def show_class(request: Request) -> Response:
