@@ -12,7 +12,9 @@ import redis
 from pyworkers.protocol.flow.finished import FinishedFacts, entry
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.keys import Keys
+from tests.helpers.records import raw_job
 from tests.web.acting import act
+from tests.web.test_one_job import found
 from tests.web.visitor import Visitor
 
 
@@ -52,6 +54,20 @@ def test_finished_jobs_are_shown_found_and_enqueued_again(
     [one] = found["jobs"]
     assert (one["jid"], one["at"], one["args"][0]["n"]) == ("j1", at, 7)
     assert "s3cr3t" not in json.dumps(found)
+
+
+def test_the_page_of_a_job_says_how_it_ended(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:
+    keys, jid, now = Keys(namespace), "0123456789abcdef", time.time()
+    keep(db, keys, FinishedFacts("done", now, 1.5, 2, "web1:7"), {"jid": jid, "args": [{"to": "ann"}]})
+    # Its id in the box on every page leads to it.
+    page = dashboard.get(f"find?q={jid}")
+    assert page.path == f"/jobs/{jid}" and "There is no such job" not in page.text
+    assert "State done Class Add Queue q" in page.text
+    assert "How it ended" in page.text and "web1:7" in page.text and '"to":"ann"' in page.text
+    # A job that runs again has its end to come.
+    db.sadd(keys.queues, "q")
+    db.lpush(keys.queue("q"), raw_job(jid, queue="q"))
+    assert "How it ended" not in found(dashboard, f"jobs/{jid}").text
 
 
 def test_the_page_of_a_job_has_its_log(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:

@@ -28,6 +28,7 @@ from pyworkers.protocol.status import JobState
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import MOST_CHARACTERS, typed
 from pyworkers.web.live.stream import reader_of
+from pyworkers.web.pages.finished import read_ends
 from pyworkers.web.rendering import NAVIGATION, address, linkable, render
 from pyworkers.web.security import viewer_of
 from pyworkers.web.several import sites_of
@@ -150,6 +151,9 @@ async def _by_id(site: Site, text: str, to: Callable[..., str], where: str) -> A
     if view.job is not None or view.state is not JobState.UNKNOWN:
         about = view.job.job_class if view.job is not None else ""
         yield SearchResult("job", text, to("jobs", text), _words(about, view.state.value, where))
+    elif ends := (await read_ends(site, text)).jobs:
+        about, state = ends[0].job_class, ends[0].facts.state
+        yield SearchResult("job", text, to("jobs", text), _words(about, state, where))
     if await site.read(read_batch(site.keys, text)) is not None:
         yield SearchResult("batch", text, to("batches", text), where)
 
@@ -168,14 +172,17 @@ def _words(*parts: str) -> str:
 def _searches(request: Request, text: str) -> Iterator[SearchResult]:
     """The lists of jobs with a filter, which look through the jobs only then."""
     titles = dict(NAVIGATION)
+    href = address(request, "jobs", id=visible(text)) if linkable(text) else ""
+    by_id = SearchResult("search", f"A job with the id {text}, in all places", href)
+    is_id = _ID.fullmatch(text) is not None
+    if is_id and href:
+        yield by_id
     for parameter, words, form, places in _SEARCHES:
         for place in places:
-            href = address(request, place, **{parameter: form.format(visible(text))})
-            yield SearchResult("search", f"{titles[place]} {words} {text}", href)
-    if linkable(text):
-        yield SearchResult(
-            "search", f"A job with the id {text}, in all places", address(request, "jobs", id=visible(text))
-        )
+            to = address(request, place, **{parameter: form.format(visible(text))})
+            yield SearchResult("search", f"{titles[place]} {words} {text}", to)
+    if href and not is_id:
+        yield by_id
 
 
 async def _find(ask: CheckedRequest) -> Sequence[Mapping[str, str]]:

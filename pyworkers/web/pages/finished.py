@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.masking import masked
+from pyworkers.api.columns import Column
 from pyworkers.api.finished import (
     ACTIONS,
     FINISHED,
@@ -33,14 +34,15 @@ from pyworkers.web.paging import ROWS, own_of, owns
 from pyworkers.web.rendering import address, linkable, own_address, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import milliseconds, shown, size
-from pyworkers.web.site import site_of
+from pyworkers.web.site import Site, site_of
 from pyworkers.web.tables import Listing, joined
 
 _FILTERS = {"class": "job_class", "queue": "queue", "state": "state", "jid": "jid"}
 _STATES = [state.value for state in JobState if state.final]
-_COLUMNS = FINISHED.shown(
-    "class", "state", "queue", "ended_at", "duration", "attempts", "worker", "result_bytes", "error"
-)
+_END = ("ended_at", "duration", "attempts", "worker", "result_bytes", "error")
+_COLUMNS = FINISHED.shown("class", "state", "queue", *_END)
+# A job that was retried by hand has ended more than once.
+_MOST_ENDS = 5
 
 
 async def show(request: Request) -> Response:
@@ -49,7 +51,7 @@ async def show(request: Request) -> Response:
     given = {name: typed(query.get(name, "")) for name in _FILTERS}
     asked = FinishedFilter(**{_FILTERS[name]: value for name, value in given.items()})
     pages = await sites.each(request, partial(_read, asked))
-    jobs = {name: _listing(sites.at(request, name), page.jobs) for name, page in pages.items()}
+    jobs = {name: _listing(sites.at(request, name), _COLUMNS, page.jobs) for name, page in pages.items()}
     following = owns(request, "after", {name: page.next for name, page in pages.items()})
     return await render(
         request,
@@ -76,13 +78,25 @@ async def _read(asked: FinishedFilter, request: Request) -> FinishedPage:
         return await site.read(read_finished(site.keys, asked, "", ROWS))
 
 
-def _listing(request: Request, jobs: Sequence[FinishedJob]) -> Listing[FinishedJob]:
+async def read_ends(site: Site, jid: str) -> FinishedPage:
+    """What is kept of the ends of one job, the latest first; with a ``next``, there may be more."""
+    return await site.read(read_finished(site.keys, FinishedFilter(jid=jid), count=_MOST_ENDS))
+
+
+def ends_of(request: Request, jobs: Sequence[FinishedJob]) -> Listing[FinishedJob]:
+    """The table of the ends of one job."""
+    return _listing(request, FINISHED.shown("state", *_END), jobs)
+
+
+def _listing(
+    request: Request, columns: Sequence[Column[FinishedJob]], jobs: Sequence[FinishedJob]
+) -> Listing[FinishedJob]:
     html: Mapping[str, Callable[[FinishedJob], Markup]] = {
         "class": partial(_class, request, site_of(request).settings.mask),
         "duration": lambda job: Markup("{}").format(milliseconds(job.facts.duration_s * 1000)),
         "result_bytes": lambda job: _result(job.facts.result_bytes),
     }
-    return Listing(request, _COLUMNS, jobs, time.time(), html=html, queue_of=lambda job: job.queue)
+    return Listing(request, columns, jobs, time.time(), html=html, queue_of=lambda job: job.queue)
 
 
 async def change(request: Request) -> Response:

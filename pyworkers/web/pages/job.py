@@ -20,6 +20,7 @@ from pyworkers.api.browse.actions import EDIT, ON_ONE, PLACES, moves_of
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
 from pyworkers.api.browse.places import Place
+from pyworkers.api.finished import FinishedJob, FinishedPage
 from pyworkers.api.joblog import JOB_LOG, LOG_LINE, JobLog, fields_text, read_joblog
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.record import JOB, STATUS, JobRecord
@@ -36,11 +37,12 @@ from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
 from pyworkers.web.lists.words import DELAYS, title_of
+from pyworkers.web.pages.finished import ends_of, read_ends
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import cut, number, shown, size
-from pyworkers.web.site import site_of
+from pyworkers.web.showing import cut, number, shown, size, visible
+from pyworkers.web.site import Site, site_of
 from pyworkers.web.story import frames_of, story
 from pyworkers.web.tables import Listing, link
 from pyworkers.web.waiting import MOST as MOST_WAITS
@@ -81,7 +83,8 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     most = 0 if query.get("whole") else _MOST_CHARACTERS
     seen_at = _seen_at(request, view)
     log = await site.read(read_joblog(site.keys, view.jid))
-    kept = _kept(view)
+    ends = await _ends(site, view)
+    kept = _kept(view) or next(iter(ends.jobs), None)
     known = view.job or kept
     now = time.time()
     operate = all(map(viewer_of(request).operates, queues_in(view)))
@@ -95,6 +98,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         view=view,
         job=view.job,
         kept=kept,
+        ended=ends_of(request, ends.jobs),
         texts=texts,
         most=most,
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
@@ -108,22 +112,23 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         log=_log(request, log),
         place_word="" if view.place is None else encoded(view.place),
         moves=() if view.place is None else moves_of(view.place),
-        further=_further(request, view),
         searched="" if view.further is None else title_of(view.further.place),
         delays=DELAYS,
         running=ACTIONS,
         refused=refusal,
         typed=form_of(request) if refusal else {},
         **_addresses(request, view, seen_at),
+        finished=address(request, "finished", jid=visible(view.jid)) if ends.next else "",
     )
 
 
 def _addresses(request: Request, view: JobView, seen_at: dict[str, str]) -> dict[str, Any]:
-    """The addresses of the job: in JSON, with all that is cut, and of its forms."""
+    """The addresses of the job: in JSON, with all that is cut, where a search goes on, and of its forms."""
     segment = _segment(request)
     in_json = address(request, "api", "jobs", segment, place=seen_at.get("in"), at=seen_at.get("at"))
     return {
         "json": "" if view.job is None else in_json,
+        "further": _further(request, view),
         "whole": address(request, "jobs", segment, whole=1, **seen_at),
         "edit": address(request, "jobs", segment, "edit", **seen_at),
         "copy": address(request, "jobs", segment, "edit", **seen_at, copy=1),
@@ -193,9 +198,16 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
     return texts | {"Envelope": _pretty(masked(fields, mask))}
 
 
+async def _ends(site: Site, view: JobView) -> FinishedPage:
+    """What is kept of the ends of a job that is nowhere; empty for any other."""
+    if view.job is not None or view.further is not None:
+        return FinishedPage((), "", ())
+    return await read_ends(site, view.jid)
+
+
 def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) -> list[Listing[Any]]:
     """What is known of the job: where it is, what is stored, and what its status adds to that."""
-    state = partial(_state, request)
+    state = partial(_state, request, kept)
     found: list[Listing[Any]] = [Listing(request, _VIEW, [view], now, html={"state": state})]
     job, known = view.job, view.job or kept
     if known:
@@ -211,8 +223,12 @@ def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) 
     return [*found, Listing(request, columns, [view.tracked.status], now, html={"error": _error})]
 
 
-def _state(request: Request, view: JobView) -> Markup:
-    parts = Markup("<strong>{}</strong>").format(view.state)
+def _state(request: Request, kept: JobRecord | None, view: JobView) -> Markup:
+    """Where the job is; of a job that is nowhere, and has no status, how it ended."""
+    state: str | Markup = view.state
+    if view.state is JobState.UNKNOWN and isinstance(kept, FinishedJob):
+        state = shown(kept.facts.state)
+    parts = Markup("<strong>{}</strong>").format(state)
     if view.place is not None:
         href = address(request, *segments_of(view.place))
         parts += Markup(', in <a href="{}">{}</a>').format(href, shown(title_of(view.place)))
