@@ -72,6 +72,15 @@ def test_both_streams_have_a_bounded_size(run_work: Run, db: redis.Redis, keys: 
     assert 259_000 < db.ttl(keys.gauges(TEN_MINUTES)) <= 259_200
 
 
+def test_entries_of_other_programs_are_folded(run_work: Run, db: redis.Redis, keys: Keys) -> None:
+    for minute, queue in enumerate(("\\ud800", "\\u0000", "mail")):
+        packed = f'{{"busy":1,"concurrency":2,"waits":{{"{queue}":5}},"left_out":0}}'
+        db.xadd(keys.gauges(MINUTE), {"v": packed}, id=f"{NOON + 60 * minute:.0f}000-7")
+    run_work(gauges.fold(keys, NOON + 600))
+    [entry] = run_work(gauges.read(keys, NOON, TEN_MINUTES))
+    assert set(entry.latencies_s) == {"\ud800", "\x00", "mail"}
+
+
 def test_ten_minutes_have_the_mean_of_busy_and_the_highest_of_the_rest(run_work: Run, keys: Keys) -> None:
     for minute, waits in ((0, {"a": 5.0}), (9, {"a": 2.0, "b": 7.0}), (10, {"c": 1.0}), (19, {}), (20, {})):
         entry = GaugeEntry(NOON + 60 * minute, minute, 10 + minute, waits, left_out=minute)

@@ -178,16 +178,14 @@ def _waits(keys: Keys, served: Sequence[str], now: float) -> Steps[tuple[dict[st
 
 def add(keys: Keys, minutes: int, entry: GaugeEntry) -> Steps[None]:
     """Add an entry. Redis refuses one that is not newer than the last: another server has added it."""
-    packed = simplejson.dumps(
-        {
-            "busy": entry.busy,
-            "concurrency": entry.concurrency,
-            "waits": entry.latencies_s,
-            "left_out": entry.left_out,
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+    content = {
+        "busy": entry.busy,
+        "concurrency": entry.concurrency,
+        "waits": entry.latencies_s,
+        "left_out": entry.left_out,
+    }
+    # In ASCII: an entry of another program, which is folded, may have half of a pair.
+    packed = simplejson.dumps(content, separators=(",", ":"))
     key = keys.gauges(minutes)
     sent = command("XADD", key, "MAXLEN", _KEPT[minutes], f"{_ms(entry.at)}-0", "v", packed)
     try:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyworkers.protocol import envelope
+import simplejson
+
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.stacks import LIFE_S, WORD, JobStack, read_stack
 from pyworkers.store.calls import Mode, Steps, command, every, one
@@ -24,7 +25,7 @@ def ask(keys: Keys, wanted: JobStack) -> Steps[bool]:
     signals = keys.signals(asked.server)
     yield from every(
         [
-            command("SET", keys.stack(asked.jid), envelope.encode(asked.as_dict()), "EX", LIFE_S),
+            command("SET", keys.stack(asked.jid), _packed(asked), "EX", LIFE_S),
             command("LPUSH", signals, f"{WORD} {asked.jid}"),
             command("EXPIRE", signals, SIGNAL_TTL_S),
         ],
@@ -39,9 +40,7 @@ def answer(keys: Keys, found: JobStack) -> Steps[None]:
     if asked is not None:
         at = yield from clock()
         answered = replace(found.bounded(), queue=asked.queue, at=at, answered=True)
-        yield from one(
-            "SET", keys.stack(found.jid), envelope.encode(answered.as_dict()), "EX", LIFE_S, read=bool
-        )
+        yield from one("SET", keys.stack(found.jid), _packed(answered), "EX", LIFE_S, read=bool)
 
 
 def read(keys: Keys, jid: str) -> Steps[JobStack | None]:
@@ -49,3 +48,8 @@ def read(keys: Keys, jid: str) -> Steps[JobStack | None]:
     [reply] = yield from every([command("GET", keys.stack(jid))], Mode.LENIENT)
     stored = decoded_json(reply, dict)
     return None if stored is None else read_stack(jid, stored)
+
+
+def _packed(stack: JobStack) -> str:
+    # In ASCII: the id of a job, and a queue that another program has written, may have half of a pair.
+    return simplejson.dumps(stack.as_dict(), separators=(",", ":"))
