@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from weakref import WeakSet
 
 from pyworkers.api.actions import Acted, Action, Confirmation, Given
+from pyworkers.api.audit import AuditEntry, read_audit
 from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queuestats import QueueStats
@@ -14,14 +15,16 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Admin, Where, admin_of
 from pyworkers.protocol.editing import Spot, Stored
 from pyworkers.protocol.envelope import is_plain_id
-from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.keys import Keys, check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
+from pyworkers.store.calls import Steps
 from pyworkers.store.editing import Written
 from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
 from pyworkers.store.undo import MOST_JOBS, new_id
+from pyworkers.store.views.audit import MOST as MOST_ACTIONS
 from pyworkers.text import counted
 
 
@@ -251,4 +254,18 @@ CLEAR: Action[QueueStats] = Action(
     offered=lambda queue: queue.size > 0,
 )
 SWITCHES = (PAUSE, RESUME)
+
+
+def read_pause(keys: Keys, name: str) -> Steps[AuditEntry | None]:
+    """Who paused a paused queue, and when; None if the audit does not have it any more."""
+    found = None
+    for entry in (yield from read_audit(keys, count=MOST_ACTIONS)).actions:
+        if entry.target == name and entry.action == RESUME.name:
+            break
+        if entry.target == name and entry.action == PAUSE.name:
+            # A later one has changed nothing.
+            found = entry
+    return found
+
+
 ACTIONS = (*SWITCHES, CLEAR)

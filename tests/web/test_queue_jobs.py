@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
@@ -42,10 +43,11 @@ def test_the_numbers_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redi
     db.lpush(keys.queue("mail"), raw_job("j", enqueued_at=now - 7500))
     for minute in (int(now // 60) - 1, int(now // 60), int(now // 60) + 1):
         db.hset(keys.runs(minute), mapping={"mail|p": 1000, "mail|f": 100})
-    text = dashboard.get("queues/mail").text
+    page = dashboard.get("queues/mail")
     assert re.search(
-        r"the next job has been waiting for 2 h · [12],\d{3} jobs/min, [12]\d\d of them failed", text
+        r"the next job has been waiting for 2 h · [12],\d{3} jobs/min, [12]\d\d of them failed", page.text
     )
+    assert re.search(r'/errors">[12]\d\d of them failed</a>', page.html)
     # Nothing counts the runs of a queue that only other programs serve.
     assert "jobs/min" not in dashboard.get("queues/other").text
 
@@ -72,6 +74,26 @@ def test_the_state_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redis)
     assert "State: active: a:1:x · 1 server takes jobs from it · 1 in progress" in page.text
     assert any(link.endswith("/servers/a~3A1~3Ax") for link in page.links)
     assert any(link.endswith("/servers/a~3A1~3Ax") for link in dashboard.get("queues").links)
+
+
+def test_a_paused_queue_says_who_paused_it(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
+    def note(action: str, who: str, target: str = "mail") -> None:
+        fields = {"at": time.time() - 7300, "who": who, "action": action, "target": target, "result": "done"}
+        db.lpush(keys.audit, json.dumps(fields))
+
+    db.sadd(keys.queues, "mail")
+    db.sadd(keys.paused, "mail")
+    assert "paused by" not in dashboard.get("queues/mail").text
+    note("queue.pause", "eve")
+    note("queue.resume", "eve")
+    note("queue.pause", "ada")
+    note("queue.pause", "bob")  # Nothing changed.
+    note("queue.pause", "mia", "billing")
+    page = dashboard.get("queues/mail")
+    assert "State: paused , unserved · paused by ada 2 h ago" in page.text
+    assert f"{dashboard.root}audit" in page.links
+    db.srem(keys.paused, "mail")
+    assert "ada" not in dashboard.get("queues/mail").text
 
 
 def test_pages_of_a_queue(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:

@@ -26,7 +26,7 @@ from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import Task, create_task
 from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter, paging
-from pyworkers.api.queue import SWITCHES
+from pyworkers.api.queue import SWITCHES, read_pause
 from pyworkers.api.queuestats import read_queue
 from pyworkers.api.stats import Stats
 from pyworkers.errors import BadArgumentError, RedisUnavailableError, StoreError
@@ -165,7 +165,8 @@ async def _of_queue(request: Request, queue: str) -> dict[str, Any]:
     site = site_of(request)
     facts = await site.read(read_queue(site.keys, queue))
     state = words(request, facts.words()) if facts else ""
-    return {"facts": facts, "state": state, **(await gauges.of_queue(request, queue))}
+    pause = await site.read(read_pause(site.keys, queue)) if facts and facts.paused else None
+    return {"facts": facts, "state": state, "pause": pause, **(await gauges.of_queue(request, queue))}
 
 
 def _sort(request: Request, place: Place) -> Sort:
