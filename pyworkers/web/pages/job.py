@@ -74,13 +74,10 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
     After a ``refusal``, with the new time that was refused, and the job where the form has ``seen`` it: a
     search could end too soon.
     """
-    query = request.query_params
     jid, hint = asked(request)
     site = site_of(request)
-    looked = None if seen else decoded(query.get("look", ""))
-    begin = None if looked is None else Further(looked, query.get("from", ""))
-    view = await site.read(read_job(site.keys, jid, seen or hint, begin))
-    most = 0 if query.get("whole") else _MOST_CHARACTERS
+    view = await site.read(read_job(site.keys, jid, seen or hint, None if seen else _begin(request)))
+    most = 0 if request.query_params.get("whole") else _MOST_CHARACTERS
     seen_at = _seen_at(request, view)
     log = await site.read(read_joblog(site.keys, view.jid))
     ends = await _ends(site, view)
@@ -117,9 +114,15 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         running=ACTIONS,
         refused=refusal,
         typed=form_of(request) if refusal else {},
-        **_addresses(request, view, seen_at),
         finished=address(request, "finished", jid=visible(view.jid)) if ends.next else "",
+        **_addresses(request, view, seen_at),
     )
+
+
+def _begin(request: Request) -> Further | None:
+    """Where the search for the job goes on."""
+    place = decoded(request.query_params.get("look", ""))
+    return None if place is None else Further(place, request.query_params.get("from", ""))
 
 
 def _addresses(request: Request, view: JobView, seen_at: dict[str, str]) -> dict[str, Any]:
