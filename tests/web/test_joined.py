@@ -145,6 +145,18 @@ def test_a_cron_entry_is_added_at_the_redis_that_is_chosen(
     assert dict(zip(head, first, strict=True))["Redis"] == "archive"
 
 
+def test_a_queue_has_its_page_where_it_is(visitor: Visitor, second_redis_url: str, keys: Keys) -> None:
+    with redis.Redis.from_url(second_redis_url) as db:
+        db.lpush(keys.queue("reports/of archive"), '{"class":"Report","jid":"1","args":[]}')
+    page = visitor.get("queues/reports~2Fof~20archive?class=Report")
+    assert page.url == f"{visitor.root}redis/archive/queues/reports~2Fof~20archive?class=Report"
+    assert "Report" in page.text
+    # A queue of several, and one of none, are those of the first.
+    assert [visitor.get(f"queues/{name}").url for name in ("mail", "nowhere")] == [
+        f"{visitor.root}queues/{name}" for name in ("mail", "nowhere")
+    ]
+
+
 def test_alarms_are_one_page_for_all(visitor: Visitor) -> None:
     for path in ("alarms", "redis/default/alarms", "redis/archive/alarms"):
         page = visitor.get(path)

@@ -169,6 +169,24 @@ async def _of_queue(request: Request, queue: str) -> dict[str, Any]:
     return {"facts": facts, "state": state, "pause": pause, **(await gauges.of_queue(request, queue))}
 
 
+async def show_queue(request: Request) -> Response:
+    """The page of a queue; without a Redis in its address, that of the Redis that has the queue."""
+    sites, queue = sites_of(request), names.decode(request.path_params["name"])
+    if not sites.parts:
+        return await show(request)
+
+    async def read(at: Request) -> bool:
+        facts = await site_of(at).read(read_queue(site_of(at).keys, queue))
+        return bool(facts.size or facts.in_progress or facts.served or facts.paused)
+
+    having = [name for name, has in (await sites.each(request, read)).items() if has]
+    if not having or sites.own in having:
+        return await show(request)
+    query = f"?{request.url.query}" if request.url.query else ""
+    there = address(sites.at(request, having[0]), "queues", queue)
+    return RedirectResponse(f"{there}{query}", status_code=303)
+
+
 def _sort(request: Request, place: Place) -> Sort:
     """The link that turns the order of a place, by its time, around."""
     query = Asked.of(request.query_params).query()
@@ -414,8 +432,8 @@ def _resource(path: str, about: str, word: str) -> Resource:
 FEEDS: Mapping[str, Feed] = {"jobs": parts}
 ROUTES = [
     route
-    for path in ("/queues/{name}", *(f"/{word}" for word in SETS))
-    for route in (Route(path, show), Route(path, change, methods=["POST"]))
+    for path, page in (("/queues/{name}", show_queue), *((f"/{word}", show) for word in SETS))
+    for route in (Route(path, page), Route(path, change, methods=["POST"]))
 ]
 RESOURCES = (
     _resource("/queues/{name}/jobs", "The waiting jobs of a queue, the next one first.", "queue"),
