@@ -16,11 +16,17 @@ from pyworkers.api import CronSet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import run
+from pyworkers.store.measures.deploys import mark
+from pyworkers.store.measures.gauges import MINUTE
 from pyworkers.web import app
+from pyworkers.web.live.samples import Rates
+from pyworkers.web.pages.summed import rates_of_all
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.web.acting import fields
 from tests.web.test_finished import keep
+from tests.web.test_gauges import note, spaced
 from tests.web.test_queues import rows_of
 from tests.web.visitor import Visitor
 
@@ -143,6 +149,28 @@ def test_a_cron_entry_is_added_at_the_redis_that_is_chosen(
     # What was done is in the audit of that Redis, and in the page of all.
     head, first, *_ = rows_of(visitor.get("audit"))
     assert dict(zip(head, first, strict=True))["Redis"] == "archive"
+
+
+def test_the_overview_has_the_charts_of_all(
+    visitor: Visitor, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    waits = [{"mail": 7200.0, "same": 5.0}, {"reports": 60.0, "same": 9.0}]
+    for url, waiting in zip((one_redis_url, second_redis_url), waits, strict=True):
+        with redis.Redis.from_url(url) as db:
+            db.delete(keys.gauges(MINUTE))
+            note(db, keys, {5: (3, 10, waiting)})
+            run(db, mark(keys, "v1.4.2"))
+    page = visitor.get("")
+    chart = spaced(page.html)
+    assert 'data-says="mail 2 h, reports 1 min, same 9 s"' in chart and 'data-says="6 of 20 busy"' in chart
+    # The same deployment in both is one line in each of the five charts.
+    assert chart.count("v1.4.2") == visitor.get("redis/archive/").html.count("v1.4.2") > 0
+    assert page.html.count('data-live="graph"') == 1
+
+
+def test_the_rates_of_a_second_are_summed_from_the_latest_back() -> None:
+    rates = [[Rates(1.0, 0.0, 5.0)], [Rates(7.0, 7.0, 7.0), Rates(2.0, 1.0, 0.0)], []]
+    assert rates_of_all(rates) == [Rates(7.0, 7.0, 7.0), Rates(3.0, 1.0, 5.0)]
 
 
 def test_a_queue_has_its_page_where_it_is(visitor: Visitor, second_redis_url: str, keys: Keys) -> None:

@@ -32,7 +32,7 @@ from pyworkers.web.pages.problems import CauseAt, located
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import duration, number, utc
-from pyworkers.web.site import site_of
+from pyworkers.web.site import Site, site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
 _DAYS = (7, 30, 90)
@@ -58,8 +58,7 @@ async def show(request: Request) -> Response:
     window = gauges.window_of(request)
     parts = await site.read(read_window(site.keys, window))
     measured = await site.read(read_gauges(site.keys, window))
-    shown_s = max(stats.now - parts[0].at, days * 86_400.0)
-    deploys = await site.read(read_deploys(site.keys, stats.now - shown_s, stats.now))
+    deploys = await read_shown_deploys(site, stats.now, parts, days)
     marks = marks_of(deploys, [part.at for part in parts])
     return await render(
         request,
@@ -72,6 +71,13 @@ async def show(request: Request) -> Response:
         rows_of_redis=(),
         **context_of(request, reader, stats, causes),
     )
+
+
+async def read_shown_deploys(site: Site, now: float, parts: Sequence[MetricsPart], days: int) -> list[Deploy]:
+    """The deployments in the charts of these parts and days."""
+    shown_s = max(now - parts[0].at, days * 86_400.0)
+    found: list[Deploy] = await site.read(read_deploys(site.keys, now - shown_s, now))
+    return found
 
 
 def days_of(request: Request) -> int:
@@ -145,9 +151,16 @@ def context_of(request: Request, reader: Reader, stats: Stats, causes: list[Caus
         **problems_of(located(request, {sites_of(request).own: shown}), len(causes)),
         "servers": Listing(request, COLUMNS, busiest[:MOST_SERVERS], stats.now),
         "more_servers": max(0, len(busiest) - MOST_SERVERS),
-        "latest": reader.samples.latest,
-        "graph": graph(reader.samples.rates),
-        "collected": len(reader.samples.rates),
+        **graph_of(reader.samples.rates),
+    }
+
+
+def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
+    """The values of the template of the graph; ``rates`` by second, the latest last."""
+    return {
+        "latest": rates[-1] if rates else Rates(),
+        "graph": graph(rates),
+        "collected": len(rates),
         "graph_length": KEPT,
     }
 
@@ -222,7 +235,7 @@ def _oldest(request: Request, stats: Stats) -> Tile:
     return Tile(title, escape(duration(oldest.latency_s(stats.now))), Markup("in {}").format(queue))
 
 
-def graph(rates: list[Rates]) -> drawing.Chart:
+def graph(rates: Sequence[Rates]) -> drawing.Chart:
     """The lines of done, failed and enqueued over the last two minutes."""
     drawn = [
         drawing.Curve("enqueued", [rate.enqueued for rate in rates]),

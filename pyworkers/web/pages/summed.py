@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -15,13 +16,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import Day, ProcessView, Stats
+from pyworkers.api.deploys import Deploy
+from pyworkers.api.gauges import Gauges, read_gauges
 from pyworkers.api.metrics import MetricsPart, Window, read_window
 from pyworkers.api.stats import STATS, read_history
 from pyworkers.api.thresholds import above_of_all
 from pyworkers.web.json.resources import Resource
 from pyworkers.web.live.reader import Feed, Reader, readers_at
+from pyworkers.web.live.samples import Rates
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges, overview
+from pyworkers.web.pages.metrics import marks_of
 from pyworkers.web.pages.overview import Tile
 from pyworkers.web.pages.problems import located
 from pyworkers.web.rendering import address, fragment, render
@@ -30,8 +35,6 @@ from pyworkers.web.showing import duration, number
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, joined, link
 
-_PARTS = ("tiles", "problems", "servers")
-
 
 class _Read(NamedTuple):
     """What one Redis has."""
@@ -39,6 +42,8 @@ class _Read(NamedTuple):
     at: float
     history: Sequence[Day]
     parts: Sequence[MetricsPart]
+    measured: Sequence[Gauges]
+    deploys: Sequence[Deploy]
 
 
 async def show(request: Request) -> Response:
@@ -57,6 +62,8 @@ async def show(request: Request) -> Response:
         MetricsPart(some[0].at, sum(part.processed for part in some), sum(part.failed for part in some))
         for some in zip(*(one.parts for one in found), strict=False)
     ]
+    # A deployment that is marked in several is one.
+    deploys = sorted({deploy for one in found for deploy in one.deploys}, key=lambda deploy: -deploy.at)
     return await render(
         request,
         "overview.html",
@@ -65,7 +72,12 @@ async def show(request: Request) -> Response:
         rows_of_redis=await sites.rows(request),
         counts_of_redis=COUNTS,
         **gauges.words_of(window),
-        **overview.charts_of(request, history, parts, now),
+        **gauges.of_all(
+            request,
+            [_sum(some) for some in zip(*(one.measured for one in found), strict=False)],
+            marks_of(deploys, [part.at for part in parts]),
+        ),
+        **overview.charts_of(request, history, parts, now, deploys),
         **_context(request),
     )
 
@@ -75,13 +87,35 @@ async def _read(days: int, window: Window, request: Request) -> _Read:
     stats = await reader.read()
     await reader.causes(stats)
     history = await site.read(read_history(site.keys, days))
-    return _Read(stats.now, history, await site.read(read_window(site.keys, window)))
+    parts = await site.read(read_window(site.keys, window))
+    measured = await site.read(read_gauges(site.keys, window))
+    deploys = await overview.read_shown_deploys(site, stats.now, parts, days)
+    return _Read(stats.now, history, parts, measured, deploys)
+
+
+def _sum(parts: Sequence[Gauges]) -> Gauges:
+    """One part of the gauges of all. Of a queue that several have, the longest wait counts."""
+    busy = [part.busy for part in parts if part.busy is not None]
+    concurrency = [part.concurrency for part in parts if part.concurrency is not None]
+    waits = sorted(
+        ((wait, queue) for part in parts for queue, wait in part.latencies_s.items()), reverse=True
+    )
+    latencies: dict[str, float] = {}
+    for wait, queue in waits:
+        latencies.setdefault(queue, wait)
+    return Gauges(
+        parts[0].at,
+        sum(busy) if busy else None,
+        sum(concurrency) if concurrency else None,
+        latencies,
+        sum(part.left_out for part in parts),
+    )
 
 
 def parts(_reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
     """Each live part as HTML."""
     context = _context(request)
-    return {name: fragment(request, f"live/{name}.html", **context) for name in _PARTS}
+    return {name: fragment(request, f"live/{name}.html", **context) for name in overview.PARTS}
 
 
 def _context(request: Request) -> dict[str, Any]:
@@ -115,7 +149,22 @@ def _context(request: Request) -> dict[str, Any]:
         "servers": joined(request, tables, _busiest) if tables else (),
         "more_servers": sum(len(one.servers) for one in stats.values()) - sum(map(len, rows.values())),
         **overview.problems_of(located(request, shown), sum(map(len, causes.values()))),
+        **overview.graph_of(rates_of_all([reader.samples.rates for reader, _ in there.values()])),
     }
+
+
+def rates_of_all(found: Sequence[list[Rates]]) -> list[Rates]:
+    """The sums of the rates at all, by second from the latest one back."""
+    seconds = zip_longest(*(reversed(rates) for rates in found), fillvalue=Rates())
+    sums = [
+        Rates(
+            sum(rates.done for rates in some),
+            sum(rates.failed for rates in some),
+            sum(rates.enqueued for rates in some),
+        )
+        for some in seconds
+    ]
+    return sums[::-1]
 
 
 def _busiest(server: ProcessView) -> int:
