@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers.api.actions import Action, Given
+from pyworkers.api.actions import Action, Confirmation, Given
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
@@ -20,6 +20,7 @@ from pyworkers.protocol.stacks import JobStack
 from pyworkers.protocol.status import Progress
 from pyworkers.store.calls import Steps
 from pyworkers.store.cancel import Cancelled, cancel_running
+from pyworkers.store.flow.cancelling import Wanted, cancel_jobs
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes import stacks
 from pyworkers.store.processes.reading import Processes, Works
@@ -27,6 +28,7 @@ from pyworkers.store.processes.views import WorkView
 from pyworkers.store.values import encodable
 from pyworkers.store.views import running
 from pyworkers.store.views.running import read_memory, read_statuses
+from pyworkers.text import counted
 
 
 class Work(JobRecord):
@@ -144,6 +146,14 @@ def read_works(
         view.complete,
         at,
     )
+
+
+def read_tagged(keys: Keys, tag: str) -> Steps[WorkPage]:
+    """All running jobs with a tag, the longest first, without their progress and memory."""
+    at = yield from clock()
+    view = yield from running.read_running(keys, 0, None)
+    works = [work for work in map(Work, view.works) if tag in work.tags]
+    return WorkPage(0, len(works), works, view.complete, at)
 
 
 def read_held(keys: Keys, identity: str, count: int = 50) -> Steps[WorkPage]:
@@ -269,3 +279,34 @@ STACK: Action[Work] = Action(
     offered=lambda work: bool(work.jid),
 )
 ACTIONS = (CANCEL, STACK)
+
+
+def _cancel_tag(admin: Admin, tag: str) -> str:
+    found = admin.run(cancel_jobs(admin.keys, Wanted("tag", tag)))
+    if not found.removed and not found.running:
+        return ""
+    return f"{counted(found.removed, 'job')} removed, {found.running:,} running asked to end"
+
+
+def _ask_to_cancel_tag(_admin: Admin, tag: str) -> Confirmation:
+    text = (
+        "Jobs that wait, are scheduled or wait for a retry are removed, running ones are asked to end. This "
+        "cannot be undone. Dead jobs stay."
+    )
+    return Confirmation(f"Cancel all jobs with the tag {tag} now?", text, "Cancel all jobs with this tag")
+
+
+CANCEL_TAG: Action[None] = Action(
+    "jobs.cancel",
+    "Cancel all jobs with this tag: those that wait are removed, running ones are asked to end.",
+    [Parameter("tag", "The tag.", required=True)],
+    _cancel_tag,
+    done="Jobs with the tag {tag} are cancelled: {result}",
+    unchanged="No job with the tag {tag} waits or runs: nothing was changed",
+    nothing=("",),
+    missing="job",
+    target="tag {tag}",
+    label="Cancel all jobs with this tag",
+    dangerous=True,
+    asks=_ask_to_cancel_tag,
+)

@@ -54,6 +54,7 @@ from pyworkers.web.pages import (
     running,
     servers,
     summed,
+    tags,
     tasks,
 )
 from pyworkers.web.pages.overview import tiles_of
@@ -70,7 +71,7 @@ from pyworkers.web.waiting import ProgramWaits
 _LIVE = (overview, summed, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, summed, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
-    running, servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
+    tags, running, servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

@@ -54,7 +54,7 @@ GROUPS = (
             ("finished", "Finished"),
             ("enqueue", "Enqueue"),
         ),
-        ("jobs", "tasks"),
+        ("jobs", "tags", "tasks"),
     ),
     PageGroup("Flow", (("batches", "Batches"), ("cron", "Cron"), ("limits", "Limits"), ("locks", "Locks"))),
     PageGroup("System", (("servers", "Servers"), ("alarms", "Alarms"), ("audit", "Audit"))),

@@ -109,7 +109,7 @@ def test_a_filter_is_saved_with_a_name_and_shared_as_an_address(show: Open) -> N
     wait_for(lambda: "Retries" in page.texts(names))
     assert page.texts(names)[:2] == ["Tenant 7", "Dead: Tag late"]
     page.type("tenant")
-    wait_for(lambda: page.texts(names)[1:2] and page.texts(names)[1].startswith("Dead with"))
+    wait_for(lambda: page.texts(names)[1:2] and page.texts(names)[1].startswith("All jobs with the tag"))
     page.type(Key.ENTER)
     wait_for(lambda: page.url.endswith("/dead?tag=vip&older=60"))
     # The link of the menu gives the name to another browser.

@@ -114,6 +114,7 @@ def bills(db: redis.Redis, keys: Keys, client: Client, ann: Program) -> dict[str
         "name": "bills",
         "identity": "host:1:a",
         "key": "x",
+        "tag": "x",
         "finished": finished,
     }
 
@@ -177,6 +178,7 @@ FORMS: dict[str, dict[str, str]] = {
     "/jobs/{jid}": {"action": "delete", "in": "queue:bills", "at": "{at}"},
     "/jobs/{jid}/edit": {"action": "edit", "in": "queue:bills", "at": "{at}", "args": "[2]"},
     "/enqueue": {"action": "enqueue", "class": "Bill", "queue": "bills", "args": "[1]"},
+    "/tags/{tag}": {"action": "cancel"},
     "/tasks/{id}": {"action": "confirm"},
     "/running": {"action": "cancel", "jid": "r", "server": "host:1:a", "queue": "mail"},
     "/undo/{deletion}": {"action": "undo"},

@@ -16,7 +16,7 @@ from pyworkers.api.record import JobRecord, as_text
 from pyworkers.web import names
 from pyworkers.web.lists.asking import encoded
 from pyworkers.web.lists.columns import chosen
-from pyworkers.web.rendering import address
+from pyworkers.web.rendering import address, linkable
 from pyworkers.web.showing import cut, expandable, shown, visible
 from pyworkers.web.tables import Listing, Sort
 
@@ -32,7 +32,7 @@ def listing(
 ) -> Listing[Row]:
     """The table of these jobs of a place. ``sort``: the order of the place, by its time."""
     html: Mapping[str, Callable[[Row], Markup]] = {
-        "class": lambda row: _class(row.job, job_href(request, row, place)),
+        "class": lambda row: _class(request, row.job, job_href(request, row, place)),
         "error": lambda row: _error(row.job),
         "arguments": lambda row: Markup("<code>{}</code>").format(expandable(args_text(row.job, mask))),
         "jid": lambda row: _jid(row.job, job_href(request, row, place)),
@@ -46,13 +46,23 @@ def listing(
     return Listing(request, shown_columns, rows, now, html=html, sorts=sorts, queue_of=queue_of)
 
 
-def _class(job: JobRecord, href: str) -> Markup:
+def _class(request: Request, job: JobRecord, href: str) -> Markup:
     """The class, which leads to the job, and the tags."""
     name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
     if job.unreadable:
         name = Markup('<span class="bad">not a valid job</span>')
-    tags = (Markup(' <span class="tag">{}</span>').format(shown(tag, 40)) for tag in job.tags[:5])
-    return Markup('<a href="{}">{}</a>{}').format(href, name, Markup().join(tags))
+    tags = tags_of(request, job.tags[:5])
+    return Markup('<a href="{}">{}</a>{}').format(href, name, Markup(" {}").format(tags) if tags else "")
+
+
+def tags_of(request: Request, tags: Sequence[str]) -> Markup:
+    """Tags, each of which leads to all jobs that have it."""
+    return Markup(" ").join(
+        Markup('<a class="tag" href="{}">{}</a>').format(address(request, "tags", tag), shown(tag, 40))
+        if linkable(tag)
+        else Markup('<span class="tag">{}</span>').format(shown(tag, 40))
+        for tag in tags
+    )
 
 
 def _error(job: JobRecord) -> Markup:

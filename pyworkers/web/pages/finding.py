@@ -51,7 +51,6 @@ _TITLES = {
 }
 """The kinds in their order, with their titles."""
 _SEARCHES = (
-    ("tag", "with the tag", "{}", ("dead", "retries", "scheduled")),
     ("class", "of a class with", "*{}*", ("dead", "retries", "scheduled")),
     ("error", "whose error contains", "{}", ("dead", "retries")),
     ("text", "whose arguments contain", "{}", ("dead", "retries", "scheduled")),
@@ -177,6 +176,8 @@ def _searches(request: Request, text: str) -> Iterator[SearchResult]:
     is_id = _ID.fullmatch(text) is not None
     if is_id and href:
         yield by_id
+    if href:
+        yield SearchResult("search", f"All jobs with the tag {text}", address(request, "tags", text))
     for parameter, words, form, places in _SEARCHES:
         for place in places:
             to = address(request, place, **{parameter: form.format(visible(text))})

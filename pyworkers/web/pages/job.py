@@ -35,7 +35,7 @@ from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import act, said
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found, number_done
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
-from pyworkers.web.lists.showing import NO_ID, json_text, segments_of
+from pyworkers.web.lists.showing import NO_ID, json_text, segments_of, tags_of
 from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.pages.finished import ends_of, read_ends
 from pyworkers.web.rendering import address, linkable, render
@@ -218,7 +218,7 @@ def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) 
         html: Mapping[str, Callable[[JobRecord], Markup]] = {
             "class": partial(_class, request),
             "length": _size,
-            "tags": _tags,
+            "tags": lambda job: tags_of(request, job.tags[:50]),
         }
         found.append(Listing(request, stored, [known], now, html=html))
     names = [*([] if known and known.queue else ["queue"]), "progress"]
@@ -247,11 +247,6 @@ def _class(request: Request, job: JobRecord) -> Markup:
 
 def _size(job: JobRecord) -> Markup:
     return escape(size(job.length))
-
-
-def _tags(job: JobRecord) -> Markup:
-    tags = (Markup('<span class="tag">{}</span>').format(shown(tag, 60)) for tag in job.tags[:50])
-    return Markup(" ").join(tags)
 
 
 def _error(status: JobStatus) -> Markup:

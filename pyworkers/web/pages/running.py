@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -120,10 +120,12 @@ def listing(
     )  # fmt: skip
 
 
-def held(request: Request, page: WorkPage, mask: Collection[str] = ()) -> Listing[Work]:
-    """The table of the jobs that a server was running; when they began is not known any more."""
+def held(
+    request: Request, page: WorkPage, mask: Collection[str] = (), columns: Sequence[str] = ("class", "queue")
+) -> Listing[Work]:
+    """A table that is not live, as of the jobs that a server was running; when they began is not known."""
     html: Mapping[str, Callable[[Work], Markup]] = {"class": partial(_job, request, mask)}
-    return Listing(request, WORK.shown("class", "queue"), page.works, page.at, html=html)
+    return Listing(request, WORK.shown(*columns), page.works, page.at, html=html)
 
 
 def _job(request: Request, mask: Collection[str], work: Work) -> Markup:

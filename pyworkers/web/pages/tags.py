@@ -1,0 +1,95 @@
+"""Tags: the jobs with one tag, by the places that have them, and the running ones; cancels all of them.
+
+Runs in the event loop of the dashboard. Each place is searched for a short time; its list goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from pyworkers.api.browse.search import Sought, position_of, read_matches
+from pyworkers.api.running import CANCEL_TAG, read_tagged
+from pyworkers.api.schemas import COUNT
+from pyworkers.errors import StoreError
+from pyworkers.web import names
+from pyworkers.web.buttons import act
+from pyworkers.web.json.resources import Resource
+from pyworkers.web.lists.showing import segments_of
+from pyworkers.web.lists.words import jobs, title_of
+from pyworkers.web.live.stream import reader_of
+from pyworkers.web.pages.running import held
+from pyworkers.web.rendering import address, linkable, render
+from pyworkers.web.showing import visible
+from pyworkers.web.site import site_of
+
+_ACTIONS = (CANCEL_TAG,)
+# With three sets and these queues, at most a second of searches.
+_MOST_QUEUES = 17
+
+
+class Searched(NamedTuple):
+    """A place with the address of its jobs that have the tag, and how many were found."""
+
+    title: str
+    href: str
+    about: str
+
+
+async def show(request: Request) -> Response:
+    """The page of one tag."""
+    site, tag = site_of(request), names.decode(request.path_params["tag"])
+    if not linkable(tag):
+        raise HTTPException(404, "No job can have this tag.")
+    works = await site.read(read_tagged(site.keys, tag))
+    filled = [
+        queue for queue in (await reader_of(request).recent()).queues if queue.size and linkable(queue.name)
+    ]
+    largest = sorted(filled, key=lambda queue: -queue.size)[:_MOST_QUEUES]
+    places = [SCHEDULED, RETRIES, DEAD, *(Place.of_queue(queue.name) for queue in largest)]
+    found = [await _search(request, place, tag) for place in places]
+    return await render(
+        request,
+        "tag.html",
+        title=f"Tag {visible(tag)}",
+        tag=tag,
+        places=[one for one in found if one is not None],
+        further=len(filled) - len(largest),
+        works=works,
+        running=held(request, works, site.settings.mask, ("class", "queue", "run_at", "identity")),
+        actions=_ACTIONS,
+    )
+
+
+async def _search(request: Request, place: Place, tag: str) -> Searched | None:
+    """What a short search finds in a place; None for a queue without such a job."""
+    site = site_of(request)
+    sought = Sought(place, Filter(tag=tag), time.time(), site.settings.mask)
+    try:
+        found = await site.read(read_matches(site.keys, sought, position_of("")))
+    except StoreError as error:
+        if error.code:
+            raise
+        about = error.message
+    else:
+        if place.queue and not found.rows and not found.cursor:
+            return None
+        about = jobs(len(found.rows)) + (", not searched to the end" if found.cursor else "")
+    return Searched(title_of(place), address(request, *segments_of(place), tag=visible(tag)), about)
+
+
+async def change(request: Request) -> Response:
+    """Cancel all jobs with the tag."""
+    tag = names.decode(request.path_params["tag"])
+    return await act(request, _ACTIONS, address(request, "tags", tag))
+
+
+ROUTES = [Route("/tags/{tag}", show), Route("/tags/{tag}", change, methods=["POST"])]
+RESOURCES = (Resource("/tags/{tag}", "All jobs with a tag, in all places.", None, COUNT, actions=_ACTIONS),)
