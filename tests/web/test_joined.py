@@ -24,6 +24,7 @@ from pyworkers.web.live.samples import Rates
 from pyworkers.web.pages.summed import rates_of_all
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
+from tests.interop.browser import Page
 from tests.web.acting import fields
 from tests.web.test_finished import keep
 from tests.web.test_gauges import note, spaced
@@ -92,6 +93,32 @@ def test_jobs_are_in_one_order_and_each_page_goes_on_in_each_redis(visitor: Visi
     assert len(set(seen)) == 96
     # The two shops have the same times.
     assert [sum(name == "archive" for name, _ in some) for some in (seen[:50], seen[50:])] == [25, 23]
+
+
+def test_each_page_leads_to_the_page_before(visitor: Visitor, one_redis_url: str, keys: Keys) -> None:
+    def linked(page: Page, rel: str) -> str:
+        [found] = re.findall(rf'rel="{rel}" href="(.*?)"', page.html) or [""]
+        return html.unescape(found)
+
+    def jobs_of(page: Page) -> list[tuple[str, str]]:
+        return re.findall(r'name="job" value="(\w+)\|([^"]+)"', page.html)
+
+    with redis.Redis.from_url(one_redis_url) as db:
+        # Behind those of both.
+        later = {f'{{"class":"Later","jid":"{number}","args":[]}}': 4e9 + number for number in range(60)}
+        db.zadd(keys.schedule, later)
+    pages = [visitor.get("scheduled")]
+    while following := linked(pages[-1], "next"):
+        pages.append(visitor.get(following))
+    assert [len(jobs_of(page)) for page in pages] == [50, 50, 50, 6]
+    page = pages[-1]
+    for known in pages[-2::-1]:
+        page = visitor.get(linked(page, "prev"))
+        assert jobs_of(page) == jobs_of(known)
+        assert re.findall(r"\d+ to \d+ of 156", page.text) == re.findall(r"\d+ to \d+ of 156", known.text)
+    assert linked(page, "prev") == ""
+    # From there it goes on as before.
+    assert jobs_of(visitor.get(linked(page, "next"))) == jobs_of(pages[1])
 
 
 def test_a_search_finds_jobs_of_all(visitor: Visitor) -> None:

@@ -49,7 +49,7 @@ from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.names import number_in
 from pyworkers.web.pages import gauges
-from pyworkers.web.paging import own_of
+from pyworkers.web.paging import own_of, rank_in
 from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.several import ALL, is_of_all, page_of_all, sites_of
@@ -62,6 +62,8 @@ _ASK = "ask-"
 _NONE = "No job is selected."
 # In an address: the place from its other end.
 _ORDER = "reversed"
+# In the address of a list of all, with the name of a Redis: the page is before this rank there.
+_BEFORE = "before"
 FILTERS = (
     Parameter("class", "Of this class; * is any text.", longest=MOST_CHARACTERS),
     Parameter("jid", "With this id.", longest=MOST_CHARACTERS),
@@ -111,7 +113,8 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
     sites = sites_of(request)
     of_all = bool(sites.parts) and not place.queue
     lists = await sites.each(request, _listed) if of_all else {sites.own: await _listed(request)}
-    listed = _joined(place, asked, lists) if of_all else lists[sites.own]
+    back = f"{_BEFORE}." in request.url.query
+    listed = _joined(place, asked, lists, back=back) if of_all else lists[sites.own]
     known: dict[str, Any] = {
         "switches": SWITCHES,
         "place": place,
@@ -222,10 +225,12 @@ def _size(stats: Stats, place: Place) -> int | None:
 async def _listed(request: Request) -> Listed:
     """The rows of one Redis that the address asks for."""
     place, query = _place(request), request.query_params
-    first, cursor = own_of(request, "first"), own_of(request, "from")
+    first, cursor, before = (own_of(request, name) for name in ("first", "from", _BEFORE))
     asked = Asked.of({**query, "first": first or "", "from": cursor or ""})
     try:
-        if first is not None and cursor is not None:
+        if before and asked.wanted.empty:
+            return await _read_before(request, place, rank_in(before))
+        if first is not None and cursor is not None and before is not None:
             return await _read(request, place, asked)
         # All rows are on the pages before.
         total = (await site_of(request).read(read_page(site_of(request).keys, place, 0, 1))).total
@@ -241,29 +246,45 @@ def _time(place: Place, row: Row) -> float:
     return -(row.score or 0.0) if place.descending else row.score or 0.0
 
 
-def _joined(place: Place, asked: Asked, lists: Mapping[str, Listed]) -> Listed:
-    """A page of all Redis servers: the first jobs of them by time, or all that their searches have found."""
+def _joined(place: Place, asked: Asked, lists: Mapping[str, Listed], *, back: bool) -> Listed:
+    """A page of all Redis servers: the first jobs of them by time, or all that their searches have found.
+
+    ``back``: the last jobs of them instead, which are before those of a page.
+    """
     found = {name: one.rows for name, one in lists.items()}
+    firsts = {name: one.first for name, one in lists.items()}
+    previous: dict[str, str] = {}
     following: dict[str, str] = {}
     if asked.wanted.empty:
-        rows_at = page_of_all(found, partial(_time, place), 0, PAGE)
-        ends = {name: one.first + len(rows_at[name]) for name, one in lists.items()}
+        skipped = max(0, sum(map(len, found.values())) - PAGE) if back else 0
+        rows_at = page_of_all(found, partial(_time, place), skipped, PAGE)
+        if back:
+            firsts = {name: first + len(found[name]) - len(rows_at[name]) for name, first in firsts.items()}
+        ends = {name: first + len(rows_at[name]) for name, first in firsts.items()}
+        previous = {f"{_BEFORE}.{name}": str(first) for name, first in firsts.items()}
         following = {f"first.{name}": str(end + 1) for name, end in ends.items() if end < lists[name].total}
     else:
         rows_at = {name: list(rows) for name, rows in found.items()}
         following = {f"from.{name}": str(one.next["from"]) for name, one in lists.items() if one.next}
     looked_at = [one.looked_at for one in lists.values() if one.looked_at is not None]
-    first = sum(one.first for one in lists.values())
+    first = sum(firsts.values())
     return Listed(
         tuple(row for rows in rows_at.values() for row in rows),
         sum(one.total for one in lists.values()),
         first,
-        asked.query(first="1") if first or any(one.previous for one in lists.values()) else None,
+        asked.query(**previous) if first or any(one.previous for one in lists.values()) else None,
         asked.query(**following) if following else None,
         sum(looked_at) if looked_at else None,
         " ".join(f"{name}: {one.fault}" for name, one in lists.items() if one.fault),
         rows_at,
     )
+
+
+async def _read_before(request: Request, place: Place, end: int) -> Listed:
+    """The rows of one Redis before this rank, as many as a page has."""
+    site, first = site_of(request), max(0, end - PAGE)
+    page = await site.read(read_page(site.keys, place, first, max(1, end - first)))
+    return Listed(page.rows[: end - first], page.total, page.first, None, None)
 
 
 async def _read(request: Request, place: Place, asked: Asked) -> Listed:
