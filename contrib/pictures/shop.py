@@ -17,10 +17,13 @@ from typing import Any
 import redis
 
 from pyworkers.api import CronSet, Stats
+from pyworkers.api.target import admin_of
 from pyworkers.protocol import flow
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import Steps
 from pyworkers.store.counters import histogram_moments, moments
+from pyworkers.store.measures.gauges import MINUTE, GaugeEntry, add, fold
 from pyworkers.version import __version__
 
 # Queue: its waiting jobs, the seconds that the oldest waits, and the class of its jobs.
@@ -70,6 +73,7 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
         _flow(pipeline, keys, now)
         _counted(pipeline, keys, now, rng)
         pipeline.execute()
+    admin_of(where, keys.namespace).run(_gauges(keys, now, rng))
     cron = CronSet(where, namespace=keys.namespace)
     cron.add(
         "nightly report", "15 2 * * *", "BuildReport", ["daily"], queue="reports", timezone="Europe/Paris"
@@ -167,7 +171,7 @@ def _servers(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
     db.sadd(keys.processes, *SERVERS)
     for place, (identity, queues) in enumerate(SERVERS.items()):
         host, pid, _ = identity.split(":")
-        size = 4 if "ledger" in queues else 12
+        size = _size(queues)
         works: dict[Any, Any] = {}
         for number in range(size - 2 + place):
             queue = queues[number % len(queues)]
@@ -201,6 +205,11 @@ def _servers(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
         db.hset(keys.owners, identity, json.dumps(list(queues)))
         db.set(keys.lease(identity), "1", ex=3600)
     db.hset(keys.ordered("ledger"), mapping={"identity": list(SERVERS)[2], "fence": 7})
+
+
+def _size(queues: tuple[str, ...]) -> int:
+    """How many jobs a server of these queues runs at a time."""
+    return 4 if "ledger" in queues else 12
 
 
 def _flow(db: redis.Redis, keys: Keys, now: float) -> None:
@@ -265,6 +274,28 @@ def _counted(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
                 for bucket in buckets:
                     fields.incrby("u16", f"#{bucket}", 1)
                 fields.execute()
+
+
+def _gauges(keys: Keys, now: float, rng: random.Random) -> Steps[None]:
+    """The gauges of the last two hours."""
+    concurrency = sum(map(_size, SERVERS.values()))
+    for back in reversed(range(2 * _MINUTES)):
+        at = now // 60 * 60 - 60 * back
+        waits = {queue: wait for queue in QUEUES if (wait := _wait_s(queue, at - now, rng))}
+        longest = dict(sorted(waits.items(), key=lambda item: -item[1]))
+        busy = concurrency - 4 - round(3 * math.sin(back / 9)) - rng.randint(0, 3)
+        yield from add(keys, MINUTE, GaugeEntry(at, busy, concurrency, longest))
+    yield from fold(keys, now)
+
+
+def _wait_s(queue: str, since_now_s: float, rng: random.Random) -> float:
+    """The seconds that the next job of a queue had been waiting at a time before now."""
+    oldest_s = QUEUES[queue][1]
+    # No server takes their jobs, and too few take the jobs of images.
+    if queue in (PAUSED, UNSERVED):
+        return round(max(0.0, oldest_s + since_now_s), 1)
+    growth = math.exp(since_now_s / 1800) if queue == "images" else 1.0
+    return round(oldest_s * growth * rng.uniform(0.7, 1.0), 1)
 
 
 def _ran(db: redis.Redis, keys: Keys, now: float) -> None:
