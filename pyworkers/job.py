@@ -30,7 +30,7 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.call import RESULT, RESULTS, Call, admitted
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.draft import PLAIN, Draft, Writing, draft, moment, seconds, unlisted
-from pyworkers.protocol.options import JobOverrides, conditions_asked, seconds_of
+from pyworkers.protocol.options import FieldOptions, JobOverrides, conditions_asked, seconds_of
 
 if TYPE_CHECKING:
     from pyworkers.asyncclient import AsyncClient
@@ -236,11 +236,8 @@ class Job(Generic[P, R]):
     def options(self, **options: Unpack[JobOverrides]) -> Job[P, R]:
         """The same job with other options: ``job.options(queue="slow", retry=3).enqueue(…)``.
 
-        These are ``queue`` and ``retry``, and the options of ``Client.enqueue``: ``timeout``, ``dead``,
-        ``backtrace``, ``tags``, ``extra``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``,
-        ``jid``, ``track``, ``history``, ``unique_for``, ``unique_until``, ``unique_by``, ``on_duplicate``,
-        ``max_waiting``, ``wait`` and ``encrypt``. ``on_commit=False`` enqueues at once, also inside a
-        transaction of Django. Raises BadArgumentError.
+        These are ``queue`` and ``retry``, and the options of ``Client.enqueue``. ``on_commit=False`` enqueues
+        at once, also inside a transaction of Django. Raises BadArgumentError.
 
         With a queue that the application does not know, the enqueue methods raise BadArgumentError. It
         knows the queues of its jobs, handlers and groups, and of the configuration file, if this program has
@@ -347,7 +344,9 @@ def declared_job(
     envelope |= {} if policy.backtrace is None else {"backtrace": policy.backtrace}
     envelope |= {} if policy.dead else {"dead": False}
     envelope |= {} if policy.retry_for is None else {"retry_for": policy.retry_for}
-    envelope |= {name: options[name] for name in ("tags", "extra") if options.get(name)}
+    envelope |= {
+        name: value for name, value in options.items() if name in FieldOptions.__annotations__ and value
+    }
     envelope |= conditions_asked(options)
     if (expires_in := options.get("expires_in")) is not None:
         envelope["expires_in"] = seconds_of(expires_in)

@@ -26,7 +26,6 @@ from pyworkers.groups import GroupOptions
 from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
 from pyworkers.protocol.cron import CronEntry, job_of
 from pyworkers.protocol.message import Message
-from pyworkers.protocol.options import EnqueueOptions, JobOverrides
 from pyworkers.protocol.retry import Policy
 from pyworkers.testing import EnqueuedJob, Fake, fake
 
@@ -361,39 +360,6 @@ def test_a_misspelt_option_of_a_decorator_is_an_error_that_names_the_nearest(
         declare(worker)
     assert caught.value.message.startswith(message)
     assert caught.value.hint.startswith(hint)
-
-
-@pytest.mark.parametrize(
-    ("call", "options"),
-    [
-        (Worker.process, HandlerOptions),
-        (Worker.job, JobOptions),
-        (Worker.group, GroupOptions),
-        (Worker.cron, CronOptions),
-        (Job.options, JobOverrides),
-        (Client.enqueue, EnqueueOptions),
-    ],
-)
-def test_the_help_of_a_call_lists_its_options(call: Callable[..., object], options: type) -> None:
-    text = inspect.getdoc(call) or ""
-    missing = [
-        name for name in options.__annotations__ if not re.search(rf"(^  |``){name}(=|``)", text, re.M)
-    ]
-    assert missing == []
-
-
-@pytest.mark.parametrize(
-    ("call", "options"),
-    [
-        (Worker.process, HandlerOptions),
-        (Worker.job, JobOptions),
-        (Worker.group, GroupOptions),
-        (Worker.cron, CronOptions),
-    ],
-)
-def test_the_help_of_a_decorator_lists_no_other_options(call: Callable[..., object], options: type) -> None:
-    listed = re.findall(r"^  (\w+)=", inspect.getdoc(call) or "", re.M)
-    assert sorted(listed) == sorted(options.__annotations__)
 
 
 def declare_several(worker: Worker) -> Job[..., Any]:
