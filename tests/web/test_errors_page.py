@@ -32,7 +32,8 @@ def test_errors_are_grouped_and_all_jobs_of_one_are_deleted(
     page = dashboard.get("errors")
     assert "Looked at 6 of 6 jobs" in page.text
     assert "Old: no # 4 3 1" in page.text
-    assert "<b>: no # new 1 1 0" in page.text, "only an error that began after the deployment is new"
+    # Its one job has no other value that # would be for.
+    assert "<b>: no 1 new 1 1 0" in page.text, "only an error that began after the deployment is new"
     assert "after the deployment v2" in page.text
     posts = [form.action for form in page.forms if form.method == "post"]
     assert sum("retries?error_like=Old" in action for action in posts) == 1
@@ -48,4 +49,8 @@ def test_the_json_of_errors(dashboard: Visitor, db: redis.Redis, keys: Keys) -> 
     db.zadd(keys.dead, {failed("Old", number, now - 4000): now - 3700 for number in range(3)})
     [group] = json.loads(dashboard.ask("api/errors").page.html)["errors"]
     assert (group["error"], group["count"], round(now - group["first"])) == ("Old: no #", 3, 4000)
+    assert group["text"] == "Old: no #"
     assert group["hours"] == [*[0] * 22, 3, 0]
+    db.zremrangebyrank(keys.dead, 0, 1)
+    [group] = json.loads(dashboard.ask("api/errors").page.html)["errors"]
+    assert (group["error"], group["text"]) == ("Old: no #", "Old: no 2")

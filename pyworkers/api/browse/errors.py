@@ -32,7 +32,7 @@ PLACES = (RETRIES, DEAD)
 """The places whose jobs have failed."""
 _END, _BETWEEN = "end", "~"
 _ERROR = frozenset(("error_class", "error_message"))
-_MOST_NAMES, _LONGEST_NAME = 10, 200
+_MOST_NAMES, _LONGEST_NAME, _LONGEST_ERROR = 10, 200, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class ErrorGroup:
     classes: tuple[str, ...]
     queues: tuple[str, ...]
     hours: tuple[int, ...] = ()
+    text: str = ""
+    """The error itself if these jobs have the same one, with its numbers and ids; else as ``error``."""
 
     @property
     def count(self) -> int:
@@ -68,6 +70,7 @@ ERROR: Table[ErrorGroup] = Table(
     "ErrorGroup",
     Column("error", title="Error", empty="no error", cut=1,
            about="The error, with # instead of numbers, ids and quoted values."),
+    Column("text", about="The error itself if all these jobs have the same one; else as error."),
     Column("error_class"),
     Column("count", Kind.COUNT, "Jobs"),
     Column("retries", Kind.COUNT, "Retries"),
@@ -115,6 +118,8 @@ class _Tally:
     """A group as it grows."""
 
     error_class: str
+    text: str
+    """The error; empty once there is another one."""
     places: Counter[str] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
     queues: Counter[str] = field(default_factory=Counter)
@@ -124,6 +129,8 @@ class _Tally:
 
     def add(self, place: Place, row: Row, now: float) -> None:
         self.places[place.word] += 1
+        if row.job.error[:_LONGEST_ERROR] != self.text:
+            self.text = ""
         for names, name in ((self.classes, row.job.job_class), (self.queues, row.job.queue)):
             name = name[:_LONGEST_NAME]
             if name and (name in names or len(names) < _MOST_NAMES):
@@ -149,6 +156,7 @@ class _Tally:
             tuple(name for name, _ in self.classes.most_common()),
             tuple(name for name, _ in self.queues.most_common()),
             tuple(self.hours),
+            self.text or error,
         )
 
 
@@ -181,10 +189,9 @@ def read_errors(
                 continue
             for row in part.rows:
                 whole = yield from _with_error(keys, place, row)
-                tally = tallies.setdefault(
-                    folded(whole.job.error), _Tally(whole.job.error_class[:_LONGEST_NAME])
-                )
-                tally.add(place, whole, now)
+                job = whole.job
+                first = _Tally(job.error_class[:_LONGEST_NAME], job.error[:_LONGEST_ERROR])
+                tallies.setdefault(folded(job.error), first).add(place, whole, now)
             read += len(part.rows)
             looked_at[place], begins[place] = part.looked_at, part.after
             if part.after is None:

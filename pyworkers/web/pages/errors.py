@@ -114,7 +114,7 @@ def _error(request: Request, group: ErrorGroup, last: Deploy | None) -> Markup:
         return Markup("no error")
     place = "retries" if group.retries else "dead"
     link = Markup('<a href="{}">{}</a>').format(
-        address(request, place, **_query(group)), shown(group.error, 160)
+        address(request, place, **_query(group)), shown(group.text, 160)
     )
     is_new = last is not None and group.first is not None and group.first >= last.at
     return link + Markup(' <span class="tag bad">new</span>') if is_new else link
