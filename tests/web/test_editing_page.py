@@ -87,6 +87,20 @@ def test_another_time_leaves_the_arguments(
     assert json.loads(raw)["args"] == [7, {"to": "Ann"}] and due > time.time() + 80_000
 
 
+def test_a_dead_job_with_another_address_runs_now(
+    dashboard: Visitor, waiting: bytes, db: redis.Redis, keys: Keys
+) -> None:
+    assert ">now</option>" not in editing(dashboard).html, "a waiting job runs in its turn"
+    db.delete(keys.queue("mail"))
+    db.zadd(keys.dead, {waiting: 5.0})
+    page = editing(dashboard)
+    assert ">never: it stays dead</option>" in page.html and '<option value="0">now</option>' in page.html
+    assert "The job is edited." in send(dashboard, page, args='[7, {"to": "Bob"}]', delay="0").text
+    [(raw, due)] = due_jobs(db, keys.schedule)
+    assert json.loads(raw)["args"] == [7, {"to": "Bob"}] and due <= time.time()
+    assert not db.zcard(keys.dead)
+
+
 def test_a_copy_has_its_own_id_and_the_options(
     dashboard: Visitor, waiting: bytes, db: redis.Redis, keys: Keys, one_redis_url: str
 ) -> None:

@@ -43,6 +43,7 @@ _BUTTONS = {EDIT.word: "Save", COPY.word: COPY.text}
 _MOST_CHARACTERS = 50_000
 _LINE = 80
 _UNCHANGED = ""
+_NOW = (0, "now")
 _GONE = "the job is no longer here: it was taken, moved or deleted in the meantime"
 
 
@@ -111,7 +112,7 @@ async def _form(
         barred=barred,
         args=_spelled(form.get("args", args)),
         typed={name: visible(form.get(name, "")) for name in ("delay", "when")},
-        delays=DELAYS,
+        delays=DELAYS if action is COPY or (view and view.place and view.place.queue) else (_NOW, *DELAYS),
         word=action.word,
         button=_BUTTONS[action.word],
         refused=refusal,
@@ -122,7 +123,7 @@ def _first_time(action: Action[Any], view: JobView | None) -> str:
     """The words for no other time."""
     if action is COPY:
         return "now"
-    kept = {"queue": "none: it stays in its queue", "dead": "none: it stays dead"}
+    kept = {"queue": "in its turn: it stays in its queue", "dead": "never: it stays dead"}
     return kept.get(view.place.kind if view and view.place else "", "as it is")
 
 
@@ -176,7 +177,7 @@ def _time_of(form: Form) -> float | None:
     if when := form.get("when", "").strip():
         return moment_of(when, form.get("zone", ""), now)
     delay = form.get("delay", _UNCHANGED)
-    return next((now + seconds for seconds, _ in DELAYS if str(seconds) == delay), None)
+    return next((now + seconds for seconds, _ in (_NOW, *DELAYS) if str(seconds) == delay), None)
 
 
 ROUTES = [Route("/jobs/{jid}/edit", show), Route("/jobs/{jid}/edit", change, methods=["POST"])]
