@@ -367,13 +367,15 @@ def test_a_login_that_the_provider_refuses_leads_back(
 
 def test_a_code_is_used_once_and_by_few_tries(opened: Opened, provider: OpenIdProvider) -> None:
     visitor = opened()
-    statuses = []
-    for _ in range(OF_NAME_AT_ADDRESS.burst + 1):
+    statuses: list[int] = []
+    # One more try is allowed every six seconds, which a busy machine can take for some of them.
+    while 429 not in statuses and len(statuses) < 3 * OF_NAME_AT_ADDRESS.burst:
         given = sent(visitor)
         answer = visitor.ask(f"login/oidc/callback?{urlencode({'code': 'expired', 'state': given['state']})}")
         statuses.append(answer.status)
         assert ("perhaps its code has expired" in answer.text) == (answer.status == 403)
-    assert statuses == [403] * OF_NAME_AT_ADDRESS.burst + [429]
+    assert set(statuses[: OF_NAME_AT_ADDRESS.burst]) == {403}
+    assert statuses[-1] == 429
 
 
 @pytest.mark.parametrize(

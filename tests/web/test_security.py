@@ -629,11 +629,14 @@ def test_programs_are_answered_in_json(opened: Opened, users: Path) -> None:
 
 def test_guesses_are_limited(opened: Opened, users: Path) -> None:
     visitor = opened(auth=users)
-    found = [
-        visitor.ask("api/queues", Authorization="Bearer rita:no") for _ in range(OF_NAME_AT_ADDRESS.burst + 1)
-    ]
-    assert [answer.status for answer in found] == [401] * OF_NAME_AT_ADDRESS.burst + [429]
-    assert int(found[-1].headers["retry-after"]) in range(1, 7)
+    statuses: list[int] = []
+    # One more try is allowed every six seconds, which a busy machine can take for some of them.
+    while 429 not in statuses and len(statuses) < 3 * OF_NAME_AT_ADDRESS.burst:
+        found = visitor.ask("api/queues", Authorization="Bearer rita:no")
+        statuses.append(found.status)
+    assert set(statuses[: OF_NAME_AT_ADDRESS.burst]) == {401}
+    assert statuses[-1] == 429
+    assert int(found.headers["retry-after"]) in range(1, 7)
     answer = log_in(visitor, "rita")
     assert answer.status == 429
     assert "Too many failed attempts." in answer.text
