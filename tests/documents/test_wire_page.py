@@ -48,6 +48,7 @@ def test_it_has_every_field_and_state_that_a_client_reads(name: str) -> None:
 
 def test_it_has_every_effect_with_its_keys_and_arguments() -> None:
     assert effects_table() in PAGE, (
+        "put the new table into contrib/docs/wire.md: "
         "python -c 'from contrib.clients.wire import runs; print(runs.effects_table())'"
     )
 

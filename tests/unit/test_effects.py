@@ -73,7 +73,12 @@ def test_an_effect_is_its_number_and_its_fields_with_their_lengths(effect: Effec
 def test_each_effect_has_its_own_number_which_stays() -> None:
     assert {kind.NUMBER: kind.__name__ for kind in get_args(Effect)} == {
         n: name for n, name in enumerate(NUMBERS) if name
-    }
+    }, "a new effect takes the next number, at the end of NUMBERS"
+
+
+def test_each_effect_can_be_imported_by_an_application() -> None:
+    missing = {kind.__name__ for kind in get_args(Effect)} - set(effects.__all__)
+    assert not missing, "put it into __all__ of pyworkers/protocol/effects/__init__.py"
 
 
 @given(some, st.binary(max_size=20), st.booleans())
