@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import pytest
 import redis
 
+from pyworkers.api.browse.lookup import read_job
 from pyworkers.protocol.flow.finished import FinishedFacts, entry
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.keys import Keys
+from pyworkers.web.pages import job
 from tests.helpers.records import raw_job
 from tests.web.acting import act
 from tests.web.test_one_job import found
@@ -68,6 +72,16 @@ def test_the_page_of_a_job_says_how_it_ended(dashboard: Visitor, db: redis.Redis
     db.sadd(keys.queues, "q")
     db.lpush(keys.queue("q"), raw_job(jid, queue="q"))
     assert "How it ended" not in found(dashboard, f"jobs/{jid}").text
+
+
+def test_the_end_of_a_job_is_shown_while_the_search_goes_on(
+    dashboard: Visitor, db: redis.Redis, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(db, Keys(namespace), FinishedFacts("done", time.time(), worker="web1:7"), {"jid": "j1"})
+    monkeypatch.setattr(job, "read_job", partial(read_job, budget_s=-1))
+    text = dashboard.get("jobs/j1").text
+    assert "Not found so far" in text and "State unknown" in text
+    assert "How it ended" in text and "web1:7" in text
 
 
 def test_the_page_of_a_job_has_its_log(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:

@@ -82,7 +82,9 @@ def test_failures_are_those_of_the_last_hour_with_their_change(
     for minutes_ago, failed in ((0, 7), (70, 3), (200, 50)):
         name = ten_minutes_of(now - timedelta(minutes=minutes_ago))
         db.hset(keys.executions(name), mapping={"Add|f": failed, "Add|p": 100})
-    text = dashboard.get().text
+    page = dashboard.get()
+    text = page.text
+    assert re.search(r'href="/errors">[\d,]+</a>', page.html)
     found = re.search(r"Failed in the last hour (\d+) (\d+) more than in the hour before", text)
     assert found and int(found[1]) - int(found[2]) in range(4) and 7 <= int(found[1]) <= 10
     assert "Since ever: Done 1,200 · Failed 34" in text

@@ -68,7 +68,8 @@ def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, na
     db.hset(keys.owners, "a:1:x", '["mail"]')
     db.set(keys.lease("a:1:x"), "x")
     hold_order(db, keys, "ledger", "b:2:y")
-    db.hset(keys.runs(int(now // 60)), "mail|p", 60_000)
+    for minute in (int(now // 60), int(now // 60) + 1):
+        db.hset(keys.runs(minute), mapping={"mail|p": 60_000, "mail|f": 600})
     db.hset(keys.runs(int(now // 60) - 10), mapping={"mail|p": 7, "mail|f": 1})
     db.lpush(keys.queue("left"), raw_job("j", enqueued_at=now - 7200))
     db.sadd(keys.queues, "left")
@@ -77,7 +78,10 @@ def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, na
     [mail] = re.findall(r'aria-label="Runs by minute: ([^"]*7[^"]*)"', page.html)
     assert mail.count(", ") == 29 and "60,000" in mail
     assert rows["mail"][5] == "2"
-    assert int(rows["mail"][3].replace(",", "")) >= 30_000
+    rate = re.fullmatch(r"([\d,]+) \(([\d,]+) failed\)", rows["mail"][3])
+    assert rate and int(rate[1].replace(",", "")) >= 30_000 and int(rate[2].replace(",", "")) >= 300
+    assert re.search(r'href="/errors">\([\d,]+ failed\)</a>', page.html)
+    assert "failed" not in rows["ledger"][3]
     assert rows["ledger"][6] == "active: b:2:y"
     assert rows["left"][1:7] == ["1", "2 h", "\N{EN DASH}", "0", "0", "unserved"]
 

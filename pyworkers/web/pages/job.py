@@ -202,8 +202,8 @@ def _texts(job: JobRecord, mask: tuple[str, ...], operate: bool) -> dict[str, st
 
 
 async def _ends(site: Site, view: JobView) -> FinishedPage:
-    """What is kept of the ends of a job that is nowhere; empty for any other."""
-    if view.job is not None or view.further is not None:
+    """What is kept of the ends of a job that is nowhere, or not found so far; empty for any other."""
+    if view.job is not None:
         return FinishedPage((), "", ())
     return await read_ends(site, view.jid)
 
@@ -229,7 +229,7 @@ def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) 
 def _state(request: Request, kept: JobRecord | None, view: JobView) -> Markup:
     """Where the job is; of a job that is nowhere, and has no status, how it ended."""
     state: str | Markup = view.state
-    if view.state is JobState.UNKNOWN and isinstance(kept, FinishedJob):
+    if view.state is JobState.UNKNOWN and view.further is None and isinstance(kept, FinishedJob):
         state = shown(kept.facts.state)
     parts = Markup("<strong>{}</strong>").format(state)
     if view.place is not None:

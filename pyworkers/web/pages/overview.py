@@ -202,7 +202,8 @@ def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
     yield running
     yield _oldest(request, stats)._replace(above=above.get("oldest", ""))
     if failed is not None:
-        value, change = escape(number(failed[0])), _more_than(*failed)
+        form = Markup('<a href="{}">{}</a>')
+        value, change = form.format(address(request, "errors"), number(failed[0])), _more_than(*failed)
         yield Tile("Failed in the last hour", value, change, above.get("failed", ""))
     yield from others
 

@@ -30,7 +30,7 @@ from pyworkers.web.live.stream import reader_of
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.several import is_of_all, page_of_all, sites_of
-from pyworkers.web.showing import counted
+from pyworkers.web.showing import counted, number
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, cell, joined, words
 
@@ -160,6 +160,14 @@ def listing(
         above = [Word(text, "bad") for text in above_of_queue(reader.thresholds, queue, now).values()]
         return words(request, [*above, *queue.words()])
 
+    def rate(queue: QueueStats) -> Markup:
+        shown, failed = (
+            cell(request, QUEUE.columns["rate_per_min"], queue, now),
+            round(queue.failed_per_min or 0),
+        )
+        form = '{} <a class="bad" href="{}">({} failed)</a>'
+        return Markup(form).format(shown, address(request, "errors"), number(failed)) if failed else shown
+
     def trend(queue: QueueStats) -> Markup:
         return drawing.spark(trends.get(queue.name, ()), "Runs by minute")
 
@@ -175,7 +183,11 @@ def listing(
         key=lambda queue: names.encode(queue.name),
         feed=f"queues?{selection.query()}",
         queue_of=lambda queue: queue.name,
-        html={"trend": trend, **({**toned_cells, "state": state} if reader.thresholds else {})},
+        html={
+            "trend": trend,
+            "rate_per_min": rate,
+            **({**toned_cells, "state": state} if reader.thresholds else {}),
+        },
     )
 
 
