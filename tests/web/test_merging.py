@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -74,6 +75,17 @@ def file_of(program: Program, path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(program.ask("GET", path).body.decode(), newline="")))
 
 
+def known(program: Program, path: str) -> dict[str, Any] | None:
+    """The answer; None for a search that goes on."""
+    answer: dict[str, Any] = program.get(path)
+    return None if "further" in answer else answer
+
+
+def is_status(program: Program, path: str, status: int) -> bool:
+    """False while a search goes on."""
+    return program.ask("GET", path).status == status
+
+
 def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(program: Program) -> None:
     for path in LISTS:
         if path in ("audit", "deploys"):
@@ -124,6 +136,31 @@ def test_lists_with_cursors_and_searches_go_on_in_each_redis(program: Program) -
         assert len(seen) == len(set(seen)) == len(one) > 0, path
 
 
+def test_one_thing_is_found_in_the_redis_that_has_it(
+    one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str
+) -> None:
+    with redis.Redis.from_url(second_redis_url) as db:
+        shop.fill(db, keys, second_redis_url)
+        jid = json.loads(db.zrange(keys.retry, 0, 0)[0])["jid"]
+    found = {
+        "queues/mail": ("name", "mail"),
+        f"jobs/{jid}": ("jid", jid),
+        "batches/B4c0ffee": ("id", "B4c0ffee"),
+    }
+    with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url)) as root:
+        program = Program(root)
+        for path, (member, value) in found.items():
+            answer = wait_for(partial(known, program, f"/{path}"))
+            assert (answer["redis"], answer[member]) == ("archive", value)
+            wait_for(partial(is_status, program, f"/{path}x", 404))
+        waiting = program.ask("GET", "/batches/B4c0ffee/members?format=csv&state=dead").body.decode()
+        assert sorted(waiting.splitlines()[1:]) == ["dead0,false", "dead1,false"]
+    with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url, attic=AWAY)) as root:
+        wait_for(partial(is_status, Program(root), "/jobs/nowhere", 503))
+        assert "the Redis attic is away" in Program(root).ask("GET", "/queues/nowhere").error
+        assert Program(root).get("/queues/mail")["redis"] == "archive"
+
+
 def test_a_cursor_of_no_answer_and_an_index_are_refused(program: Program) -> None:
     for cursor in ("7", "first.nowhere=1", "first.default=x", "after.default=1", "name.default=1"):
         reply = program.ask("GET", f"/retries?cursor={quote(cursor)}")
@@ -147,13 +184,13 @@ def test_hostile_data_of_two_are_as_described(
     one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str
 ) -> None:
     whole = dashboard_of(one_redis_url, namespace, archive=second_redis_url)
-    lists = [resource for resource in whole.state.resources if resource.order]
+    merged = [resource for resource in whole.state.resources if resource.order or resource.sought]
     for url in (one_redis_url, second_redis_url):
         with redis.Redis.from_url(url) as db:
             hostile.fill(db, keys)
     with served(whole) as root:
         OpenAPIV31SpecValidator(Program(root).get("/openapi.json")).validate()
-        walker = Walker(Program(root), lists)
+        walker = Walker(Program(root), merged)
         wait_for(lambda: Program(root).ask("GET", "/queues").status == 200)
-        walker.walk([b"none"])
+        walker.walk([b"default", *sorted(hostile.NAMES, key=len)[:20]])
         assert walker.problems == []

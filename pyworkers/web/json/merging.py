@@ -1,4 +1,4 @@
-"""Merging: the lists of the JSON in a dashboard of several Redis servers, each with the rows of all of them.
+"""Merging: the JSON in a dashboard of several Redis servers: lists with the rows of all, one thing from any.
 
 Runs in the event loop of the dashboard. The Redis servers are asked as for the pages (``several.py``).
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyworkers.api.actions import Given
 from pyworkers.api.columns import REDIS
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.schemas import TEXT, Schema, array, by_name, record
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource
 from pyworkers.web.several import away_of, merged, sites_of
 from pyworkers.web.site import site_of
@@ -28,8 +31,56 @@ _PLACES = ("cursor", "after", "first")
 
 
 def of_all(resource: Resource) -> Resource:
-    """A list with the rows of all Redis servers, ``redis`` in each; any other resource as it is."""
-    return resource if resource.order is None else _Merged(resource).resource()
+    """A list with the rows of all Redis servers, or one thing of any of them; another resource as it is."""
+    if resource.order is not None:
+        return _Merged(resource).resource()
+    if not resource.sought:
+        return resource
+    return replace(resource, read=partial(_seek, resource), schema=_with_redis(resource.schema))
+
+
+def _with_redis(schema: Schema) -> Schema:
+    """A record that has the name of its Redis."""
+    if "anyOf" in schema:
+        return {"anyOf": [_with_redis(one) for one in schema["anyOf"]]}
+    return {
+        **schema,
+        "title": f"{schema['title']}OfAll",
+        "required": [REDIS.name, *schema["required"]],
+        "properties": {REDIS.name: TEXT, **schema["properties"]},
+    }
+
+
+async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
+    """What the first Redis has that knows a thing; of a search that goes on, if no other one knows it.
+
+    Raises HTTPException (404) if none knows it, and RedisUnavailableError if one of those is away.
+    """
+    sites, unknown = sites_of(ask.request), HTTPException(404)
+    away: PyworkersError | None = None
+    begun: dict[str, Any] | None = None
+    for name in sites.by_name:
+        try:
+            found = await _read_at(one, ask, name)
+        except HTTPException as error:
+            if error.status_code != 404:
+                raise
+            unknown = error
+        except (RedisUnavailableError, StoreError) as error:
+            away = RedisUnavailableError(f"the Redis {name} is away: {error.message}")
+        else:
+            answer = {REDIS.name: name, **found}
+            if not found.get("further"):
+                return answer
+            begun = begun or answer
+    if begun is None:
+        raise away or unknown
+    return begun
+
+
+async def _read_at(one: Resource, ask: CheckedRequest, name: str) -> Any:
+    assert one.read is not None
+    return await one.read(CheckedRequest(sites_of(ask.request).at(ask.request, name), ask.names, ask.given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +119,12 @@ class _Merged:
         )
 
     def _schema(self) -> Schema:
-        one, own = self.one.schema, self.one.row_schema
-        title = f"{own['title']}OfAll"
-        row = {
-            **own,
-            "title": title,
-            "required": [REDIS.name, *own["required"]],
-            "properties": {REDIS.name: TEXT, **own["properties"]},
-        }
+        one, row = self.one.schema, _with_redis(self.one.row_schema)
         required = {name: schema for name, schema in self._others.items() if name in one["required"]}
         optional = {name: schema for name, schema in self._others.items() if name not in required}
         cursor = {"cursor": TEXT} if self._places else {}
         members = {**required, self._rows: array(row), AWAY: by_name(TEXT), **cursor}
-        return record(f"{one['title']}OfAll" if "title" in one else f"{title}List", members, optional)
+        return record(f"{one['title']}OfAll" if "title" in one else f"{row['title']}List", members, optional)
 
     async def _read(self, ask: CheckedRequest) -> dict[str, Any]:
         """What each Redis has next. Lists with ranks are in one order, and have ``count`` rows in all."""

@@ -119,6 +119,8 @@ class Resource:
     """The member of the answer with the rows of a list, also read as CSV. Empty: the answer itself."""
     order: Callable[[Any], Any] | None = None
     """What the rows of several Redis servers are sorted by in one list; None for no such list."""
+    sought: bool = False
+    """True for one thing: if a Redis does not know it (404), the others of several are asked."""
 
     @property
     def methods(self) -> str:

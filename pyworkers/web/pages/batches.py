@@ -274,6 +274,7 @@ RESOURCES = (
         _batch,
         BATCH_VIEW,
         actions=ACTIONS,
+        sought=True,
     ),
     Resource(
         "/batches/{id}/members",
@@ -285,5 +286,6 @@ RESOURCES = (
             *by_cursor(),
         ],
         rows="members",
+        sought=True,
     ),
 )

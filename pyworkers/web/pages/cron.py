@@ -264,5 +264,6 @@ RESOURCES = (
         _entry,
         CRON_VIEW,
         actions=ACTIONS,
+        sought=True,
     ),
 )

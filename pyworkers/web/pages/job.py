@@ -413,6 +413,7 @@ RESOURCES = (
             Change("cancel", "Cancel the job, which runs.", partial(_act_running, CANCEL)),
         ],
         readers=("read", "enqueue", "operate"),
+        sought=True,
     ),
     Resource(
         "/jobs/{jid}/stack",
@@ -422,6 +423,7 @@ RESOURCES = (
         JOB_STACK.schema,
         actions=[Change("stack", STACK.about, partial(_act_running, STACK))],
         readers=["operate"],
+        sought=True,
     ),
     Resource(
         "/jobs/{jid}/logs",
@@ -429,5 +431,6 @@ RESOURCES = (
         _read_joblog,
         JOB_LOG,
         [Parameter("after", "Only the lines behind the one with this id: last of an earlier answer.")],
+        sought=True,
     ),
 )

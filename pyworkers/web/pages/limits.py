@@ -160,5 +160,6 @@ RESOURCES = (
         _limit,
         LIMIT_VIEW,
         actions=ACTIONS,
+        sought=True,
     ),
 )

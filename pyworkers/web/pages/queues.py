@@ -212,5 +212,6 @@ RESOURCES = (
         _queue,
         QUEUE.schema,
         actions=ACTIONS,
+        sought=True,
     ),
 )

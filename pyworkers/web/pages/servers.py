@@ -251,5 +251,6 @@ RESOURCES = (
         _server,
         PROCESS.schema,
         actions=ACTIONS,
+        sought=True,
     ),
 )

@@ -146,5 +146,6 @@ RESOURCES = (
             Change("confirm", "Let a counted task run.", _let_run),
             Change("stop", "Stop a task after its present jobs.", _stop),
         ],
+        sought=True,
     ),
 )
