@@ -268,7 +268,7 @@ class Client(BaseClient, Producer):
     def saved(self, jid: str, queue: str | None = None) -> Mapping[str, bytes]:
         """As ``iteration``, without the warning: ``checkpoint`` reads once, in async jobs, too.
 
-        ``queue``: that of the job, if it is known.
+        ``queue``: the queue of the job, if it is known.
         """
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:

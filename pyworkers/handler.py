@@ -138,7 +138,7 @@ class Handler:
     ordered: bool = False
     skip_dead: bool = True
     fenced: bool = False
-    """A job ends before the lease of its server can end; those of ordered queues do so anyway."""
+    """A job ends before the lease of its server can end; jobs of ordered queues do so anyway."""
     keep: tuple[int, int] | tuple[()] | None = None
     """How many finished jobs are kept, and for how many seconds; empty: none; None: as the server says."""
     keep_args: bool = True

@@ -142,7 +142,7 @@ class Watcher:
         return {sent.target: sent.error for sent in self._deliver(tries)}
 
     def _begun(self) -> dict[str, Incident]:
-        """The incidents of our alarms. Those of alarms that are no longer configured are forgotten."""
+        """The incidents of our alarms. Incidents of alarms that are not configured any more are forgotten."""
         found: dict[str, Incident] = {}
         for name, raw in self._admin.run(store.read_begun(self._admin.keys)).items():
             incident = Incident.load(name, raw)

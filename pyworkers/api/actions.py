@@ -31,7 +31,7 @@ Given = Mapping[str, Any]
 
 
 class Acted(NamedTuple):
-    """How many jobs were moved or removed, and how many cannot be; ``reason`` is that of the last one."""
+    """How many jobs were moved or removed, and how many cannot be; ``reason``: why the last one cannot."""
 
     done: int = 0
     refused: int = 0

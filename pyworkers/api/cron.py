@@ -59,7 +59,7 @@ class CronSet:
         options: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> CronEntry:
-        """Add an entry; its first slot is after now. Names and values are those of ``[[cron]]``.
+        """Add an entry; its first slot is after now. Names and values are as in ``[[cron]]``.
 
         ``replace``: replace a run-time entry of that name. Raises BadArgumentError for an invalid value, with
         the rule, and for a name in use.
@@ -114,7 +114,7 @@ class CronSet:
         return self._admin.run(cron_store.resume(self._keys, name, time.time()))
 
     def trigger(self, name: str) -> str:
-        """Enqueue the job of an entry now, also of a paused one. Returns its jid, or that of its duplicate.
+        """Enqueue the job of an entry now, also of a paused one. Returns its jid, or its duplicate's.
 
         The job's field ``cron`` holds ``triggered``, and this second as its slot. The next slots still fire.
         Raises QueueFullError and DuplicateJobError.

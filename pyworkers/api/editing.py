@@ -56,7 +56,7 @@ class EditableJob(JobRecord):
         ``at``: an aware datetime or epoch seconds. A waiting or dead job moves to ``schedule`` by it. A job
         keeps its id, its place and its batch. A unique one takes the lock of its new arguments, for which
         ``unique_by`` is needed if the enqueue had it; an encrypted one is sealed with the newest of the keys
-        of ``encryption``, by default those of the environment.
+        of ``encryption``, by default the keys of the environment.
 
         Raises BadArgumentError for arguments that cannot be enqueued, and for a time in an ordered queue;
         DuplicateJobError if another job has that lock, EncryptionKeyError, and BadMessageError for bytes that
@@ -80,8 +80,9 @@ class EditableJob(JobRecord):
     ) -> str:
         """Enqueue another job of this class, in this queue, with these options; returns its id.
 
-        ``args`` are those of this job if they are None; ``at`` is now. The copy has not failed, and belongs
-        to no batch. Raises as ``edit``: DuplicateJobError also if this job has the lock of the copy.
+        Without ``args``, it has the arguments of this job; without ``at``, it is due now. The copy has not
+        failed, and belongs to no batch. Raises as ``edit``: DuplicateJobError also if this job has the lock
+        of the copy.
         """
         seat = self._seat()
         asked = self._asked(args, at, unique_by, encryption)

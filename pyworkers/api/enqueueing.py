@@ -54,7 +54,7 @@ FIELDS: Mapping[str, str] = {
     "at": "When the job is due, in epoch seconds. A time in the past is now.",
     "batch": "The id of a batch, of which the job becomes a member.",
 }
-"""What describes a job beside the options of an enqueue call, each with its meaning."""
+"""What describes a job, apart from the options of an enqueue call, each with its meaning."""
 # Until a full queue is looked at again.
 _PAUSE_S = 0.1
 _REQUIRED = ("queue", "class")
@@ -63,7 +63,7 @@ _RENAMED = {"delay": "in", "job_class": "class"}
 
 
 def writing_with(keys: KeySource | None) -> Writing:
-    """How the arguments of these jobs are written: with these keys, or else those of the environment."""
+    """How the arguments of these jobs are written: with these keys, or else the keys of the environment."""
     return Writing(encryption=Encryption(keys or None))
 
 

@@ -31,7 +31,7 @@ class ForeignProcess:
     def check_silent(self, lists: Sequence[ForeignList] = ()) -> None:
         """Raise PyworkersError for a server of pyworkers, and for a process with a recent heartbeat.
 
-        go-workers has no heartbeat. That of go-workers2 names its ``lists``.
+        go-workers has no heartbeat. The heartbeat of go-workers2 names its ``lists``.
         """
         if self._admin.run(foreign.is_ours(self._keys, self.name)):
             hint = "its peers recover its jobs by themselves"

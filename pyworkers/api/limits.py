@@ -67,7 +67,7 @@ class LimitSet:
         return self._admin.run(read_limit(self._admin.keys, key))
 
     def release(self, key: str, member: str) -> bool:
-        """Free one slot of a limit: that of a holder's ``member``. False if it is free already.
+        """Free the slot of one holder, by its ``member``. False if it is free already.
 
         The job that holds it continues, so that one job more than allowed may run for a while.
         """

@@ -157,7 +157,7 @@ METRICS = record(
 class Metrics:
     """The classes whose jobs ran from ``since`` to ``now`` (epoch seconds); those that took most time first.
 
-    Counts are those of servers of pyworkers and of Sidekiq 8. ``total`` is the number of all classes;
+    Servers of pyworkers and of Sidekiq 8 write the counts. ``total`` is the number of all classes;
     ``classes`` may be a page of them.
     """
 

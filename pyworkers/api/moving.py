@@ -27,7 +27,7 @@ _MOST_PASSES = 3
 
 @dataclass(slots=True)
 class MoveCounts:
-    """What a move has done: the jobs moved by place, those of an earlier move included, and those left."""
+    """What a move has done: the jobs moved by place, jobs of an earlier move included, and the jobs left."""
 
     moved: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PLACES, 0)))
     left: Counter[str] = field(default_factory=Counter)

@@ -124,7 +124,7 @@ def read_works(
 ) -> Steps[WorkPage]:
     """A page of the running jobs; with ``identity``, of one server.
 
-    Above ``most`` running jobs, those of further servers are left out.
+    Above ``most`` running jobs, the jobs of further servers are left out.
     """
     at = yield from clock()
     view = yield from running.read_running(keys, first, count, identity, most)

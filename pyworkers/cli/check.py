@@ -1,6 +1,6 @@
 """``pyworkers check``: checks that a server can start here, and that Redis and the application are safe.
 
-Run by people and scripts. It imports the application in a process of its own, and changes nothing.
+Run by people and scripts. It imports the application in its own process, and changes nothing.
 """
 
 from __future__ import annotations

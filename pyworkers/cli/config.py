@@ -1,7 +1,7 @@
 """``pyworkers config``: checks the configuration, or prints the values in effect.
 
 Run by people and by deployments, before the server. Connects to nothing. Only ``show --chain`` imports the
-application, in a process of its own.
+application, in its own process.
 """
 
 from __future__ import annotations

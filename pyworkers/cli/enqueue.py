@@ -130,5 +130,5 @@ def _print(found: list[Enqueued], as_json: bool) -> None:
 
 
 def _facts(found: list[Enqueued]) -> dict[str, Any]:
-    """The JSON of the command: the ids of duplicates are those of the other jobs."""
+    """The JSON of the command; for a duplicate, with the id of the other job."""
     return {"action": "enqueue", "done": len(found), "jids": [job.jid for job in found]}

@@ -1,6 +1,6 @@
 """``pyworkers generate``: writes the jobs of an application, with their types, for other languages.
 
-Run by people and by CI. It imports the application in a process of its own, and never connects to Redis.
+Run by people and by CI. It imports the application in its own process, and never connects to Redis.
 """
 
 from __future__ import annotations

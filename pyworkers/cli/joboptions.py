@@ -1,6 +1,6 @@
 """The options of a job on a command line, made from their table (``protocol/options.py``).
 
-Run by people and scripts. Reads the words; the checks are those of every producer.
+Run by people and scripts. Reads the words; every producer has the same checks.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Stores:
 
     @classmethod
     def of(cls, config: Config) -> Stores:
-        """Those of a configuration."""
+        """The Redis servers of a configuration."""
         named: dict[str, str] = {}
         for group in config.groups.values():
             if group.redis is not None:

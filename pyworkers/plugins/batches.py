@@ -59,7 +59,7 @@ class Batch:
         self.id = batch
         self._client = client
         self._queue = plan.queue if plan else queue
-        """That of a member: the batch is in its Redis."""
+        """The queue of a member: the batch is in its Redis."""
         self._plan = plan
         self._owner: object = client.owner
         self._outer: Token[Gatherer | None] | None = None

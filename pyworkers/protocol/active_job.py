@@ -1,7 +1,7 @@
 """ActiveJob's arguments as Python values: symbols, keywords, times and others that Rails marks in the JSON.
 
 Pure; used for jobs in ActiveJob's wrapper, and imported at the first of them. It writes nothing: a retry
-keeps the stored text. The markers are those of Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
+keeps the stored text. The markers are from Rails 6.0 to 8.1 (activejob: arguments.rb, serializers/*.rb).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ MOST_MISSED = 1000
 
 @dataclass(frozen=True, slots=True)
 class CronEntry:
-    """A job that is enqueued on a schedule. ``options`` are those of ``Client.enqueue``."""
+    """A job that is enqueued on a schedule. ``options`` are options of ``Client.enqueue``."""
 
     name: str
     schedule: str

@@ -200,13 +200,13 @@ class ConditionalDraft(Draft):
         return unique.digest(text)
 
     def _sent(self, args: Sequence[Any], _jid: str, _path: str) -> Sequence[Any]:
-        """The arguments of the envelope, after the conditions were made from those of the call."""
+        """The arguments of the envelope, after the conditions were made from the arguments of the call."""
         return args
 
 
 @dataclass(frozen=True, slots=True)
 class SealedDraft(ConditionalDraft):
-    """A draft of encrypted jobs. A client's own keys, or those of the process, seal the arguments."""
+    """A draft of encrypted jobs. A client's own keys, or the keys of the process, seal the arguments."""
 
     def _digest(self, text: bytes) -> bytes:
         """With the key: without it, a short list of possible arguments could be tried."""

@@ -1,6 +1,6 @@
 """Editing: what a stored job becomes when a person gives it other arguments or another time.
 
-Pure; used by ``api``. The arguments are checked as those of an enqueue. A sealed job is sealed anew, and a
+Pure; used by ``api``. The arguments are checked as an enqueue checks them. A sealed job is sealed anew, and a
 unique one gets the key of its new arguments. ``copied`` makes another job of a stored one.
 """
 

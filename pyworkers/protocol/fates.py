@@ -64,7 +64,7 @@ def fates_of(options: Mapping[str, Any]) -> Fates:
     for name, kinds in zip(names, lists, strict=True):
         for kind in kinds:
             if first.setdefault(kind, name) != name:
-                raise DeclarationError(f"{kind.__name__} stands in {first[kind]} and in {name}")
+                raise DeclarationError(f"{kind.__name__} is in {first[kind]} and in {name}")
     if lists[0] and "retry" in options and not options["retry"]:
         raise DeclarationError(f"retry_on has no effect with retry={options['retry']!r}")
     return Fates(*lists)

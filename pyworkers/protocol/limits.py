@@ -73,7 +73,7 @@ def parse_rate(text: str) -> tuple[int, float]:
 
 
 class Want(NamedTuple):
-    """What one job asks of one limit. ``window_s`` is that of a rate, 0 for jobs at once."""
+    """What one job asks of one limit. ``window_s``: the window of a rate, 0 for jobs at once."""
 
     key: str
     """Name and value of ``by``: ``stripe``, or ``tenant:7``."""
@@ -183,7 +183,7 @@ class LimitStats:
     used: int
     """The starts in the period, or the jobs that hold a slot."""
     waiting: int
-    """The jobs that were put off, or are on their way back; for a whole queue, those that stand in it."""
+    """The jobs that were put off, or are on their way back; for a whole queue, the jobs in it."""
 
     def as_dict(self) -> dict[str, Any]:
         """The limit for JSON: with ``rate`` and ``per``, or ``concurrency``."""
@@ -220,7 +220,7 @@ def queue_of(key: str) -> str:
 
 
 def name_of(key: str) -> str:
-    """The name of a limit; that of a whole queue is its key."""
+    """The name of a limit; for a whole queue, its key."""
     return key if queue_of(key) else key.partition(":")[0]
 
 

@@ -28,7 +28,7 @@ _MOST_KNOWN = 1000
 
 
 class Fate(IntEnum):
-    """The destination of the job. The numbers below 32 are those of exchange.lua, which gets no others."""
+    """The destination of the job. exchange.lua gets the numbers below 32 alone."""
 
     DONE = 0
     RETRY = 1
@@ -96,7 +96,7 @@ class Outcome:
 
     @property
     def size(self) -> int:
-        """The bytes that the outcome adds to those of its job."""
+        """The bytes that the outcome adds to its job."""
         return len(self.payload) + (effects.size_of(self.effects) if self.effects else 0)
 
     @property

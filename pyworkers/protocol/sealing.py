@@ -1,4 +1,4 @@
-"""Sealing: the encrypted arguments of a job, as they stand in its envelope.
+"""Sealing: the encrypted arguments of a job, as they are in its envelope.
 
 Pure; used by producers and workers. AES-GCM by the package ``cryptography`` (extra ``crypto``), which is
 imported when the first keys are made. The text is base64 of: a byte for the version, eight bytes that name
@@ -69,7 +69,7 @@ class Keyring:
         return hmac.digest(self._digest_key, text, "sha256")
 
     def open(self, args: Sequence[Any], jid: str, job_class: str) -> list[Any]:
-        """The arguments that ``args``, those of an encrypted job, hold. Raises EncryptionKeyError."""
+        """The arguments that ``args`` of an encrypted job hold. Raises EncryptionKeyError."""
         from cryptography.exceptions import InvalidTag
 
         packed = _unpacked(args)

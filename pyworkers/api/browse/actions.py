@@ -155,7 +155,7 @@ MOVES = (
         "Have the job run first.",
         _first,
         {"queue": MoveCommand("run-first", "moved ahead", "Run jobs before all others of their queue.")},
-        # The order of those that run first is that of one call.
+        # Jobs that run first keep their order only within one call.
         at_once=sys.maxsize,
         on_all=False,
     ),
@@ -304,7 +304,7 @@ _NAMED = (
 
 
 def _queues(admin: Admin, given: actions.Given) -> Iterable[str]:
-    """The queues of named jobs: also that of a job in another one, into which a move may bring it."""
+    """The queues of named jobs: also the queue into which a move may bring a job."""
     place = _place(given["place"])
     rows = admin.run(read_rows(admin.keys, place, given["jobs"] if "jobs" in given else [given["at"]]))
     found = {row.job.queue for row in rows if row is not None}

@@ -69,7 +69,7 @@ class Deletion:
     """
 
     def __init__(self, id: str = "", where: Where = None, *, namespace: str | None = None) -> None:
-        """``id``: that of an earlier one; empty for a new one. ``where``: as in ``Queue``. Raises
+        """``id``: the id of an earlier deletion; empty for a new one. ``where``: as in ``Queue``. Raises
         ConfigError.
         """
         self.id = id or undo.new_id()

@@ -32,12 +32,12 @@ _MOST_LOOKS, _SPARE_LOOKS = 2, 10_000
 
 
 def start(admin: Admin, task: Task) -> None:
-    """Work on a task in a thread of its own, which ends with its process: then the task says so."""
+    """Work on a task in its own thread, which ends with its process: then the task says so."""
     Thread(target=work_on, args=(admin, task), name=f"task {task.id}", daemon=True).start()
 
 
 def work_on(admin: Admin, task: Task, sleep: Callable[[float], None] = time.sleep) -> TaskState:
-    """Count the jobs of a task, or act on them if it is confirmed, to its end. Run in a thread of its own.
+    """Count the jobs of a task, or act on them if it is confirmed, to its end. Run in its own thread.
 
     It never raises for what Redis does: it waits for Redis for a minute, and then fails.
     """

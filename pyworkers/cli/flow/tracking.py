@@ -129,7 +129,7 @@ def print_result(
 def _error_of(
     config: RedisConfig, jid: str, error: JobFailedError | UntrackedJobError | ResultTimeout
 ) -> PyworkersError:
-    """The error, in the words for a batch, chain or group if the id is that of one."""
+    """The error, in the words for a batch, chain or group if the id belongs to one."""
     batch = BatchSet(config).find(jid)
     kind = printable(batch.status.kind) if batch else "job"
     if isinstance(error, JobFailedError):

@@ -1,4 +1,4 @@
-"""Auditing: the lines that commands add to the audit, in which the dashboard writes those of its viewers."""
+"""Auditing: the lines of commands in the audit, which also has the actions in the dashboard."""
 
 from __future__ import annotations
 

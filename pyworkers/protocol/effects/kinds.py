@@ -62,7 +62,7 @@ class FreeSlot(OneKey):
 class PassSlot(OneKey):
     """Remove ``member`` from the holders of a limit (limits.py), and call the job that has waited longest.
 
-    ``key`` is that of the limit, with the value of its ``by``.
+    ``key`` is the key of the limit, with the value of its ``by``.
     """
 
     NUMBER: ClassVar[int] = 11
@@ -78,7 +78,7 @@ class PassSlot(OneKey):
 class NoteStart(OneKey):
     """Note that a job for which a rate has granted a start has started by now (limits.py).
 
-    ``member`` stands among the starts since then. The key expires after ``ttl_s`` seconds.
+    ``member`` is among the starts since then. The key expires after ``ttl_s`` seconds.
     """
 
     NUMBER: ClassVar[int] = 16

@@ -1,6 +1,6 @@
 """Features: what a queue's jobs ask for that only servers of pyworkers do, by name.
 
-Pure. A server declares those of its queues in its heartbeat; others show in the envelopes of waiting jobs.
+Pure. A server has the features of its queues in its heartbeat; others show in the envelopes of waiting jobs.
 Another program that takes jobs of such a queue breaks them silently.
 """
 

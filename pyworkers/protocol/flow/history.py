@@ -1,6 +1,6 @@
 """History: the rule of tracked jobs with the option ``history``: the job as it was enqueued, and its runs.
 
-Pure. Both stand in the HASH of the status (track.py), and expire with it: ``job`` is the envelope, ``run:N``
+Pure. Both are in the HASH of the status (track.py), and expire with it: ``job`` is the envelope, ``run:N``
 has the start and the worker of run N, ``error:N`` the error with which it ended.
 """
 

@@ -48,7 +48,7 @@ class _Keys(Generic[_Value]):
 
 
 class EffectMemory:
-    """What effects have written; those of other features are ignored. ``now``: the time, in epoch seconds."""
+    """What effects have written, without other features. ``now``: the time, in epoch seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

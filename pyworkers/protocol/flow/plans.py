@@ -16,7 +16,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.filling import parts_of
 
 GONE = ("dropped", "cancelled", "deleted", "expired", "missing", "skipped")
-"""The kinds of members that are gone and not done; those of batches.lua."""
+"""The kinds of members that are gone and not done, as in batches.lua."""
 CALLBACKS = ("on_success", "on_complete", "on_death", "on_cancel")
 """The fields of a batch with a job that follows an event."""
 LEFT_OUT = frozenset(GONE[1:5])

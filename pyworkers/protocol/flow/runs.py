@@ -1,6 +1,6 @@
 """Runs: the rule of the jobs of cron entries: the last runs of each entry, with their outcome.
 
-Pure. They stand in the HASH ``cron-runs:NAME``, whose fields are ``SLOT JID``; a value is a JSON object of
+Pure. They are in the HASH ``cron-runs:NAME``, whose fields are ``SLOT JID``; a value is a JSON object of
 texts, to which each stage of the job adds its facts. The script keeps the fifty latest runs of an entry.
 """
 
