@@ -36,7 +36,7 @@ class JobStack:
     """The resident memory of the process in KiB; 0 if unknown. ``peak_kb``: the most that it has had."""
     peak_kb: int = 0
     text: str = ""
-    """The stacks, those of the job first."""
+    """The stacks, with the stacks of the job first."""
     problem: str = ""
     """Why the stacks are missing or incomplete."""
 

@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The status of a job. Times are in epoch seconds; those of the last run."""
+    """The status of a job. Times are in epoch seconds; they are of the last run."""
 
     state: JobState
     queue: str = ""

@@ -201,7 +201,7 @@ def _load(config: Config, identity: str, interpreter: Interpreter) -> Load:
 
 
 def _kept(config: Config) -> dict[str, list[int | bool]]:
-    """The finished jobs to keep, by queue; those of the server under an empty name."""
+    """The finished jobs to keep, by queue; an empty name is for the whole server."""
     server = check_keep(config.server.keep)
     found: dict[str, list[int | bool]] = {"": [*server, config.server.keep_args]} if server else {}
     for name, queue in config.queues.items():
@@ -245,7 +245,7 @@ def _by_name(path: Path, here: Path) -> Path:
 
 
 def _with_embedded(config: Config, stack: ExitStack) -> Config:
-    """Start the embedded servers that the configuration names; their URLs are then those of their sockets."""
+    """Start the embedded servers that the configuration names; their URLs then name their sockets."""
     for name, redis in Stores.of(config).by_name.items():
         directory = directory_of(redis.url)
         if directory is not None:

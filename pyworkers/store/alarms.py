@@ -25,7 +25,7 @@ def silenced_as(name: str) -> str:
 def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -> Steps[bool]:
     """Watch for this time, unless another process does. Two may watch for a moment after one has paused.
 
-    A key without an end is that of another program: no process that watches writes one.
+    A key without an end is from another program: no process that watches writes one.
     """
     value = simplejson.dumps({"holder": holder, **about})
     reads = [command("GET", keys.alarming, read=maybe_blob), command("TTL", keys.alarming, read=integer)]

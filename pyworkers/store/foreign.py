@@ -25,7 +25,7 @@ from pyworkers.store.transport.replies import blobs, integer
 GO, PRO = "go-workers", "sidekiq-pro"
 PROGRAMS = (GO, "go-workers2", PRO)
 _PRO = "sq|"
-# The identities of pyworkers, whose lists look like those of go-workers.
+# The identities of pyworkers, whose lists look like lists of go-workers.
 _OURS = re.compile(r":\d+:[0-9a-f]{12}:inprogress\Z")
 # Redis scans a thousand names in 1 to 2 ms.
 _PER_SCAN, _PER_SCRIPT, _PAGE = 1000, 100, 1000

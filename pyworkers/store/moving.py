@@ -136,7 +136,7 @@ def last_jobs(keys: Keys, queue: str, skip: int, number: int) -> Request[list[by
 
 
 def awaited(keys: Keys, jids: Sequence[str]) -> Steps[set[str]]:
-    """Those of these jobs for whose end a program waits."""
+    """The jobs, of these, for whose end a program waits."""
     if not jids:
         return set()
     now = yield from clock()
@@ -148,7 +148,7 @@ def awaited(keys: Keys, jids: Sequence[str]) -> Steps[set[str]]:
 def park(keys: Keys, move: MoveState, read: ReadJobs, arrived: int) -> Request[Portion | None]:
     """Park jobs that still are in their place, unless others are parked. None: the move has ended.
 
-    ``arrived``: the number of a portion that has arrived; that of these jobs is later.
+    ``arrived``: the number of a portion that has arrived; the number of these jobs is later.
     """
     names = [keys.moving(move.queue), keys.moves, place_of(keys, move.queue, read.place)]
     args = [move.queue, move.id, read.place, read.skipped, read.number, arrived, *read.jobs]
@@ -170,7 +170,7 @@ def records(keys: Keys, jobs: Iterable[ParkedJob]) -> Steps[list[JobRecordHash]]
 
 
 def push(keys: Keys, move: MoveState, portion: Portion, records: Sequence[JobRecordHash]) -> Request[int]:
-    """Push a portion into the target, unless it was; the result is that of push.lua."""
+    """Push a portion into the target, unless it was; returns what push.lua returns."""
     names = [keys.moved(move.id), keys.queues, keys.queue(move.queue), keys.schedule, keys.retry]
     args: list[Any] = [portion.number, move.queue, len(portion.jobs)]
     for job in portion.jobs:

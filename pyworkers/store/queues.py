@@ -112,7 +112,7 @@ def clear(keys: Keys, queue: str, now: float, kept: KeptFor = NOT_KEPT) -> Steps
 
 
 class Withdrawal(IntEnum):
-    """How a job is taken out of its queue; the numbers are those of withdraw.lua."""
+    """How a job is taken out of its queue; the numbers are as in withdraw.lua."""
 
     DELETED = 0
     DEAD = 1

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """Runs calls and steps over one connection pool. ``keys`` are those of its namespace."""
+    """Runs calls and steps over one connection pool. ``keys`` are the keys of its namespace."""
 
     def __init__(self, redis: AsyncConnection, keys: Keys) -> None:
         self._redis = redis

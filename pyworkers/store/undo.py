@@ -42,7 +42,7 @@ class KeptJob(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A deleted job with what it needs in its place, the key ``home``. ``queue``: that of a waiting one."""
+    """A deleted job with what it needs in its place, the key ``home``. ``queue``: for a waiting one."""
 
     job: KeptJob
     home: str

@@ -1,6 +1,6 @@
-"""The dashboard: pages on what stands in Redis, for people, as an ASGI application.
+"""The dashboard: pages on what is in Redis, for people, as an ASGI application.
 
-``pyworkers web`` serves it in a process of its own; any ASGI application can mount it. It is never in a
+``pyworkers web`` serves it in its own process; any ASGI application can mount it. It is never in a
 master. Needs the extra ``web``.
 """
 

@@ -130,7 +130,7 @@ def app(
 
 
 def _provider(keys: Mapping[str, object]) -> OidcConfig:
-    """The settings with these keys, checked as those of the file. Raises ConfigError."""
+    """The settings with these keys, checked as the file's. Raises ConfigError."""
     document = Document(None, "", {"web": {"oidc": dict(keys)}}, "app(oidc=…)")
     return load(lambda: document, env={}).web.oidc
 

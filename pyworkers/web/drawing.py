@@ -1,6 +1,6 @@
 """Drawing: charts as SVG, without scripts or styles of their own; the page around them has the scales.
 
-Pure. A chart is stretched to its place, so its units are those of its data.
+Pure. A chart is stretched to its place, so its units are the units of its data.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """An address of the dashboard, as ``[web]`` says it; ``path`` is that of a Unix socket."""
+    """An address of the dashboard, as ``[web]`` says it; ``path`` is the path of a Unix socket."""
 
     bind: str
     host: str = ""

@@ -52,7 +52,7 @@ def first_of(request: Request) -> int:
 
 
 def span(request: Request) -> tuple[int, int]:
-    """The first rank and the number of rows to read; in a list of all, also those of the pages before."""
+    """The first rank and the number of rows to read; in a list of all, also the rows of the pages before."""
     return span_from(request, first_of(request))
 
 
@@ -76,7 +76,7 @@ def rows_from(
 
 
 def own_of(request: Request, name: str) -> str | None:
-    """The value of a parameter of the address; in a list of all that of this Redis, as ``from.archive``.
+    """The value of a parameter of the address; in a list of all for this Redis, as ``from.archive``.
 
     None if only others have one: this one has no more rows.
     """

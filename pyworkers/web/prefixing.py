@@ -11,14 +11,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 class Prefixed:
     """Gives each request the ``root_path`` of ASGI, and the prefix in its path if the proxy has stripped it.
 
-    ``routes`` are those of the application: a prefix such as ``/jobs`` is also the address of a page, so that
+    ``routes`` of the application: a prefix such as ``/jobs`` is also the address of a page, so that
     the segment after it tells which of the two it is.
     """
 
     def __init__(self, app: ASGIApp, prefix: str, routes: Iterable[BaseRoute]) -> None:
         self._app = app
         self._prefix = prefix
-        # The JSON, and the pages of another Redis, are below no route with a path of its own.
+        # The JSON, and the pages of another Redis, are below no route with its own path.
         self._pages = {"", "api", "redis", *(_first(getattr(route, "path", "")) for route in routes)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

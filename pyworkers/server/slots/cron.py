@@ -214,7 +214,7 @@ def _row(entry: CronEntry) -> dict[str, Any]:
 
 
 def entries_of(manifest: Manifest, config: Config) -> list[CronEntry]:
-    """The entries of the application, then those of the configuration, whose queues other servers may serve.
+    """The entries of the application, then of the configuration, whose queues other servers may serve.
 
     Raises ConfigError for an entry that cannot be fired, and for two entries with the same name.
     """

@@ -1,1 +1,1 @@
-"""What stands in Redis for the options of protocol/flow: unique jobs, limits, batches, results."""
+"""What is in Redis for the options of protocol/flow: unique jobs, limits, batches, results."""

@@ -53,7 +53,7 @@ class Signature(NamedTuple):
     most: int | None
 
     def takes(self, number: int) -> bool:
-        """True if a job can have so many arguments."""
+        """True if a job can have this many arguments."""
         return self.least <= number and (self.most is None or number <= self.most)
 
 
@@ -64,7 +64,7 @@ class KnownClass(NamedTuple):
     signatures: tuple[Signature, ...] = ()
 
     def takes(self, number: int) -> bool:
-        """False if each server refuses a job with so many arguments."""
+        """False if each server refuses a job with this many arguments."""
         return not self.signatures or any(one.takes(number) for one in self.signatures)
 
 

@@ -59,7 +59,7 @@ class Answered(NamedTuple):
     replayed: bool = False
     """True if it was answered from its receipt: nothing was done now."""
     is_taken: bool = False
-    """True if the receipt is that of another request: nothing was done."""
+    """True if the receipt belongs to another request: nothing was done."""
     refusal: PushRefusal | None = None
     """Set if nothing was pushed."""
 

@@ -95,7 +95,7 @@ class ProcessView:
     def state(self, now: float) -> str:
         """``silent``, ``stopping``, ``quiet``, ``failing``, ``older`` or ``running``.
 
-        Other programs' servers, and those of pyworkers 0.1.0, are ``quiet`` while they stop.
+        Other programs' servers, and servers of pyworkers 0.1.0, are ``quiet`` while they stop.
         """
         if self.silent(now):
             return "silent"

@@ -68,7 +68,7 @@ def _shared(code: str) -> str:
 
 
 def keep() -> None:
-    """Read the texts of all scripts now: later, the files may be those of another release."""
+    """Read the texts of all scripts now: later, the files may be from another release."""
     package = files(__package__)
     for place in package.iterdir():
         for file in place.iterdir() if place.is_dir() else (place,):

@@ -20,7 +20,7 @@ from pyworkers.store.stats import read_owners
 from pyworkers.store.views.servers import identities, read_workers
 
 MOST = 5000
-"""So many running jobs are put in order for a page, some 20 ms; those of other servers are left out."""
+"""This many running jobs are sorted for a page, in some 20 ms; jobs of other servers are left out."""
 _PER_ROUND_TRIP = 50
 # Every program writes ``run_at`` last; pyworkers writes ``limit_at`` after it.
 _RUN_AT = re.compile(rb'"run_at"\s*:\s*"?([0-9.]{1,20})')

@@ -52,7 +52,7 @@ _LONGEST_KEY = 255
 _RECEIPT_LIFE_S = 86_400
 _LONGEST_WAIT_S = 30
 _RETRY_AFTER_S = 2
-# Between so many jobs that are read, other requests are answered.
+# Between this many jobs that are read, other requests are answered.
 _AT_A_TIME = 100
 _SENT_AGAIN = "Send the request again, with the same Idempotency-Key."
 

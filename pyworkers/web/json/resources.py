@@ -103,7 +103,7 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One address. ``path`` has its names in braces; ``schema`` is that of the answer."""
+    """One address. ``path`` has its names in braces; ``schema`` is the schema of the answer."""
 
     path: str
     about: str

@@ -1,4 +1,4 @@
-"""Values: anything that stands in Redis as JSON that every parser accepts.
+"""Values: anything that is in Redis, as JSON that every parser accepts.
 
 Pure. No value makes these functions raise.
 """

@@ -122,7 +122,7 @@ def typed(text: str) -> str:
 
 def _unescaped(escaped: str) -> str:
     char = chr(int(escaped[2:], 16))
-    # A text with a backslash before any other character is meant as it stands.
+    # A text with a backslash before any other character is meant as it is.
     return char if visible(char) == escaped else escaped
 
 

@@ -24,7 +24,7 @@ COUNTED: Mapping[str, str] = {
     "dead": "dead",
     "servers": "processes",
 }
-"""The count of each page, by the first segment of its address; that of Problems is the number of causes."""
+"""The count of each page, by the first segment of its address; Problems has the number of causes."""
 PROBLEMS = "problems"
 _OF_QUEUES = (HIGH, f"{HIGH}:waiting", f"{HIGH}:oldest")
 

@@ -95,13 +95,13 @@ class Reader:
         return self._stats
 
     async def recent(self) -> Stats:
-        """The counts of the last second; those of now without any. Raises PyworkersError."""
+        """The counts of the last second; without any, the counts of now. Raises PyworkersError."""
         if self._stats is None or time.monotonic() - self._read_at > 2 * _EVERY_S:
             return await self.read()
         return self._stats
 
     async def causes(self, stats: Stats) -> list[Cause]:
-        """The causes in these counts, and those of Redis, as of the last minute. Raises PyworkersError."""
+        """The causes in these counts, and in Redis as of the last minute. Raises PyworkersError."""
         if time.monotonic() - self._unsafe_at > _UNSAFE_S:
             self._unsafe = await self._site.read(read_unsafe(self._site.keys))
             await self.read_muted(stats)
@@ -116,7 +116,7 @@ class Reader:
         self._counts_of_pages = None
 
     def known_causes(self, stats: Stats) -> list[Cause]:
-        """The causes in these counts, and those of Redis that were read last."""
+        """The causes in these counts, and in Redis as it was read last."""
         return with_muted(self._causes(stats), self._muted)
 
     def _causes(self, stats: Stats) -> list[Cause]:

@@ -158,7 +158,7 @@ def _escaped(char: str) -> str:
 
 
 def _args_of(job: JobRecord, form: Form, mask: tuple[str, ...]) -> list[Any] | None:
-    """The arguments that were typed; None if they are those of the form, or cannot be edited."""
+    """The arguments that were typed; None if they are as the form had them, or cannot be edited."""
     barred, before = _editable(job, mask)
     text = _spelled(form.get("args", ""))
     if barred or text.strip() == before.strip():

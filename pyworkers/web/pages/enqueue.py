@@ -99,12 +99,12 @@ async def _known(request: Request) -> tuple[dict[str, KnownClass], list[str], li
 
 
 def _offered(one: KnownClass) -> KnownClass:
-    """A class with those of its queues that an address can hold."""
+    """A class, with the queues that an address can hold."""
     return one._replace(queues=tuple(_short(one.queues)))
 
 
 async def _check_arguments(request: Request, job: BatchedJob) -> None:
-    """Raise BadArgumentError if no running server takes so many arguments."""
+    """Raise BadArgumentError if no running server takes this many arguments."""
     site, data = site_of(request), simplejson.loads(job.job.payload)
     known = (await site.read(known_classes(site.keys))).get(str(data.get("class")))
     args = data.get("args")

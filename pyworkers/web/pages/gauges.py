@@ -190,7 +190,7 @@ ROUTES: list[Route] = []
 RESOURCES = (
     Resource(
         "/gauges",
-        "Busy jobs and latencies of queues over the last hours, in parts as those of the runs.",
+        "Busy jobs and latencies of queues over the last hours, in the same parts as the runs.",
         _gauges,
         array(GAUGES.schema),
         [RANGE],

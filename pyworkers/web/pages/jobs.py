@@ -1,4 +1,4 @@
-"""Jobs: those of a queue, and Scheduled, Retries and Dead; does what a form on their page asks for.
+"""Jobs: the lists of a queue, of Scheduled, Retries and Dead; does what a form on their page asks for.
 
 Runs in the event loop of the dashboard; the changes run in a thread.
 """
@@ -75,8 +75,8 @@ FILTERS = (
     ),
     Parameter("error_like", "Whose last error is this one of `pyworkers errors`.", longest=MOST_CHARACTERS),
     Parameter("text", "Whose arguments contain this text, in upper or lower case.", longest=MOST_CHARACTERS),
-    Parameter("older", "Older than so many seconds.", "number", least=0),
-    Parameter("younger", "Younger than so many seconds.", "number", least=0),
+    Parameter("older", "Older than this many seconds.", "number", least=0),
+    Parameter("younger", "Younger than this many seconds.", "number", least=0),
 )
 _PAGING = (
     *paging(),

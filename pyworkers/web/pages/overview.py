@@ -194,7 +194,7 @@ def tiles_of(request: Request, reader: Reader, stats: Stats) -> dict[str, Any]:
 
 
 def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
-    """The numbers on which a person acts: those of now, and the failures of the last hour."""
+    """The numbers on which a person acts: the counts of now, and the failures of the last hour."""
     failed = reader.failed_in_hours(stats)
     waiting, running, *others = (_count(request, stats, reader.samples, name) for name in TILES)
     above = above_of_all(reader.thresholds, stats, failed and failed[0])

@@ -101,7 +101,7 @@ class ShownQueues:
 
     @classmethod
     def parse(cls, query: str) -> ShownQueues:
-        """The selection in the query of an address; unknown values are those of the first page."""
+        """The selection in the query of an address; unknown values mean the first page."""
         given = {name: values[-1] for name, values in parse_qs(query, errors="surrogateescape").items()}
         order = given.get("order", "name")
         return cls(

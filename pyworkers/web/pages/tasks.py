@@ -92,7 +92,7 @@ async def _confirm(request: Request, task: Task) -> bool:
 
 
 def _queues(request: Request, task: Task) -> Sequence[str] | None:
-    """The queues that a task changes; none if it is limited to those of the viewer; None: all."""
+    """The queues that a task changes; none if it is limited to the queues of the viewer; None: all."""
     if task.order.place.queue:
         return [task.order.place.queue]
     return () if task.sought.wanted.queues == viewer_of(request).rights.queues else None

@@ -65,7 +65,7 @@ log = logs.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A person at the dashboard; ``name`` stands in the audit."""
+    """A person at the dashboard; ``name`` is in the audit."""
 
     name: str
     rights: Rights
@@ -127,7 +127,7 @@ class Users:
 
     @classmethod
     def of(cls, auth: str | Path | None, oidc: OidcConfig, site: Site) -> Users:
-        """Those of a file, of a provider, or of both. Raises ConfigError and MissingExtraError."""
+        """The users of a file, of a provider, or of both. Raises ConfigError and MissingExtraError."""
         logins = None if auth is None else Logins(UserFile(Path(auth)))
         return cls(logins, EndedSessions(site), Provider(oidc) if oidc.issuer else None)
 

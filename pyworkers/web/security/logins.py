@@ -98,7 +98,7 @@ class Logins:
         return found
 
     def _decoy(self) -> PasswordHash:
-        """A hash as slow as those of the users, which no password has."""
+        """A hash that no password has, as slow as the hashes of the users."""
         some = next((user.password for user in self._file.users().values()), None)
         numbers = (1 << 14, 8, 5) if some is None else (some.n, some.r, some.p)
         return PasswordHash(*numbers, secrets.token_bytes(16), secrets.token_bytes(32))

@@ -168,7 +168,7 @@ class Provider:
         if error := given.get("error", ""):
             word = error if re.fullmatch(r"[a-z_]{1,40}", error) else "an error"
             raise OidcError(403, f"{self.name} has refused the login ({word}).")
-        # Each try costs a request to the provider, which limits those of the dashboard.
+        # Each try costs a request to the provider, which limits the requests of the dashboard.
         if wait_s := self._attempts.begin(address, "", time.monotonic()):
             raise OidcError(429, f"Too many failed attempts. Try again in {wait_s} s.")
         claims = await self._in_thread(lambda: self._claims(login, given.get("code", ""), redirect_url))
