@@ -1,4 +1,4 @@
-"""Serving: the dashboard in a process of its own, until a signal ends it. Used by ``pyworkers web``."""
+"""Serving: the dashboard in its own process, until a signal ends it. Used by ``pyworkers web``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Several: the Redis servers of a program in its dashboard, each with pages below ``/redis/NAME``.
 
 Each Redis has all pages and all JSON there; their links and actions stay below its address. The lists without
-``/redis/NAME`` show all of them, in one table; the other pages there are those of the first Redis. Viewers,
-sessions and the secret are those of the first Redis. Runs in the event loop of the dashboard.
+``/redis/NAME`` show all of them, in one table; the other pages there show the first Redis, which also has the
+viewers, the sessions and the secret. Runs in the event loop of the dashboard.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RedisRow:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """All Redis servers of a dashboard by name, the first one of which has no address of its own.
+    """All Redis servers of a dashboard by name, of which the first one is also at the usual addresses.
 
     ``own``: the name of the one whose pages these are; the lists show all if there are ``parts``.
     """
@@ -219,7 +219,7 @@ class Sites:
             return RedisRow(name, address, None, str(error))
 
     async def that_knows(self, jid: str) -> str:
-        """The name of the Redis that knows a job; that of these pages if none does.
+        """The name of the Redis that knows a job; the name of this one if none does.
 
         Raises RedisUnavailableError if one is away, and no other knows it.
         """

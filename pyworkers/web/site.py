@@ -120,7 +120,7 @@ class Site:
     async def _closing(self, loop: asyncio.AbstractEventLoop, store: Store) -> AsyncGenerator[None, None]:
         """Close the connections at the end of the loop, which ends all generators.
 
-        A mounted application has no lifespan of its own.
+        A mounted application has no lifespan.
         """
         try:
             yield

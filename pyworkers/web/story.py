@@ -73,7 +73,7 @@ def story(view: JobView, known: JobRecord | None, log: Sequence[LogLine]) -> lis
 
 
 def frames_of(text: str) -> list[Frames]:
-    """The frames of a traceback; those of libraries are apart if one of the application is there."""
+    """The frames of a traceback; frames of libraries are apart if one of the application is there."""
     if not text:
         return []
     # The message at the end of a printed traceback can look like a line of the other form.

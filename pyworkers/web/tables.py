@@ -25,7 +25,7 @@ UNKNOWN = escape("\N{EN DASH}")
 
 
 class Sort(NamedTuple):
-    """How a table is sorted by a column: the address of the other order, and whether it is that of now."""
+    """How a table is sorted by a column: the address of the other order, and the order of now."""
 
     href: str
     now: str = ""
@@ -118,7 +118,7 @@ class Joined(Listing[R]):
         return sum(map(len, self._parts.values()))
 
     def rows(self) -> Iterator[TableRow[R]]:
-        """As those of one Redis."""
+        """As ``rows`` of one Redis, in the order of all."""
         found = [(name, *one) for name, part in self._parts.items() for one in part.rows()]
         for name, row, key, cells, _ in sorted(found, key=lambda one: self._order(one[1])):
             yield row, key, [cells[0], (REDIS, self._names[name]), *cells[1:]], name

@@ -138,7 +138,7 @@ class StepChain:
         )
 
     def run(self, execution: Execution) -> Outcome:
-        """Run one job in this thread, in a context of its own; an exception is turned into an outcome.
+        """Run one job in this thread, in its own context; an exception is turned into an outcome.
 
         A context variable that a job sets is unset in the next.
         """

@@ -54,7 +54,7 @@ class WorkerSetup:
 
 
 class Connection:
-    """The way between one worker process and the master. ``numbers`` are those of the handlers, by name."""
+    """The way between one worker process and the master. ``numbers``: of the handlers, by name."""
 
     def __init__(self, setup: WorkerSetup, numbers: Mapping[str, int]) -> None:
         self.slots = setup.slots
@@ -311,7 +311,7 @@ class Rank:
 class FrameWriter:
     """Writes into ``fd``, the outcome pipe of a group, for the worker with this number in it.
 
-    Its frames never mix with those of other workers: each write is atomic.
+    Its frames never mix with frames of other workers: each write is atomic.
     """
 
     def __init__(self, fd: int, member: int) -> None:

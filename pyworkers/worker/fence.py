@@ -1,6 +1,6 @@
 """Fence: ends jobs that must not overlap, before the lease of their server can end.
 
-Runs in the worker process, on a thread of its own, which the first such job starts. The master may be frozen,
+Runs in the worker process, on its own thread, which the first such job starts. The master may be frozen,
 or cut off from Redis; so the process decides alone, by the deadlines in the page that it shares with the
 master (ipc/page.py), which each renewal of the lease moves.
 

@@ -1,6 +1,6 @@
 """The worker process: start-up, hooks, signals and exit; a runner runs the jobs that arrive.
 
-Forked by the fork server, in a session of its own. It has no Redis connection of the server and never
+Forked by the fork server, in its own session. It has no Redis connection of the server and never
 acknowledges a job: it reports the outcome in a frame, and the master settles it.
 """
 

@@ -2,7 +2,7 @@
 
 Set up in the fork server, before the application is imported; workers inherit it. The tracker frees shared
 memory and semaphores once no process holds its pipe. Python starts it in the process group of its user, which
-the server kills as a whole, so here it gets a session of its own. It is imported by nothing here: a process
+the server kills as a whole, so here it gets its own session. It is imported by nothing here: a process
 without multiprocessing has no tracker.
 """
 

@@ -3,7 +3,7 @@
 Runs in the fork server, and runs no-op jobs alone. CPython counts the calls of a new function in its code,
 and specializes the code in place (PEP 659); a page that a worker writes to is no longer shared. Without this,
 the first job of every worker would be its slowest. What workers would load at its first use is loaded here,
-too: by then the files may be those of another release.
+too: by then the files may be from another release.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
 
 
 def keep_code() -> None:
-    """Load the scripts and all public names; those of ``pyworkers.api`` if the application imports it."""
+    """Load the scripts and all public names; the names of ``pyworkers.api`` if the application imports it."""
     scripts.keep()
     for module in _LATER:
         import_module(module)

@@ -92,8 +92,8 @@ def test_the_most_specific_class_counts(fates: Fates, kind: type[BaseException],
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"retry_on": [Trouble], "dead_on": [Trouble]}, "Trouble stands in retry_on and in dead_on"),
-        ({"discard_on": [Trouble], "dead_on": [Trouble]}, "Trouble stands in discard_on and in dead_on"),
+        ({"retry_on": [Trouble], "dead_on": [Trouble]}, "Trouble is in retry_on and in dead_on"),
+        ({"discard_on": [Trouble], "dead_on": [Trouble]}, "Trouble is in discard_on and in dead_on"),
         ({"dead_on": Trouble}, r"dead_on is a list of exceptions, not .*\ndead_on=\(ValueError,\)"),
         ({"dead_on": ["Trouble"]}, "dead_on is a list of exceptions, but holds 'Trouble'"),
         ({"dead_on": [int]}, "dead_on is a list of exceptions, but holds <class 'int'>"),

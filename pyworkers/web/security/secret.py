@@ -1,7 +1,7 @@
 """The secret with which one dashboard signs, as all its processes know it.
 
 Runs in the event loop. It is read from Redis now and then; while Redis is away, or refuses, this process has
-one of its own, whose forms and sessions end when the shared one is there again.
+its own secret, whose forms and sessions end when the shared one is there again.
 """
 
 from __future__ import annotations
