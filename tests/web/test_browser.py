@@ -21,6 +21,7 @@ from tests.web.document import Document
 from tests.web.test_crawl import kind
 from tests.web.visitor import Visitor
 
+_TABLET = 768
 PAGES = [path for path, _ in NAVIGATION]
 # The rules of axe that look at colours: a scheme changes nothing else.
 _OF_COLOURS = ("color-contrast", "link-in-text-block")
@@ -198,10 +199,24 @@ def test_a_job_is_one_line_that_expands_to_the_whole_error(
     assert too_wide(chromium, NARROW) == []
 
 
+@pytest.mark.usefixtures("evening")
+def test_the_menu_of_a_row_is_in_sight_on_a_tablet(chromium: Chromium, dashboard: Visitor) -> None:
+    chromium.resize(_TABLET)
+    chromium.open(f"{dashboard.root}running")
+    assert all(menu["right"] <= _TABLET for menu in chromium.boxes("td summary"))
+    [before, *_] = chromium.boxes("td[data-label=Queue] a")
+    chromium.run("document.querySelector('td summary').click()")
+    assert chromium.is_shown("td button")
+    assert chromium.boxes("td[data-label=Queue] a")[0]["y"] == before["y"]
+
+
 def test_the_whole_id_is_copied(chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     db.zadd(keys.dead, {raw_job(jid := f"{7:024x}"): 1})
     chromium.open(f"{dashboard.root}dead")
     assert chromium.text_of("td[data-label=JID] a") == jid[:8]
+    chromium.resize(_TABLET)
+    [button], [cell] = chromium.boxes(".copy"), chromium.boxes("td[data-label=JID]")
+    assert button["right"] <= cell["right"]
     chromium.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     chromium.run("document.querySelector('.copy').click()")
     assert chromium.run("return window.copied") == jid

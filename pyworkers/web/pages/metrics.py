@@ -45,7 +45,7 @@ _PERIOD = Parameter(
 )
 
 
-_TREND: Column[ClassMetrics] = Column("trend", title="Runs over time", only_shown=True)
+_TREND: Column[ClassMetrics] = Column("trend", title="Over time", only_shown=True)
 
 
 async def show(request: Request) -> Response:
