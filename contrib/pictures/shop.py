@@ -259,14 +259,14 @@ def _counted(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
     for minute in range(_MINUTES):
         moment = today - timedelta(minutes=minute)
         for queue, (count, _, _) in QUEUES.items():
-            ran = 0 if queue in (PAUSED, UNSERVED) else 20 + 60 * (count % 7)
+            ran = 0 if queue in (PAUSED, UNSERVED) else rng.randint(20, 40) + 60 * (count % 7)
             key = keys.runs(int(now // 60) - minute)
             db.hset(key, mapping={f"{queue}|p": ran, f"{queue}|f": ran // 40})
         for place, (count, _, job_class) in enumerate(QUEUES.values()):
-            runs, typical = 4 + count % 29, 4 + 2 * place
+            runs, typical, failed = rng.randint(4, 9) + count % 29, 4 + 2 * place, rng.randint(0, 2)
             for key in moments(moment):
-                db.hincrby(keys.executions(key), f"{job_class}|p", runs + 1)
-                db.hincrby(keys.executions(key), f"{job_class}|f", 1)
+                db.hincrby(keys.executions(key), f"{job_class}|p", runs + failed)
+                db.hincrby(keys.executions(key), f"{job_class}|f", failed)
                 db.hincrby(keys.executions(key), f"{job_class}|ms", runs * BOUNDS_MS[typical])
             buckets = [min(len(BOUNDS_MS), max(0, round(rng.gauss(typical, 1.6)))) for _ in range(runs)]
             for key in histogram_moments(job_class, moment):
