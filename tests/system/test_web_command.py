@@ -26,6 +26,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from tests.helpers import warm
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
+from tests.web.openid import slow_provider
 from tests.web.programs import Program, Reply
 from tests.web.test_users import line
 from tests.web.visitor import Visitor
@@ -347,6 +348,19 @@ def test_it_starts_without_redis_and_says_so(tmp_path: Path) -> None:
 
 
 # The end
+
+
+def test_it_ends_while_a_login_waits_for_a_slow_provider(tmp_path: Path, one_redis_url: str) -> None:
+    port = free_port()
+    with slow_provider() as (issuer, asked), socket.socket() as connection:
+        (tmp_path / "workers.toml").write_text(PROVIDER.replace("https://id.example.com", issuer))
+        words = ["--config", "workers.toml", "--bind", f"127.0.0.1:{port}", "--url", one_redis_url]
+        with commanded(tmp_path, *words, PYWORKERS_WEB__OIDC__CLIENT_SECRET="hunter2") as command:
+            command.wait_until_it_listens()
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(f"GET /login/oidc HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            assert asked.wait(PATIENCE_S)
+            assert command.end() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

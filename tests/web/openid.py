@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,6 +53,8 @@ class OpenIdProvider:
     signing: str = "one"
     """The name of the key that signs; that of ``one`` is published."""
     header: dict[str, str] = field(default_factory=lambda: {"alg": "RS256", "kid": "one"})
+    instead: dict[str, Any] = field(default_factory=dict)
+    """The answers to these paths, whatever is asked."""
     asked: list[str] = field(default_factory=list)
     """The paths of the requests."""
     _codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -59,8 +62,10 @@ class OpenIdProvider:
     def answer(
         self, path: str, query: Mapping[str, str], form: Mapping[str, str], headers: Mapping[str, str]
     ) -> Any:
-        """The JSON of an answer; a text is an address to which it redirects; a number is a status."""
+        """The JSON of an answer, or its bytes; a text is an address to redirect to; a number is a status."""
         self.asked.append(path)
+        if path in self.instead:
+            return self.instead[path]
         if path == "/.well-known/openid-configuration":
             return self._discovery()
         if path == "/authorize":
@@ -122,7 +127,8 @@ def _handler(provider: OpenIdProvider) -> type[BaseHTTPRequestHandler]:
             self.send_response(302 if isinstance(answer, str) else answer if isinstance(answer, int) else 200)
             if isinstance(answer, str):
                 self.send_header("Location", answer)
-            body = b"" if isinstance(answer, str) else json.dumps(answer).encode()
+            body = b"" if isinstance(answer, str) else answer
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -152,3 +158,30 @@ def open_id_provider() -> Iterator[OpenIdProvider]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def slow_provider() -> Iterator[tuple[str, threading.Event]]:
+    """The issuer of a provider that never ends its answer, and an event: it has been asked."""
+    asked, ended = threading.Event(), threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            asked.set()
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while not ended.wait(0.05):
+                connection.sendall(b" ")
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)

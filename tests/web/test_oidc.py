@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
+from joserfc import jws
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -21,13 +22,14 @@ from pyworkers.api import AuditLog
 from pyworkers.api.target import admin_of
 from pyworkers.errors import ConfigError, MissingExtraError
 from pyworkers.web import app
+from pyworkers.web.security import oidc
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from pyworkers.web.security.oidc import PendingLogin
 from pyworkers.web.security.sessions import encoded
 from tests.helpers.support import free_port, wait_for
 from tests.integrations.web import served
 from tests.web.chromium import Chromium
-from tests.web.openid import CLIENT, OpenIdProvider, open_id_provider
+from tests.web.openid import CLIENT, OpenIdProvider, key, open_id_provider, slow_provider
 from tests.web.test_security import PAUSE, log_in, with_session
 from tests.web.test_users import line
 from tests.web.visitor import Answer, Visitor
@@ -475,6 +477,40 @@ def test_the_discovery_document_is_kept_and_the_keys_are_read_at_each_login(
         logged_in(visitor)
     assert provider.asked.count("/.well-known/openid-configuration") == 1
     assert provider.asked.count("/keys") == 2
+
+
+@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token", "/keys"])
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"[]", b"9" * 5_000, b"\xff", b""])
+def test_other_answers_than_a_provider_gives_are_refused(
+    opened: Opened, provider: OpenIdProvider, path: str, body: bytes
+) -> None:
+    provider.instead[path] = body
+    assert logged_in(opened()).status == 503
+
+
+def test_an_id_token_that_is_nested_too_deep_is_refused(opened: Opened, provider: OpenIdProvider) -> None:
+    provider.instead["/token"] = {
+        "id_token": jws.serialize_compact(provider.header, "[" * 90_000, key("one"))
+    }
+    assert logged_in(opened()).status == 503
+
+
+@pytest.mark.parametrize("methods", [7, True, {}, "none", []])
+def test_other_methods_than_a_list_are_the_usual_one(
+    opened: Opened, provider: OpenIdProvider, methods: object
+) -> None:
+    provider.metadata["token_endpoint_auth_methods_supported"] = methods
+    assert logged_in(opened()).status == 200
+
+
+def test_a_login_does_not_wait_for_a_slow_provider(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(oidc, "_MOST_WAITING", 1)
+    with slow_provider() as (issuer, _):
+        visitor = opened(issuer=issuer)
+        # The second one gets the thread of the first.
+        assert [logged_in(visitor).status for _ in range(2)] == [503, 503]
+        assert "does not answer as a provider" in logged_in(visitor).text
 
 
 def test_a_redirection_of_the_provider_is_not_followed(opened: Opened, provider: OpenIdProvider) -> None:

@@ -12,15 +12,15 @@ import http.client
 import json
 import re
 import secrets
+import threading
 import time
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
-from urllib.error import HTTPError
 from urllib.parse import quote_plus, urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPErrorProcessor, Request, build_opener
 
 from pyworkers import logs
 from pyworkers.config.checks import is_safe_url
@@ -34,8 +34,9 @@ _DISCOVERY = "/.well-known/openid-configuration"
 _ADDRESSES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _READ_AGAIN_S = 3600.0
 _PATIENCE_S = 5.0
+# A login asks for up to four documents.
+_LONGEST_S = 15.0
 _MOST_BYTES = 1 << 20
-_THREADS = 2
 _MOST_WAITING = 20
 _LEEWAY_S = 60
 _LONGEST_NAME = 128
@@ -121,8 +122,7 @@ class Provider:
         self._groups = {group: Rights.parse(text) for group, text in (config.groups or {}).items()}
         self._found: tuple[float, Mapping[str, Any]] | None = None
         self._attempts = Attempts()
-        self._threads = ThreadPoolExecutor(_THREADS, "pyworkers-oidc")
-        self._waiting = 0
+        self._room = threading.BoundedSemaphore(_MOST_WAITING)
 
     def open_session(self, person: Person, secret: bytes) -> str:
         """The cookie of a new session. Raises OidcError for rights that a cookie cannot hold."""
@@ -176,19 +176,29 @@ class Provider:
         return self._person(claims)
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
-        if self._waiting >= _MOST_WAITING:
+        if not self._room.acquire(blocking=False):
             raise OidcError(503, f"Too many logins wait for {self.name}. Try again in a minute.")
-        self._waiting += 1
+        answer: Future[T] = Future()
+        answer.add_done_callback(lambda _: self._room.release())
+
+        def run() -> None:
+            answer.set_running_or_notify_cancel()
+            try:
+                answer.set_result(ask())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        # At its end, the dashboard would wait for the threads of an executor.
+        threading.Thread(target=run, name="oidc", daemon=True).start()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            async with asyncio.timeout(_LONGEST_S):
+                return await asyncio.wrap_future(answer)
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             text = f"{self.name} does not answer as a provider of OpenID Connect does. Try again later."
             raise OidcError(503, text, str(error) or type(error).__name__) from error
-        finally:
-            self._waiting -= 1
 
     def _discovered(self) -> Mapping[str, Any]:
-        """The discovery document, an hour old at most. Raises OSError, HTTPException and ValueError."""
+        """The discovery document, an hour old at most. Raises as ``_ask``."""
         if self._found is None or time.monotonic() - self._found[0] > _READ_AGAIN_S:
             found = _ask(Request(self._issuer.removesuffix("/") + _DISCOVERY))
             if found.get("issuer") != self._issuer:
@@ -227,20 +237,19 @@ class Provider:
             "code_verifier": login.verifier,
         }
         secret, headers = self._config.client_secret or "", {}
-        if "client_secret_basic" in (found.get("token_endpoint_auth_methods_supported") or _USUAL_METHODS):
+        methods = found.get("token_endpoint_auth_methods_supported")
+        if "client_secret_basic" in (methods if methods and isinstance(methods, list) else _USUAL_METHODS):
             pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
             headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": self._client_id, "client_secret": secret}
         try:
             return _ask(Request(found["token_endpoint"], urlencode(form).encode(), headers))
-        except HTTPError as error:
-            with error:
-                said = error.read(_MOST_BYTES).decode(errors="replace")
-            if error.code >= 500:
+        except _StatusError as error:
+            if error.status >= 500:
                 raise
             text = f"{self.name} does not accept this login: perhaps its code has expired. Log in again."
-            raise OidcError(403, text, f"{error.code}: {said[:200]}") from error
+            raise OidcError(403, text, str(error)) from error
 
     def _checked(self, token: object, keys: Any, nonce: str) -> Mapping[str, Any]:
         """The claims of an ID token with a valid signature, for this client and this login."""
@@ -285,18 +294,43 @@ class Provider:
         return Person(name, rights)
 
 
-class _NoRedirection(HTTPRedirectHandler):
-    def redirect_request(self, *_: object) -> None:
-        return None
+class _AnyStatus(HTTPErrorProcessor):
+    """Follows no redirection, and raises nothing."""
+
+    def http_response(self, request: Request, response: http.client.HTTPResponse) -> Any:
+        return response
+
+    https_response = http_response
+
+
+class _StatusError(OSError):
+    """An answer has another status than 200."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text[:200]}")
+        self.status = status
 
 
 def _ask(request: Request) -> dict[str, Any]:
-    """The JSON object of an answer. Raises OSError, HTTPException and ValueError."""
+    """The JSON object of an answer. Raises OSError, HTTPException, ValueError and RecursionError."""
     request.add_header("Accept", "application/json")
-    with build_opener(_NoRedirection).open(request, timeout=_PATIENCE_S) as answer:
-        found = json.loads(answer.read(_MOST_BYTES))
+    with build_opener(_AnyStatus).open(request, timeout=_PATIENCE_S) as answer:
+        status, text = answer.status, _read(answer)
+    if status != 200:
+        raise _StatusError(status, text.decode(errors="replace"))
+    found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("the answer is no JSON object")
+    return found
+
+
+def _read(answer: Any) -> bytes:
+    """The bytes of an answer, in a limited time: each part of a slow one has a limit, not their sum."""
+    end, found = time.monotonic() + _PATIENCE_S, b""
+    while len(found) < _MOST_BYTES and (part := answer.read1(_MOST_BYTES)):
+        found += part
+        if time.monotonic() > end:
+            raise TimeoutError(f"the answer takes more than {_PATIENCE_S:g} s")
     return found
 
 
