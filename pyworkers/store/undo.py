@@ -20,8 +20,9 @@ LIFE_S = 600
 MOST_JOBS = 100_000
 """Of one deletion; and ``MOST_BYTES`` of all that can be undone. The oldest ones make room."""
 MOST_BYTES = 64 << 20
-_ENTRY = re.compile(rb"(\d+) (\S*) ")
-_NUMBERS = re.compile(rb"([\d.]+) (\d+) \d+ (\d+)")
+_FIELD = re.compile(rb"\d{1,15}")
+_ENTRY = re.compile(rb"(\d{1,15}) (\S*) ")
+_NUMBERS = re.compile(rb"(\d{1,15}(?:\.\d{1,9})?) (\d{1,15}) \d+ (\d{1,15})")
 
 
 class DeletionNumbers(NamedTuple):
@@ -99,9 +100,18 @@ def _numbers(reply: Any) -> dict[str, DeletionNumbers]:
 
 
 def _kept(reply: Any) -> list[KeptJob]:
-    jobs: list[KeptJob] = []
-    for name, entry in dict(reply).items():
-        if head := _ENTRY.match(entry):
-            place, raw = entry[head.end() :][: int(head[1])], entry[head.end() + int(head[1]) :]
-            jobs.append(KeptJob(name, decoded(place), decoded(head[2]), raw))
-    return jobs
+    jobs = (_job(name, entry) for name, entry in dict(reply).items())
+    return [job for job in jobs if job is not None]
+
+
+def _job(name: bytes, entry: bytes) -> KeptJob | None:
+    """A kept job; None for what another program has written: restore.lua must not fail on its score."""
+    head = _ENTRY.match(entry)
+    if head is None or not _FIELD.fullmatch(name):
+        return None
+    try:
+        score = repr(float(head[2])) if head[2] else ""
+    except ValueError:
+        return None
+    place, raw = entry[head.end() :][: int(head[1])], entry[head.end() + int(head[1]) :]
+    return None if score == "nan" else KeptJob(name, decoded(place), score, raw)

@@ -122,6 +122,40 @@ def test_keys_of_another_type_lose_no_job(where: RedisConfig, keys: Keys, db: re
     assert (jobs.delete_jobs(list(jobs), deletion=Deletion(where=where).id), jobs.size) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    ["9" * 5_000 + " 1 dead{}", "4 nan dead{}", "4 x dead{}", "4 1e400 dead{}", "4 \xff dead{}", "", "0  "],
+)
+def test_an_entry_of_another_program_keeps_no_job_deleted(
+    where: RedisConfig, keys: Keys, db: redis.Redis, odd: str
+) -> None:
+    db.zadd(keys.dead, {raw_job("a"): SOON})
+    deletion = Deletion(where=where)
+    DeadSet(where).clear(deletion=deletion.id)
+    db.hset(keys.deletion(deletion.id), mapping={"9" * 5_000: "4 1 dead{}", "x": "4 1 dead{}", "7": odd})
+    assert deletion.undo() >= 1
+    assert db.zscore(keys.dead, raw_job("a")) == SOON
+
+
+@pytest.mark.parametrize("numbers", ["{now}.1.2 1 1 1", "... 1 1 1", "{now} {huge} 1 1", "{now} 1 1 {huge}"])
+def test_numbers_of_another_program_hide_no_deletion(
+    where: RedisConfig, keys: Keys, db: redis.Redis, numbers: str
+) -> None:
+    db.zadd(keys.dead, {raw_job("a"): SOON})
+    deletion = Deletion(where=where)
+    DeadSet(where).clear(deletion=deletion.id)
+    db.hset(keys.deletions, "odd", numbers.format(now=int(time.time()), huge="9" * 5_000))
+    assert set(Deletion.all(where)) == {deletion.id}
+
+
+def test_sizes_of_another_program_stop_no_deletion(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.dead, {raw_job("a"): SOON})
+    # As floats, the sum of these minus each of them is not 0.
+    for name, back_s, size in (("a", 9, 10**25), ("b", 5, 1_200_000_000), ("c", 5, 1_200_000_000)):
+        db.hset(keys.deletions, name, f"{time.time() - back_s:.3f} 1 {size} 0")
+    assert DeadSet(where).clear(deletion=Deletion(where=where).id) == 1
+
+
 def test_a_full_server_deletes_what_it_cannot_keep(tmp_path: Path, one_binary: str) -> None:
     with running_server(one_binary, tmp_path, free_port()) as url, redis.Redis.from_url(url) as server:
         server.lpush("queue:q", *(b"%d" % n for n in range(1500)))
