@@ -73,7 +73,7 @@ def generate(
     file = Path(output or _LANGUAGES[language].file)
     stale = _is_stale(file, text)
     if stale and not check:
-        file.write_text(text, encoding="utf-8")
+        _write(file, text)
     if as_json:
         print_action("generate", int(stale and not check), file=str(file), stale=stale)
     elif stale and check:
@@ -83,6 +83,14 @@ def generate(
         click.echo(f"{printable(str(file))}: {'written' if stale else 'up to date'}")
     if stale and check:
         click.get_current_context().exit(1)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", location=str(file)) from error
 
 
 def _is_stale(file: Path, text: str) -> bool:

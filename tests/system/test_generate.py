@@ -161,6 +161,13 @@ def test_a_file_that_is_not_up_to_date_ends_with_1(folder: Path) -> None:
     assert "user_id: string" in run("ts", "--output", "-").stdout
 
 
+def test_the_folder_of_the_file_is_made(folder: Path) -> None:
+    assert run("go", "--output", "shop/jobs/jobs.go").exit_code == 0
+    assert (folder / "shop/jobs/jobs.go").exists()
+    refused = run("go", "--output", "tasks.py/jobs.go")
+    assert refused.exit_code == 2 and "tasks.py/jobs.go: cannot be " in refused.stderr
+
+
 def test_ruby_has_a_method_for_each_job() -> None:
     assert RUBY in run("ruby", "--output", "-").stdout
 
