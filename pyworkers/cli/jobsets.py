@@ -339,10 +339,12 @@ def _edit(place: ListedPlace) -> click.Command:
         except BadArgumentError as error:
             raise click.UsageError(str(error)) from error
 
-    text = """Give a job other arguments, another time, or both; it keeps its id and its place.
-
-    A unique job needs the lock of its new arguments, and an encrypted one is sealed anew. Exit code 1 if
-    there is no such job, or if a server has taken it: then nothing is changed."""
+    text = (
+        "Give a job other arguments, another time, or both.\n\n"
+        "It keeps its id and its place. A unique job needs the lock of its new arguments, and an encrypted "
+        "one is sealed anew. Exit code 1 if there is no such job, or if a server has taken it: then nothing "
+        "is changed."
+    )
     example = _example(place, "edit JID '[7, \"hello\"]'")
     return _command("edit", edit, f"{text}\n\n{example}")
 
