@@ -28,7 +28,9 @@ def test_an_action_is_a_line_with_its_viewer_and_its_result(
         ("queue.pause", "mail", "nothing changed", "127.0.0.1"),
         ("queue.pause", "mail", "done", "127.0.0.1"),
     ]
-    assert "queue.pause mail nothing changed" in dashboard.get("audit").text
+    page = dashboard.get("audit")
+    assert "queue.pause mail nothing changed" in page.text
+    assert f"{dashboard.root}queues/mail" in page.links
 
 
 def test_the_line_of_an_action_on_jobs_says_how_many_were_moved(
@@ -53,6 +55,7 @@ def test_deleted_jobs_are_put_back_by_a_button(
     [(_, at), _] = form.boxes
     page = dashboard.ask(form.action, {"csrf": form.hidden["csrf"], "one": f"delete|{at}"}).page
     assert db.zcard(keys.dead) == 1
+    assert "Undo For ten minutes, also in Audit ." in page.text
     [button] = [one for one in page.posts if one.buttons.get("action") == "undo"]
     assert "1 job put back." in dashboard.press(button).text
     assert db.zcard(keys.dead) == 2

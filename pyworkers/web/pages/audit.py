@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,11 +21,13 @@ from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.paging import pager, rows_of, span
 from pyworkers.web.rendering import address, render
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import both
+from pyworkers.web.showing import both, shown
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, joined
+from pyworkers.web.tables import Listing, joined, link
 
 _COLUMNS = AUDIT_ACTION.shown("action", "target", "result", "who", "source", "at")
+_PAGES = {"queue": "queues", "job": "jobs"}
+"""The pages of targets, by the first word of their actions."""
 
 
 async def show(request: Request) -> Response:
@@ -31,15 +35,26 @@ async def show(request: Request) -> Response:
     sites, now = sites_of(request), time.time()
     found = await sites.each(request, _read)
     rows = rows_of(request, {name: page.actions for name, (page, _) in found.items()}, _order)
-    html = {"at": lambda action: both(action.at, now)}
-    tables = {
-        name: Listing(sites.at(request, name), _COLUMNS, some, now, html=html) for name, some in rows.items()
-    }
+    tables = {name: _listing(sites.at(request, name), some, now) for name, some in rows.items()}
     return await render(
         request, "audit.html", title="Audit", actions=joined(request, tables, _order),
         place=pager(request, "audit", total=sum(page.total for page, _ in found.values())),
         undoable=set().union(*(undoable for _, undoable in found.values())),
     )  # fmt: skip
+
+
+def _listing(request: Request, actions: Sequence[AuditEntry], now: float) -> Listing[AuditEntry]:
+    html: Mapping[str, Callable[[AuditEntry], Markup]] = {
+        "at": lambda action: both(action.at, now),
+        "target": partial(_target, request),
+    }
+    return Listing(request, _COLUMNS, actions, now, html=html)
+
+
+def _target(request: Request, action: AuditEntry) -> Markup:
+    """What was acted on; a queue or a job leads to its page."""
+    page = _PAGES.get(action.action.partition(".")[0])
+    return link(request, page, action.target) if page and action.target else shown(action.target)
 
 
 async def _read(request: Request) -> tuple[AuditPage, Collection[str]]:
