@@ -88,7 +88,7 @@ def is_status(program: Program, path: str, status: int) -> bool:
 
 def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(program: Program) -> None:
     for path in LISTS:
-        if path in ("audit", "deploys"):
+        if path == "deploys":
             # The shop has none.
             assert set(program.get(f"/{path}")["away"]) == {"attic"}
             continue
@@ -159,6 +159,30 @@ def test_one_thing_is_found_in_the_redis_that_has_it(
         wait_for(partial(is_status, Program(root), "/jobs/nowhere", 503))
         assert "the Redis attic is away" in Program(root).ask("GET", "/queues/nowhere").error
         assert Program(root).get("/queues/mail")["redis"] == "archive"
+
+
+def test_a_change_is_done_at_the_redis_that_it_names(
+    root: str, one_redis_url: str, second_redis_url: str, keys: Keys, dashboard: Visitor
+) -> None:
+    program = Program.with_token(root)
+    jobs = [job["at"] for job in program.get("/retries")["jobs"] if job["redis"] == "archive"]
+    assert program.done("/retries", "delete", jobs=jobs[:2], redis="archive") == 2
+    assert program.done("/queues/mail", "pause", redis="archive") == 1
+    sizes, paused = [], []
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            sizes.append(db.zcard(keys.retry))
+            paused.append(db.sismember(keys.paused, "mail"))
+    assert (sizes, paused) == ([18, 16], [0, 1])
+    latest = [(row["redis"], row["action"]) for row in program.get("/audit")["actions"][:2]]
+    assert latest == [("archive", "queue.pause"), ("archive", "jobs.delete")]
+    unknown = program.act("/queues/mail", "pause", redis="nowhere")
+    assert (unknown.status, unknown.error) == (400, "redis must be one of default, archive, attic.")
+    away = program.act("/queues/mail", "pause", redis="attic")
+    assert (away.status, away.error) == (503, "Not done: Redis does not answer.")
+    # With one Redis, there is no such field.
+    alone = Program.with_token(dashboard.root).act("/queues/mail", "pause", redis="default")
+    assert (alone.status, "'redis' is unknown" in alone.error) == (400, True)
 
 
 def test_a_cursor_of_no_answer_and_an_index_are_refused(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""Merging: the JSON in a dashboard of several Redis servers: lists with the rows of all, one thing from any.
+"""Merging: the JSON in a dashboard of several Redis servers: lists of all, one thing and changes at any.
 
 Runs in the event loop of the dashboard. The Redis servers are asked as for the pages (``several.py``).
 """
@@ -31,12 +31,21 @@ _PLACES = ("cursor", "after", "first")
 
 
 def of_all(resource: Resource) -> Resource:
-    """A list with the rows of all Redis servers, or one thing of any of them; another resource as it is."""
+    """A list with the rows of all Redis servers, or one thing of any of them; changes at any of them."""
+    if resource.actions:
+        resource = replace(resource, choose=_choose)
     if resource.order is not None:
         return _Merged(resource).resource()
     if not resource.sought:
         return resource
     return replace(resource, read=partial(_seek, resource), schema=_with_redis(resource.schema))
+
+
+def _choose(request: Request, name: str) -> None:
+    sites = sites_of(request).by_name
+    if name not in sites:
+        raise BadRequestError(f"redis must be one of {', '.join(sites)}.")
+    request.scope["state"]["site"] = sites[name]
 
 
 def _with_redis(schema: Schema) -> Schema:

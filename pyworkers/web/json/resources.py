@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pyworkers.api.actions import Action, Given
+from pyworkers.api.columns import REDIS
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import Schema
 from pyworkers.api.target import Admin
@@ -31,6 +32,7 @@ FORMAT = Parameter(
     default="json",
     choices=("json", CSV),
 )
+_AT = Parameter(REDIS.name, "The Redis at which it is done; without it, the first one.")
 Changed = int | Mapping[str, Any]
 """How many things an action has changed, or ``done`` with more members of the answer."""
 
@@ -121,6 +123,8 @@ class Resource:
     """What the rows of several Redis servers are sorted by in one list; None for no such list."""
     sought: bool = False
     """True for one thing: if a Redis does not know it (404), the others of several are asked."""
+    choose: Callable[[Request, str], None] | None = None
+    """Has a change done at the Redis of this name, of several. Raises BadRequestError."""
 
     @property
     def methods(self) -> str:
@@ -161,7 +165,8 @@ class Resource:
 
     def fields_of(self, action: Change | Action[Any]) -> list[Parameter]:
         """The fields of an action that its address does not have."""
-        return [field for field in action.fields if f"{{{field.name}}}" not in self.segments]
+        own = [field for field in action.fields if f"{{{field.name}}}" not in self.segments]
+        return own if self.choose is None else [*own, _AT]
 
     def names_in(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The names in an address of this form; None for an address of another form."""
