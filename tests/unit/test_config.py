@@ -1113,7 +1113,8 @@ def test_the_round_trip_covers_every_key() -> None:
     values["groups"] = {"*": values["groups"]["web"]}
     values["cron"] = {"*": values["cron"][1] | values["cron"][0]}
     values["alarm"] = {"*": values["alarm"][0]}
-    assert flat(values).keys() == {option.key for option in describe()}
+    missing = {option.key for option in describe()} - flat(values).keys()
+    assert not missing, "give it a value in EVERY_KEY that is not its default"
     assert [option.key for option in describe() if flat(values)[option.key] == option.default] == []
 
 
@@ -1258,7 +1259,8 @@ def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
 
 
 def test_the_sample_has_exactly_the_keys_of_the_code_in_the_same_order() -> None:
-    assert list(sample_with_everything_switched_on()) == [option.key for option in describe()]
+    keys = [option.key for option in describe()]
+    assert list(sample_with_everything_switched_on()) == keys, "put it into conf/workers.toml at this place"
 
 
 def test_the_sample_states_the_defaults_of_the_code() -> None:
