@@ -256,7 +256,7 @@ def _counted(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
         db.set(keys.stat("failed", day), failed)
         total, failures = total + processed, failures + failed
     db.mset({keys.stat("processed"): total, keys.stat("failed"): failures})
-    for minute in range(_MINUTES):
+    for minute in range(2 * _MINUTES):
         moment = today - timedelta(minutes=minute)
         for queue, (count, _, _) in QUEUES.items():
             ran = 0 if queue in (PAUSED, UNSERVED) else rng.randint(20, 40) + 60 * (count % 7)
