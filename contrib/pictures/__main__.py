@@ -41,6 +41,8 @@ class Picture(NamedTuple):
 
 PICTURES = {
     "dashboard-overview.png": Picture("", height=1130),
+    "dashboard-charts.png": Picture("?range=2h#hours", height=1060),
+    "dashboard-queue.png": Picture("queues/images?range=2h"),
     "dashboard-job.png": Picture(f"jobs/{shop.JOB}?in=dead"),
     "dashboard-phone.png": Picture("", 390, 780),
     "dashboard-dark.png": Picture("queues", scheme="dark"),
