@@ -45,6 +45,8 @@ def test_a_tag_leads_to_all_its_jobs(dashboard: Visitor, tenant: dict[str, bytes
     assert not any(link.endswith("/jobs/z") for link in page.links)
     assert "Found 1:" in dashboard.get("queues/mail?tag=tenant%3A7").text
     assert any(link.endswith("/queues/mail?tag=tenant%3A7") for link in page.links)
+    # From a running job, too.
+    assert any("/tags/tenant" in link for link in dashboard.get("running").links)
     assert any("/tags/eu" in link for link in found(dashboard, "jobs/d").links)
 
 

@@ -22,7 +22,7 @@ from pyworkers.api.running import ACTIONS, STACK, WORK, WORKS, read_works
 from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.lists.showing import args_text
+from pyworkers.web.lists.showing import args_text, tags_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import first_of, pager, rows_of, span
 from pyworkers.web.rendering import own_address, render
@@ -129,10 +129,11 @@ def held(
 
 
 def _job(request: Request, mask: Collection[str], work: Work) -> Markup:
-    """Class, id and arguments; of a large job its size: fifty of them would make the page late."""
+    """Class, tags, id and arguments; of a large job its size: fifty of them would make the page late."""
     args = args_text(work, mask) if work.length <= _MOST_BYTES else f"({work.length:,} bytes)"
-    return Markup("{}<br>{}{}").format(
+    return Markup("{} {}<br>{}{}").format(
         shown(work.job_class) if work.job_class else "no class",
+        tags_of(request, work.tags[:5]),
         link(request, "jobs", work.jid) if work.jid else "no id",
         Markup("<br><code>{}</code>").format(shown(args, 100)) if args else "",
     )
