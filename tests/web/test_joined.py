@@ -119,6 +119,8 @@ def test_each_page_leads_to_the_page_before(visitor: Visitor, one_redis_url: str
         assert jobs_of(page) == jobs_of(known)
         assert re.findall(r"\d+ to \d+ of 156", page.text) == re.findall(r"\d+ to \d+ of 156", known.text)
     assert linked(page, "prev") == ""
+    # In the list of one Redis, it means nothing.
+    assert linked(visitor.get("redis/default/scheduled?before=50"), "next")
     # From there it goes on as before.
     assert jobs_of(visitor.get(linked(page, "next"))) == jobs_of(pages[1])
 

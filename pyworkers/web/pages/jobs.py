@@ -228,7 +228,7 @@ async def _listed(request: Request) -> Listed:
     first, cursor, before = (own_of(request, name) for name in ("first", "from", _BEFORE))
     asked = Asked.of({**query, "first": first or "", "from": cursor or ""})
     try:
-        if before and asked.wanted.empty:
+        if before and asked.wanted.empty and is_of_all(request):
             return await _read_before(request, place, rank_in(before))
         if first is not None and cursor is not None and before is not None:
             return await _read(request, place, asked)
