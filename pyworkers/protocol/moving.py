@@ -27,7 +27,7 @@ _STAYING = {
     "lock_digest": _LOCKED,
     "unique_token": _LOCKED,
 }
-_STATE = re.compile(r"(\S+) (\d+) (.*)", re.DOTALL)
+_STATE = re.compile(r"(\S+) (\d{1,15}) (.*)", re.DOTALL)
 
 
 class MoveState(NamedTuple):

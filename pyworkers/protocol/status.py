@@ -93,6 +93,7 @@ class JobStatus:
 
 
 UNKNOWN = JobStatus(JobState.UNKNOWN)
+_MOST_DIGITS = 20
 FIELDS = ("state", "queue", "attempt", "progress", "started_at", "finished_at", "error")
 """The fields of the HASH, in the order of ``read_status``."""
 
@@ -106,7 +107,7 @@ def read_status(values: list[bytes | None]) -> JobStatus:
     return JobStatus(
         _BY_NAME[state],
         queue or "",
-        int(attempt) if attempt and attempt.isdecimal() else 0,
+        int(attempt) if attempt and attempt.isdecimal() and len(attempt) < _MOST_DIGITS else 0,
         _progress(progress),
         _time(started_at),
         _time(finished_at),

@@ -141,7 +141,7 @@ def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:
     version, or because the key exists): no other program would remove the key.
     """
     key = keys.iteration(jid)
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal() and len(part) < 10)
     if numbers >= _ITERATES_SINCE or (yield from one("EXISTS", key, read=integer)):
         noted = command("HSETNX", key, "cancelled", int(time.time()))
         yield from every([noted, command("EXPIRE", key, _ITERATION_TTL_S)], Mode.TRANSACTION)

@@ -57,9 +57,10 @@ class Portion(NamedTuple):
 
 def unfinished(keys: Keys) -> Steps[dict[str, tuple[MoveState, int]]]:
     """The moves that have not ended, by queue, with the number of their parked jobs."""
-    found = yield from one("HGETALL", keys.moves, read=dict)
+    [found] = yield from every([command("HGETALL", keys.moves)], Mode.LENIENT)
     states = {
-        decoded(queue): MoveState.parse(decoded(queue), decoded(stored)) for queue, stored in found.items()
+        decoded(queue): MoveState.parse(decoded(queue), decoded(stored))
+        for queue, stored in (found or {}).items()
     }
     sizes = yield from every([command("LLEN", keys.moving(queue)) for queue in states], Mode.LENIENT)
     pairs = zip(states.items(), sizes, strict=True)

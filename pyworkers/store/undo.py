@@ -59,7 +59,7 @@ def new_id() -> str:
 
 def deletions(keys: Keys) -> Request[dict[str, DeletionNumbers]]:
     """The deletions that can be undone, by their ids."""
-    return one("HGETALL", keys.deletions, read=_numbers)
+    return Request([command("HGETALL", keys.deletions)], _numbers, Mode.LENIENT)
 
 
 def kept(keys: Keys, deletion: str) -> Request[list[KeptJob]]:
@@ -91,9 +91,9 @@ def forget(keys: Keys, deletion: str) -> Request[Any]:
     return every(sent, Mode.TRANSACTION)
 
 
-def _numbers(reply: Any) -> dict[str, DeletionNumbers]:
+def _numbers(replies: list[Any]) -> dict[str, DeletionNumbers]:
     found: dict[str, DeletionNumbers] = {}
-    for name, value in dict(reply).items():
+    for name, value in dict(replies[0] or {}).items():
         if numbers := _NUMBERS.fullmatch(value):
             found[decoded(name)] = DeletionNumbers(float(numbers[1]), int(numbers[2]), int(numbers[3]))
     return found

@@ -58,7 +58,8 @@ def test_the_first_cancellation_counts_and_the_cursor_stays(
 
 
 @pytest.mark.parametrize(
-    ("version", "iterates"), [("7.3.0", True), ("10.0", True), ("7.2.4", False), ("x", False), (None, False)]
+    ("version", "iterates"),
+    [("7.3.0", True), ("10.0", True), ("7.2.4", False), ("x", False), ("9" * 5_000, False), (None, False)],
 )
 def test_no_key_is_left_that_no_program_would_delete(
     redis_url: str, namespace: str, keys: Keys, db: redis.Redis, version: str | None, iterates: bool

@@ -72,6 +72,13 @@ def test_both_streams_have_a_bounded_size(run_work: Run, db: redis.Redis, keys: 
     assert 259_000 < db.ttl(keys.gauges(TEN_MINUTES)) <= 259_200
 
 
+def test_a_stream_with_an_entry_of_a_wrong_clock_expires(run_work: Run, db: redis.Redis, keys: Keys) -> None:
+    db.xadd(keys.gauges(MINUTE), {"v": "{}"}, id=f"{NOON * 10:.0f}000-0")
+    db.expire(keys.gauges(MINUTE), 5)
+    run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 1, 2)))
+    assert 0 < db.ttl(keys.gauges(MINUTE)) <= 5
+
+
 def test_entries_of_other_programs_are_folded(run_work: Run, db: redis.Redis, keys: Keys) -> None:
     for minute, queue in enumerate(("\\ud800", "\\u0000", "mail")):
         packed = f'{{"busy":1,"concurrency":2,"waits":{{"{queue}":5}},"left_out":0}}'

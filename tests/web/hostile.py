@@ -180,6 +180,8 @@ def _queues(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
     db.sadd(keys.paused, *NAMES[::2])
     db.lpush(keys.queue("default"), *jobs)
     db.set(keys.queue("wrong"), f"<{MARK}>")
+    for portion, name, text in zip(itertools.cycle(("7", "9" * 5_000, "x")), NAMES, TEXTS, strict=False):
+        db.hset(keys.moves, name, f"id {portion} {text}")
     for name in NAMES:
         db.lpush(_named(keys, "queue:", name), *jobs[:60:7])
         db.hset(
@@ -251,7 +253,7 @@ def _tracked(db: redis.Redis, keys: Keys, jobs: Sequence[bytes]) -> None:
         status: dict[Any, Any] = {
             b"state": state,
             b"queue": text,
-            b"attempt": b"9" * 40,
+            b"attempt": b"9" * (40, 5_000)[number % 2],
             b"error": text,
             b"run:1": text,
         }
@@ -390,6 +392,9 @@ def _dashboards(db: redis.Redis, keys: Keys) -> None:
     for number, text in enumerate(TEXTS):
         action: dict[str, Any] = dict.fromkeys(("who", "source", "action", "target", "result"), text)
         action["at"] = HUGE * (number % 2)
+        action["undo"] = text
+        numbers = ("1.2.3 1 1 1", f"{time.time()} {HUGE} 1 1", f"{time.time()} 7 1 7", text)[number % 4]
+        db.hset(keys.deletions, text, numbers)
         other = json.dumps({"who": 7, "at": text})
         db.lpush(keys.own("audit"), json.dumps(action), other, text, "[]", b"\xff")
         alarm = {"name": text, "when": text, "match": text, "to": [text, 7], "since": HUGE, "text": text}

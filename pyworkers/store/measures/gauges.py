@@ -189,10 +189,13 @@ def add(keys: Keys, minutes: int, entry: GaugeEntry) -> Steps[None]:
     key = keys.gauges(minutes)
     sent = command("XADD", key, "MAXLEN", _KEPT[minutes], f"{_ms(entry.at)}-0", "v", packed)
     try:
-        yield from every([sent, command("EXPIRE", key, _TTL_S[minutes])])
+        yield from every([sent])
     except StoreError as error:
         if error.code != "ERR":
             raise
+    else:
+        # Not after a refusal: a stream whose last entry is years ahead, because a clock was wrong, expires.
+        yield from one("EXPIRE", key, _TTL_S[minutes], read=bool)
 
 
 def _entries(stored: Sequence[Any]) -> list[GaugeEntry]:
