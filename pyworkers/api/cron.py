@@ -157,7 +157,7 @@ class CronSet:
         if not self._admin.run(put):
             if exists:
                 raise self._no_run_time_entry(entry.name)
-            hint = "replace it, or choose another name"
+            hint = "replace it (pyworkers cron add --replace), or choose another name"
             raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
 
 

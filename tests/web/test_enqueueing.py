@@ -104,6 +104,8 @@ def test_a_refusal_has_its_status_and_the_place_of_the_value(
         found = {name: text for name, text in reply.value.items() if name != "error"}
         assert (reply.status, found) == (status, facts), (body, reply.body)
         assert reply.value["error"], body
+    misspelt = enqueuer.ask("POST", "/jobs", {**JOB, "timeot": 7}).value["error"]
+    assert "did you mean timeout? a field" in misspelt
     assert enqueuer.ask("POST", "/jobs", JOB, Content_Type="text/plain").status == 415
     assert enqueuer.ask("GET", "/jobs").headers["allow"] == "POST"
     assert [job["jid"] for job in jobs_in(db, keys)] == [held]

@@ -225,7 +225,7 @@ def _invalid(text: str, place: str) -> Refused:
 
 
 def _text(error: PyworkersError) -> str:
-    return str(error).replace("\n", "; ")
+    return str(error).replace("?\n", "? ").replace("\n", "; ")
 
 
 def _shown(found: Sequence[Enqueued]) -> list[dict[str, Any]]:
