@@ -12,7 +12,7 @@ from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, GaugeEntry
 from tests.helpers.records import raw_job, register
 from tests.store.conftest import Run
 
-NOON = 1_800_000_000.0
+NOON = 1_200_000_000.0
 
 
 def entries(run_work: Run, keys: Keys) -> list[GaugeEntry]:
@@ -72,11 +72,17 @@ def test_both_streams_have_a_bounded_size(run_work: Run, db: redis.Redis, keys: 
     assert 259_000 < db.ttl(keys.gauges(TEN_MINUTES)) <= 259_200
 
 
-def test_a_stream_with_an_entry_of_a_wrong_clock_expires(run_work: Run, db: redis.Redis, keys: Keys) -> None:
-    db.xadd(keys.gauges(MINUTE), {"v": "{}"}, id=f"{NOON * 10:.0f}000-0")
-    db.expire(keys.gauges(MINUTE), 5)
+def test_a_stream_with_an_entry_of_a_wrong_clock_begins_anew(
+    run_work: Run, db: redis.Redis, keys: Keys
+) -> None:
+    for name in (f"{NOON * 2:.0f}000-0", f"{2**64 - 1}-0"):
+        db.xadd(keys.gauges(MINUTE), {"v": "{}"}, id=name)
+        run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 1, 2)))
+        assert not db.exists(keys.gauges(MINUTE))
     run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 1, 2)))
-    assert 0 < db.ttl(keys.gauges(MINUTE)) <= 5
+    # An older one is refused alone.
+    run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON - 600, 3, 4)))
+    assert db.xlen(keys.gauges(MINUTE)) == 1
 
 
 def test_entries_of_other_programs_are_folded(run_work: Run, db: redis.Redis, keys: Keys) -> None:

@@ -224,7 +224,7 @@ def test_a_queue_of_another_redis_is_refused(one_redis_url: str, namespace: str)
 
 
 def test_a_program_enqueues_and_sees_nothing_else(program: As, root: str, enqueuer: Program) -> None:
-    for path in ("", "/", *(resource.path for resource in RESOURCES)):
+    for path in ("", "/", *(resource.path for resource in RESOURCES if resource.read is not None)):
         if path not in ("/jobs", "/jobs/{jid}"):
             reply = enqueuer.ask("GET", path)
             assert (reply.status, "enqueue" in reply.error) == (403, True), path

@@ -189,13 +189,21 @@ def add(keys: Keys, minutes: int, entry: GaugeEntry) -> Steps[None]:
     key = keys.gauges(minutes)
     sent = command("XADD", key, "MAXLEN", _KEPT[minutes], f"{_ms(entry.at)}-0", "v", packed)
     try:
-        yield from every([sent])
+        yield from every([sent, command("EXPIRE", key, _TTL_S[minutes])])
     except StoreError as error:
         if error.code != "ERR":
             raise
-    else:
-        # Not after a refusal: a stream whose last entry is years ahead, because a clock was wrong, expires.
-        yield from one("EXPIRE", key, _TTL_S[minutes], read=bool)
+        yield from _remove_if_ahead(key)
+
+
+def _remove_if_ahead(key: str) -> Steps[None]:
+    """Remove a stream whose last entry is of the future, because the clock of Redis was wrong.
+
+    It would refuse all further entries until that time.
+    """
+    last = yield from one("XREVRANGE", key, "+", "-", "COUNT", 1, read=list)
+    if last and _begin_of(last[0][0]) > (yield from clock()):
+        yield from one("EXPIRE", key, 0, read=bool)
 
 
 def _entries(stored: Sequence[Any]) -> list[GaugeEntry]:
@@ -212,7 +220,12 @@ def _unpacked(name: bytes, fields: Mapping[bytes, bytes]) -> GaugeEntry | None:
         return None
     known = ((queue, _number(wait)) for queue, wait in waits.items())
     latencies_s = {queue: wait for queue, wait in known if wait is not None}
-    return GaugeEntry(int(name.partition(b"-")[0]) / 1000, busy, int(concurrency), latencies_s, int(left_out))
+    return GaugeEntry(_begin_of(name), busy, int(concurrency), latencies_s, int(left_out))
+
+
+def _begin_of(name: bytes) -> float:
+    """When the entry with this id begins, in epoch seconds."""
+    return int(name.partition(b"-")[0]) / 1000
 
 
 def _number(value: object) -> float | None:
