@@ -173,7 +173,7 @@ async def _of_queue(request: Request, queue: str) -> dict[str, Any]:
 
 
 async def show_queue(request: Request) -> Response:
-    """The page of a queue; without a Redis in its address, that of the Redis that has the queue."""
+    """The page of a queue. If the address names no Redis, it leads to the Redis that has the queue."""
     sites, queue = sites_of(request), names.decode(request.path_params["name"])
     if not sites.parts:
         return await show(request)
@@ -247,9 +247,9 @@ def _time(place: Place, row: Row) -> float:
 
 
 def _joined(place: Place, asked: Asked, lists: Mapping[str, Listed], *, back: bool) -> Listed:
-    """A page of all Redis servers: the first jobs of them by time, or all that their searches have found.
+    """A page of all Redis servers: their first jobs by time, or all that their searches have found.
 
-    ``back``: the last jobs of them instead, which are before those of a page.
+    ``back``: the page before instead, so the last of the jobs that were read.
     """
     found = {name: one.rows for name, one in lists.items()}
     firsts = {name: one.first for name, one in lists.items()}
@@ -443,7 +443,7 @@ def _resource(path: str, about: str, word: str) -> Resource:
     def by_time(row: Mapping[str, Any]) -> float:
         return sign * float(row.get("score", 0))
 
-    # The address of a queue is that of one Redis.
+    # A queue is in one Redis, so its list is never merged.
     order = None if word == "queue" else by_time
     return Resource(
         path, about, partial(_list, word), JOBS, parameters, _actions(word), rows="jobs", order=order
