@@ -1,13 +1,13 @@
 -- pyworkers cancel, wire 1
 --
--- Cancel a job by its id: note that it must not run, and look for it where jobs wait, at some 1000 jobs in each call.
--- Call it again, with the place in the reply, while that is 'searching'.
+-- Cancel a job by its id, which is not one of a batch: note that it must not run, and look for it where jobs wait, at
+-- some 1000 jobs in each call. Call it again, with the place in the reply, while that is 'searching'.
 --
 -- KEYS 1 pyworkers:cancelled  2 schedule  3 retry  4 queues
 -- ARGV 1 jid  2 place: '' in the first call, then that of the last reply  3 the day in UTC, as 2026-11-28, for a counter
 --      last: the prefix of all keys, or ''
 -- Returns { 'searching', place }
---      or { 'removed' }: it was waiting; its locks, its batch and those who wait for its result are told
+--      or { 'removed' }: it was waiting, and has ended as cancelled: for its lock, its batch and its result, too
 --      or { 'noted' }: it is not waiting. A running one is asked to end within a second, and one that is unknown is not
 --      started for a day.
 

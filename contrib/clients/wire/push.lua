@@ -15,17 +15,19 @@
 -- Options
 --      at            time at which it is due, in epoch seconds; without it: now
 --      max_waiting   with this many jobs in its queue, nothing is pushed; a job for later does not wait in the queue
---      lock          life of its lock in ms: the life that was asked for, and the time until the job is due
+--      lock          life of its lock in ms, from 1: the life that was asked for, and the time until the job is due
 --      on_duplicate  'skip', 'raise' or 'replace'; without it: 'skip'
---      status        life of its status in s until a server changes it: 2592000, and the time until the job is due
+--      status        life of its status in s until a server changes it: 2592000, and the time until the job is due; at
+--                    most 1000000000
 --      history       '1': the status keeps the job as it is pushed
 --      batch         id of its batch
 --      run           for jobs of cron entries, by pyworkers itself: where their run is noted, as a JSON list
 -- Returns { 'pushed', for each job '', or the jid of the job that holds its lock: then it was not pushed }
 --      or, and nothing was pushed:
---      { 'full', place of the job, from 1, with at most how many jobs in its queue there is room; below 0: never }
+--      { 'full', place of the job, from 1, with at most how many jobs in its queue there is room for it and for those
+--      before it in the call; below 0: never }
 --      { 'duplicate', place of the job, jid of the job that holds its lock }
---      { 'batch', place of the job, 'unknown' or 'ended' }
+--      { 'batch', place of the job, 'unknown', 'ended' or 'cancelled' }
 --      or an error: ERR for arguments that are not these, WRONGTYPE for a key of another type.
 
 -- For the scripts that make names of keys: the prefix of all keys, which is an argument after all others.
