@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
@@ -21,7 +21,10 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
+from pyworkers.store.calls import Request
 from pyworkers.store.changes import ChangesStore
+
+T = TypeVar("T")
 
 LOOK_S = 1.0
 """The interval in which a key is read if Redis does not announce its changes."""
@@ -51,6 +54,44 @@ class Follower(Protocol):
 
     def follows(self, keys: Keys, identity: str, /) -> Mapping[str, Follow]:
         """The keys to read, each with the function that takes its reply."""
+
+
+class Unchanged:
+    """Tells whether keys are as a read has found them, so that a part which looks often reads seldom.
+
+    True for ``life_s`` seconds at most, in case an announcement was lost; never where none are made.
+    """
+
+    def __init__(self, store: ChangesStore, life_s: float) -> None:
+        self._store = store
+        self._life_s = life_s
+        self._reads: dict[str, tuple[int, float]] = {}
+        """By key, the agreement on which it was read, and when, in monotonic seconds."""
+        store.listen(self._announced)
+
+    async def read(self, request: Request[T], *names: str) -> T:
+        """The reply to a command that reads these keys. Raises RedisUnavailableError and StoreError."""
+        # Before the read: the announcement of a later change may arrive with the reply.
+        self._reads.update(dict.fromkeys(names, (self._store.agreements, time.monotonic())))
+        try:
+            return await self._store.send(request)
+        except BaseException:
+            self._announced(names)
+            raise
+
+    def holds(self, *names: str) -> bool:
+        """True if none of these keys has changed since it was read."""
+        since, agreement = time.monotonic() - self._life_s, self._store.agreements
+        reads = [self._reads.get(name, (-1, -math.inf)) for name in names]
+        return self._store.announced and all(one[0] == agreement and one[1] > since for one in reads)
+
+    def forget(self) -> None:
+        """Count all keys as changed."""
+        self._reads.clear()
+
+    def _announced(self, names: Iterable[str] | None) -> None:
+        for name in self._reads.keys() & set(names or self._reads):
+            del self._reads[name]
 
 
 class Changes(Part):
@@ -85,6 +126,10 @@ class Changes(Part):
         self._due = dict.fromkeys(follows, -math.inf)
         self._store.follow({name: one.kind for name, one in follows.items()})
         self.nudge()
+
+    def unchanged(self, life_s: float) -> Unchanged:
+        """For another part that looks at keys: whether they are as it has found them."""
+        return Unchanged(self._store, life_s)
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data."""

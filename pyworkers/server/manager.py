@@ -212,6 +212,11 @@ class Manager:
         await self._fetcher.adopt()
 
     @property
+    def lists(self) -> list[str]:
+        """The keys of this server's in-progress lists of the queues."""
+        return self._fetcher.lists
+
+    @property
     def fetches(self) -> int:
         """The number of fetches that were begun."""
         return self._fetcher.fetches

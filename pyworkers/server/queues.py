@@ -14,10 +14,9 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.changes import Follow
+from pyworkers.server.changes import Follow, Unchanged
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
-from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import LeaseDeadlines
 from pyworkers.server.manager import Manager
 from pyworkers.server.parts import Part, Tasks
@@ -27,7 +26,6 @@ from pyworkers.server.pool.worker import WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running
 from pyworkers.server.waiting import POLL_S, ended, now
 from pyworkers.store.jobs import hold_any
-from pyworkers.store.store import Store
 
 log = logs.get_logger()
 
@@ -234,7 +232,8 @@ class Queues:
 class Strays(Part):
     """Runs the jobs whose fetch had no reply; checks for them every ``pause_s`` seconds.
 
-    One command checks the in-progress lists of all idle groups, so that none of them needs its own command.
+    One command checks the in-progress lists of all idle groups, so that none of them needs its own command;
+    none is sent for lists that were empty and are ``unchanged``.
     """
 
     name = "strays"
@@ -242,15 +241,13 @@ class Strays(Part):
     def __init__(
         self,
         queues: Queues,
-        store: Store,
-        incarnations: Incarnations,
+        unchanged: Unchanged,
         health: Health,
         pause_s: float,
     ) -> None:
         super().__init__(health)
         self._queues = queues
-        self._store = store
-        self._incarnations = incarnations
+        self._unchanged = unchanged
         self._pause_s = pause_s
 
     async def look(self) -> float:
@@ -267,6 +264,7 @@ class Strays(Part):
 
     def failed(self, _backoff_s: float) -> float:
         """Check again after the usual interval, because a check is cheap."""
+        self._unchanged.forget()
         return self._pause_s
 
     async def _to_check(self) -> list[Manager]:
@@ -275,16 +273,20 @@ class Strays(Part):
         to_check = [manager for manager in serving if manager.knows_jobs]
         # The number of fetches before the check: it says nothing about later ones.
         idle = {one: one.fetches for one in serving if not one.knows_jobs and one.may_hold}
-        if idle and await self._hold_any([queue for manager in idle for queue in manager.queues]):
+        if idle and await self._hold_any([name for manager in idle for name in manager.lists]):
             return [*to_check, *idle]
         for manager, fetches in idle.items():
             manager.is_empty(fetches)
         return to_check
 
-    async def _hold_any(self, queues: list[str]) -> bool:
-        """True if this server's in-progress list of one of these queues holds a job, or on an error."""
-        identity = self._incarnations.identity()
+    async def _hold_any(self, lists: list[str]) -> bool:
+        """True if one of these in-progress lists holds a job, or on an error."""
+        if self._unchanged.holds(*lists):
+            return False
         try:
-            return await self._store.arun(hold_any(self._store.keys, queues, identity))
+            if not await self._unchanged.read(hold_any(lists), *lists):
+                return False
         except PyworkersError:
-            return True
+            pass
+        self._unchanged.forget()
+        return True

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pyworkers import logs
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.failpoints import hit
+from pyworkers.protocol.keys import Keys
+from pyworkers.server.changes import Unchanged
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
@@ -36,6 +38,45 @@ PORTION, _REST_S = 500, 0.02
 log = logs.get_logger()
 
 
+class Registrations:
+    """The registered incarnations, ``own`` among them; they are read again when they may have changed."""
+
+    def __init__(self, keys: Keys, own: Incarnations, unchanged: Unchanged) -> None:
+        self._keys = keys
+        self.own = own
+        self._unchanged = unchanged
+        self._names: list[str] = []
+        """All of them; empty if only the own one was asked for."""
+        self._found = ""
+        """The own identity, if it was among them."""
+
+    async def names(self) -> list[str]:
+        """All identities. Raises PyworkersError."""
+        if not self._names or not self._holds():
+            names = await self._unchanged.read(leases.owners(self._keys), self._keys.owners)
+            self._note(names, found=self.own.identity() in names)
+        return self._names
+
+    async def check(self) -> None:
+        """Notice that Redis has lost the own registration. Raises PyworkersError."""
+        if not self._holds():
+            asked = leases.is_registered(self._keys, self.own.identity())
+            self._note([], found=await self._unchanged.read(asked, self._keys.owners))
+
+    def forget(self) -> None:
+        """Read them at the next question."""
+        self._unchanged.forget()
+
+    def _holds(self) -> bool:
+        return self._found == self.own.identity() and self._unchanged.holds(self._keys.owners)
+
+    def _note(self, names: list[str], *, found: bool) -> None:
+        self._names, self._found = names, self.own.identity() if found else ""
+        if not found:
+            # It was lost with its key.
+            self.own.current.unregistered()
+
+
 class Recovery(Part):
     """Recovers the incarnations of one namespace whose lease is gone, while this server has the ``turn``.
 
@@ -47,15 +88,15 @@ class Recovery(Part):
     def __init__(
         self,
         store: Store,
-        incarnations: Incarnations,
+        registrations: Registrations,
         health: Health,
         lease_s: float,
         on_recovered: Callable[[int], None],
     ) -> None:
         super().__init__(health)
         self._store = store
-        self._incarnations = incarnations
-        self.turn = Turn(store, incarnations, lease_s)
+        self._registrations = registrations
+        self.turn = Turn(store, registrations.own, lease_s)
         self._lease_s = lease_s
         self._on_recovered = on_recovered
         self._silent_since: dict[str, float] = {}
@@ -85,6 +126,11 @@ class Recovery(Part):
             raise
         return self._lease_s / _SWEEPS_PER_LEASE
 
+    def failed(self, backoff_s: float) -> float:
+        """Have the next look send a command."""
+        self._registrations.forget()
+        return backoff_s
+
     async def sweep(self, now: float) -> int:
         """Recover the incarnations that have had no lease for long enough. ``now`` is monotonic seconds.
 
@@ -108,7 +154,7 @@ class Recovery(Part):
 
     async def _long_silent(self, now: float) -> list[str]:
         """The incarnations without a lease for long enough; none if another server watches the leases."""
-        mine, keys = self._incarnations.current, self._store.keys
+        mine = self._registrations.own.current
         if not mine.holds_lease(_OWN_RENEWAL * self._lease_s):
             # The leases of live servers expire, too; their next renewals must come before a recovery.
             self._forget()
@@ -117,14 +163,11 @@ class Recovery(Part):
             watches = await self.turn.take()
         if not watches:
             self._silent_since.clear()
-            if not await self._store.arun(leases.is_registered(keys, mine.identity)):
-                # The registration was lost with its key.
-                mine.unregistered()
+            await self._registrations.check()
             return []
-        found = await self._store.arun(leases.owners(keys, mine.identity))
-        if not found.registered:
-            mine.unregistered()
-        self._silent_since = {name: self._silent_since.get(name, now) for name in found.silent}
+        names = await self._registrations.names()
+        silent = await self._store.arun(leases.silent(self._store.keys, mine.identity, names))
+        self._silent_since = {name: self._silent_since.get(name, now) for name in silent}
         grace_s = _GRACE * self._lease_s
         return [name for name, since in self._silent_since.items() if now - since >= grace_s]
 

@@ -29,7 +29,7 @@ from pyworkers.server.parts import Part, Tasks
 from pyworkers.server.pool.gates import Asks, Suspects
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues, Strays
-from pyworkers.server.recovery import Recovery
+from pyworkers.server.recovery import Recovery, Registrations
 from pyworkers.server.remote import Remote
 from pyworkers.server.scheduler import Scheduler
 from pyworkers.server.slots.cron import Cron
@@ -163,7 +163,10 @@ class Services:
     def _make_recovery(self) -> Recovery:
         server, lease_s = self._server, self._server.config.server.lease
         health = server.health.of(Recovery.name)
-        return Recovery(server.store, server.incarnations, health, lease_s, self._recovered)
+        # A server that registers has its lease for at least as long.
+        unchanged = self.changes.unchanged(lease_s)
+        registrations = Registrations(server.store.keys, server.incarnations, unchanged)
+        return Recovery(server.store, registrations, health, lease_s, self._recovered)
 
     def _recovered(self, jobs: int) -> None:
         self.counters.recovered(jobs)
@@ -183,7 +186,7 @@ class Services:
         server = self._server
         pause_s = min(_ADOPT_S, server.config.server.lease / _ADOPTIONS_PER_LEASE)
         health = server.health.of(Strays.name)
-        return Strays(server.queues, server.store, server.incarnations, health, pause_s)
+        return Strays(server.queues, self.changes.unchanged(server.config.server.lease), health, pause_s)
 
     def _make_sweep(self) -> Sweep:
         server = self._server

@@ -89,11 +89,11 @@ class ChangesStore:
 
         Raises RedisUnavailableError and StoreError.
         """
-        number = await self._sent(one("EXISTS", *names, read=integer))
+        number = await self.send(one("EXISTS", *names, read=integer))
         if number in (0, len(names)):
             return names if number else []
         kinds = ["length"] * len(names)
-        lengths = await self._sent(script("look", names, kinds, partial(_looked, kinds)))
+        lengths = await self.send(script("look", names, kinds, partial(_looked, kinds)))
         # The error of a key of another type counts as well: whoever takes jobs from it reports it.
         return [name for name, length in zip(names, lengths, strict=True) if length]
 
@@ -124,9 +124,13 @@ class ChangesStore:
 
     async def _look(self, names: list[str]) -> Any:
         kinds = [self._kinds[name] for name in names]
-        return await self._sent(script("look", names, kinds, partial(_looked, kinds)))
+        return await self.send(script("look", names, kinds, partial(_looked, kinds)))
 
-    async def _sent(self, request: Request[T]) -> T:
+    async def send(self, request: Request[T]) -> T:
+        """The reply to one command. The changes of the keys that it reads are announced to listeners.
+
+        Raises RedisUnavailableError and StoreError.
+        """
         try:
             return await arun_one(self._link, request)
         except PyworkersError as error:

@@ -275,10 +275,9 @@ class InProgress:
         return script("give_back", names, [queue, most], integer, self.keys.namespace)
 
 
-def hold_any(keys: Keys, queues: Sequence[str], identity: str) -> Request[bool]:
-    """True if this identity has a job in an in-progress list of these queues; needs at least one queue."""
-    names = [keys.inprogress(queue, identity) for queue in queues]
-    return one("EXISTS", *names, read=nonzero)
+def hold_any(lists: Sequence[str]) -> Request[bool]:
+    """True if one of these in-progress lists, at least one, holds a job."""
+    return one("EXISTS", *lists, read=nonzero)
 
 
 def _taken(reply: Any) -> Taken | None:

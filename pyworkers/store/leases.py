@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 import simplejson
 
@@ -29,15 +28,6 @@ class LeaseState(IntEnum):
     LOST = 0
     HELD = 1
     RESTORED = 2
-
-
-class Owners(NamedTuple):
-    """The incarnations in Redis: ``registered`` is True if this one is among them, ``silent`` are those of
-    the others that have no lease.
-    """
-
-    registered: bool
-    silent: Sequence[str]
 
 
 def renew(
@@ -76,22 +66,25 @@ def take_turn(keys: Keys, identity: str, life_s: float, *, held: bool) -> Reques
 
 def is_registered(keys: Keys, identity: str) -> Request[bool]:
     """True if Redis has the queues of this incarnation."""
-    return one("HEXISTS", keys.owners, identity, read=bool)
+    return one("HEXISTS", keys.owners, identity, read=nonzero)
 
 
-def owners(keys: Keys, identity: str) -> Steps[Owners]:
-    """The incarnations without a lease, other than this one, and whether this one is registered."""
-    names = [decoded(name) for name in (yield from one("HKEYS", keys.owners, read=blobs))]
-    others = [name for name in names if name != identity]
+def owners(keys: Keys) -> Request[list[str]]:
+    """The registered incarnations."""
+    return one("HKEYS", keys.owners, read=lambda names: [*map(decoded, blobs(names))])
+
+
+def silent(keys: Keys, identity: str, owners: Sequence[str]) -> Steps[list[str]]:
+    """Those of these incarnations, other than this one, that have no lease."""
+    others = [name for name in owners if name != identity]
     leases = [keys.lease(name) for name in others]
     # With its own: while the slot of a cluster moves, a node refuses several keys of which one is missing.
     # Then no server can renew a lease that has expired, and none may be judged.
     asked = [keys.lease(identity), *leases]
-    registered = len(others) < len(names)
     if not leases or (yield from one("EXISTS", *asked, read=integer)) == len(asked):
-        return Owners(registered, [])
+        return []
     alive = yield from every([command("EXISTS", lease) for lease in leases])
-    return Owners(registered, [name for name, lives in zip(others, alive, strict=True) if not lives])
+    return [name for name, lives in zip(others, alive, strict=True) if not lives]
 
 
 def queues_of(keys: Keys, identity: str) -> Request[list[str] | None]:

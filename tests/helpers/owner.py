@@ -90,7 +90,8 @@ class Owner:
 
     async def silent_owners(self) -> Mapping[str, list[str] | None]:
         """Those without a lease, each with its queues."""
-        names = (await arun(self._redis, leases.owners(self._keys, self.identity))).silent
+        names = await arun(self._redis, leases.owners(self._keys))
+        names = await arun(self._redis, leases.silent(self._keys, self.identity, names))
         return {name: await arun(self._redis, leases.queues_of(self._keys, name)) for name in names}
 
     async def recover(self, identity: str, queues: Sequence[str], most: int) -> int:

@@ -19,7 +19,10 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.health import Health
 from pyworkers.server.waiting import cancel
+from pyworkers.store.calls import one
 from pyworkers.store.changes import ChangesStore
+from pyworkers.store.jobs import hold_any
+from pyworkers.store.transport.replies import integer
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import async_wait_for
@@ -205,3 +208,66 @@ async def test_a_key_that_is_dropped_while_it_is_read_is_forgotten(bench: Bench,
     # None of the old keys is left: it would be read again and again.
     assert changes._store.stale == set()
     assert math.isfinite(changes._next())
+
+
+class Reader:
+    """Reads whether queues exist, as a part does that looks often."""
+
+    def __init__(self, bench: Bench, life_s: float = 600.0) -> None:
+        changes = bench.make()
+        self.store = changes._store
+        self.unchanged = changes.unchanged(life_s)
+        self._keys = bench.keys
+
+    async def read(self, *queues: str) -> bool:
+        names = [self._keys.queue(queue) for queue in queues]
+        return await self.unchanged.read(hold_any(names), *names)
+
+    def holds(self, *queues: str) -> bool:
+        return self.unchanged.holds(*map(self._keys.queue, queues))
+
+
+async def test_a_key_is_unchanged_from_its_read_to_its_next_change(bench: Bench) -> None:
+    reader = Reader(bench)
+    await reader.store.ask()
+    assert not reader.holds("a")
+    assert not await reader.read("a", "b")
+    assert reader.holds("a", "b") and not reader.holds("a", "c")
+    await bench.redis.rpush(bench.keys.queue("a"), "job")
+    await async_wait_for(lambda: not reader.holds("a"))
+    assert reader.holds("b")
+    assert await reader.read("a")
+    assert reader.holds("a", "b")
+    reader.unchanged.forget()
+    assert not reader.holds("b")
+
+
+async def test_a_job_that_a_blocking_move_takes_changes_its_list(bench: Bench) -> None:
+    reader, queue, target = Reader(bench), bench.keys.queue("a"), bench.keys.queue("b")
+    await reader.store.ask()
+    move = asyncio.ensure_future(bench.connection().brpoplpush(queue, target, 30))
+    assert not await reader.read("b")
+    await bench.redis.lpush(queue, "job")
+    assert await move == b"job"
+    await async_wait_for(lambda: not reader.holds("b"))
+
+
+async def test_no_key_is_unchanged_for_longer_than_its_life_and_its_connection(bench: Bench) -> None:
+    brief, reader = Reader(bench, 0.0), Reader(bench)
+    await brief.store.ask()
+    assert not await brief.read("a") and not brief.holds("a")
+    # A read that opens the connection may be older than the agreement to announce changes.
+    assert not await reader.read("a") and not reader.holds("a")
+    assert not await reader.read("a") and reader.holds("a")
+    number = await reader.store.send(one("CLIENT", "ID", read=integer))
+    await bench.redis.execute_command("CLIENT", "KILL", "ID", number)
+    await async_wait_for(lambda: not reader.holds("a"))
+    await reader.store.ask()
+    assert not reader.holds("a")
+
+
+async def test_where_redis_announces_nothing_no_key_is_unchanged(bench: Bench) -> None:
+    bench.config = replace(bench.config, url=bench.config.url + "?protocol=2")
+    reader = Reader(bench)
+    for _ in range(2):
+        assert not await reader.read("a") and not reader.holds("a")

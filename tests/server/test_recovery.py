@@ -10,16 +10,18 @@ import pytest
 
 from pyworkers.config.fields import LogConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.server.changes import Unchanged
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease, LeaseDeadlines
-from pyworkers.server.recovery import Recovery
+from pyworkers.server.recovery import Recovery, Registrations
 from pyworkers.store import leases
-from pyworkers.store.calls import Steps
-from pyworkers.store.leases import Owners
+from pyworkers.store.calls import Request
+from pyworkers.store.changes import ChangesStore
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
+from tests.helpers.support import async_wait_for
 
 # Long enough that nothing expires during the test by itself.
 LEASE_S = 600.0
@@ -33,12 +35,15 @@ class Bench(RedisBench):
         self.incarnations = Incarnations("host:1:x", LogConfig(), lambda _: None)
         self.renewals: list[bool] = []
         self.store = Store(self.redis, self.keys)
+        self.changes = ChangesStore(self.config, lambda: None)
+        self.ends.push_async_callback(self.changes.close)
         self.recovery = self.another(self.incarnations)
 
     def another(self, incarnations: Incarnations) -> Recovery:
         """The recovery of another server with the same connection."""
         health = Health(time.monotonic, random.Random())
-        return Recovery(self.store, incarnations, health, LEASE_S, lambda _: None)
+        registrations = Registrations(self.keys, incarnations, Unchanged(self.changes, LEASE_S))
+        return Recovery(self.store, registrations, health, LEASE_S, lambda _: None)
 
     async def prepare(self) -> None:
         await Owner(self.redis, self.keys, "host:2:y").renew(LEASE_S, ["q"])
@@ -152,7 +157,7 @@ async def test_a_server_that_stops_takes_the_turn_no_more(bench: Bench) -> None:
 
 
 async def test_after_an_outage_no_lease_was_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object) -> Steps[Owners]:
+    def away(*_: object) -> Request[list[str]]:
         raise RedisUnavailableError("away")
 
     bench.renewed(0)
@@ -211,3 +216,45 @@ async def test_a_renewal_moves_the_deadlines_of_jobs_that_must_not_overlap(bench
     assert end_at_s - ask_at_s == pytest.approx(2.0)
     await bench.lease(3.0).renew()
     assert bench.deadlines.end_at_s - bench.deadlines.ask_at_s == pytest.approx(0.2)
+
+
+async def test_registrations_are_read_again_only_after_a_change(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the server with the turn, which reads all names, and by another one, which reads its own."""
+    owners, reads = bench.keys.owners, []
+    send = bench.changes.send
+
+    async def noted(request: Request[object]) -> object:
+        reads.append(request.commands[0].parts[0])
+        return await send(request)
+
+    monkeypatch.setattr(bench.changes, "send", noted)
+    await bench.redis.set(bench.keys.lease("host:2:y"), 1)
+    await bench.lease(LEASE_S).renew()
+    incarnations = Incarnations("host:3:z", LogConfig(), lambda _: None)
+    await Owner(bench.redis, bench.keys, "host:3:z").renew(LEASE_S, ["q"])
+    incarnations.current.renewed(time.monotonic(), ("q",))
+    await bench.changes.ask()
+    reads.clear()
+    second = bench.another(incarnations)
+
+    async def sweep(times: int) -> None:
+        for _ in range(times):
+            assert await bench.recovery.sweep(1000) == await second.sweep(1000) == 0
+
+    await sweep(3)
+    assert reads == ["HKEYS", "HEXISTS"]
+    await bench.redis.hdel(owners, "host:3:z")
+    await async_wait_for(lambda: not second._registrations._holds())
+    await sweep(1)
+    assert reads[2:] == ["HKEYS", "HEXISTS"]
+    assert not incarnations.current.is_registered(("q",))
+    assert bench.incarnations.current.is_registered(("q",))
+    # It is registered again with the next renewal, and reads until then.
+    await sweep(2)
+    assert reads[4:] == ["HEXISTS", "HEXISTS"]
+    # After a failure, each reads: the success of a command ends an outage.
+    bench.recovery.failed(1)
+    await sweep(1)
+    assert reads[6:] == ["HKEYS", "HEXISTS"]

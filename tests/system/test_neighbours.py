@@ -122,6 +122,22 @@ def test_the_cost_of_an_idle_server_does_not_grow_with_the_others(tmp_path: Path
         assert server.stop() == 0
 
 
+def test_what_redis_announces_is_not_read_at_each_look(tmp_path: Path, own: OwnRedis) -> None:
+    """The registrations and the lists of running jobs: six looks fit into a lease, and one of them reads."""
+    with serving(tmp_path, own.url, "", APP, PYWORKERS_SERVER__LEASE=str(LEASE_S)) as server:
+
+        def reads() -> int:
+            return calls(server, "hkeys") + calls(server, "exists")
+
+        def reads_seldom() -> bool:
+            before, looks = reads(), counted(server)[2]
+            time.sleep(WINDOW_S)
+            return reads() - before < counted(server)[2] - looks
+
+        wait_for(reads_seldom, message="fewer reads than looks")
+        assert server.stop() == 0
+
+
 def test_idle_queues_cost_no_connections_and_no_commands(tmp_path: Path, own: OwnRedis) -> None:
     """200 queues of a group, which wait on one connection; a job still comes at once."""
     app = """

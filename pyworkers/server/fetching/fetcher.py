@@ -444,6 +444,11 @@ class Fetcher:
         await self._adoption.adopt(self._inprogress)
 
     @property
+    def lists(self) -> list[str]:
+        """The keys of our in-progress lists."""
+        return [self._inprogress.key(queue) for queue in self._inprogress.queues]
+
+    @property
     def fetches(self) -> int:
         """A number that grows with each fetch that begins, and with each that ends or brings a job."""
         return self._fetches + self._waits.begun
