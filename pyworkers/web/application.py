@@ -68,7 +68,7 @@ from pyworkers.web.several import ByForm, ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
-_LIVE = (overview, summed, queues, jobs, running, batches, limits, cron, servers)
+_LIVE = (overview, summed, gauges, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, summed, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
     tags, running, servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from html import unescape
+from urllib.parse import urlencode
 
 import pytest
 import redis
@@ -12,10 +15,14 @@ import redis
 from pyworkers.api import Gauges
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
+from pyworkers.store.counters import minute_of
 from pyworkers.store.measures import gauges
 from pyworkers.store.measures.deploys import mark
 from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, GaugeEntry
+from pyworkers.web.pages import gauges as gauges_page
 from pyworkers.web.pages.gauges import edge_s, waited
+from tests.helpers.support import wait_for
+from tests.web.events import Listener
 from tests.web.programs import Program
 from tests.web.visitor import Visitor
 
@@ -128,6 +135,47 @@ def test_a_wait_in_words(seconds: float, words: str) -> None:
 )
 def test_the_scale_of_waits_is_round(highest: float, top: float) -> None:
     assert edge_s(highest) == top
+
+
+def feed_of(dashboard: Visitor, path: str) -> str:
+    """The name of the feed of the charts of a page."""
+    [feed] = re.findall(r'data-feed="((?:hours|latency)[^"]*)"', dashboard.get(path).html)
+    return unescape(feed)
+
+
+def heard(listener: Listener, part: str) -> str:
+    """A live part as it was sent last; empty if it was not."""
+    return next(
+        (spaced(event["parts"][part]) for event in listener.events[::-1] if part in event["parts"]), ""
+    )
+
+
+def test_charts_follow(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauges_page, "_EVERY_S", 0.5)
+    hours, latency = (feed_of(dashboard, f"{page}?range=2h") for page in ("", "queues/a&b"))
+    with Listener(dashboard.root, f"?{urlencode({'feed': [hours, latency]}, doseq=True)}") as listener:
+        wait_for(lambda: "Servers note it" in heard(listener, f"{hours}:gauges"))
+        wait_for(lambda: "servers note it" in heard(listener, latency))
+        note(db, keys, {1: (3, 10, {"mail": 7200.0, "a&b": 90.0})})
+        db.hincrby(keys.executions(minute_of(datetime.now(UTC))), "Mail|p", 7)
+        wait_for(lambda: "mail 2 h, a&amp;b 1.5 min" in heard(listener, f"{hours}:gauges"))
+        wait_for(lambda: "7 by minute" in heard(listener, f"{hours}:runs"))
+        wait_for(lambda: 'data-says="1.5 min"' in heard(listener, latency))
+
+
+def test_charts_are_not_sent_again_before_the_next_minute_but_to_a_viewer_that_comes(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    feed = feed_of(dashboard, "?range=24h")
+    part, query = f"{feed}:gauges", f"?{urlencode({'feed': feed})}"
+    with Listener(dashboard.root, query) as listener:
+        wait_for(lambda: "Servers note it" in heard(listener, part))
+        note(db, keys, {1: (3, 10, {})})
+        wait_for(lambda: part not in listener.wait()["parts"])
+        with Listener(dashboard.root, query) as other:
+            wait_for(lambda: "Servers note it" in heard(other, part))
 
 
 def test_hostile_names_and_entries(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

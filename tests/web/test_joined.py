@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import redis
@@ -28,7 +29,7 @@ from tests.interop.browser import Page
 from tests.web.acting import fields
 from tests.web.events import Listener
 from tests.web.test_finished import keep
-from tests.web.test_gauges import note, spaced
+from tests.web.test_gauges import heard, note, spaced
 from tests.web.test_queues import rows_of
 from tests.web.visitor import Visitor
 
@@ -196,8 +197,10 @@ def test_the_overview_has_the_charts_of_all(
     assert 'data-says="mail 2 h, reports 1 min, same 9 s"' in chart and 'data-says="6 of 20 busy"' in chart
     # The same deployment in both is one line in each of the five charts.
     assert chart.count("v1.4.2") == visitor.get("redis/archive/").html.count("v1.4.2") > 0
-    with Listener(visitor.root, "?feed=summed") as listener:
-        wait_for(lambda: listener.events and "Jobs a second" in listener.events[-1]["parts"].get("graph", ""))
+    hours = "hours?range=15m"
+    with Listener(visitor.root, f"?{urlencode({'feed': ['summed', hours]}, doseq=True)}") as listener:
+        wait_for(lambda: "Jobs a second" in heard(listener, "graph"))
+        wait_for(lambda: 'data-says="6 of 20 busy"' in heard(listener, f"{hours}:gauges"))
 
 
 def test_the_rates_of_a_second_are_summed_from_the_latest_back() -> None:

@@ -15,7 +15,7 @@ import redis
 from pyworkers.api import CronSet
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.flow.batchviews import known
-from pyworkers.web.live.watched import WatchList
+from pyworkers.web.live.watched import Latest, WatchList
 from pyworkers.web.names import encode as segment
 from tests.helpers.support import wait_for
 from tests.web.chromium import Chromium
@@ -182,8 +182,18 @@ def test_a_feed_that_redis_refuses_disturbs_no_other(dashboard: Visitor, db: red
 def test_only_what_is_asked_for_is_read_and_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = WatchList()
     made = [watched.ask(f"batch?{number}", known) for number in range(50)]
-    assert watched.wanted() == made[:20]
+    assert watched.due() == made[:20]
     assert watched.ask("batch?0", known) is made[0]
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 6)
-    assert watched.wanted() == []
+    assert watched.due() == []
+
+
+def test_what_seldom_changes_is_read_again_when_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = Latest(known, 60.0)
+    assert latest.is_due()
+    latest.add([])
+    for passed_s, due in ((59.0, False), (60.0, True)):
+        now = latest.read_at + passed_s
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        assert latest.is_due() == due

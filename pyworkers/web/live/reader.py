@@ -9,7 +9,7 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -43,6 +43,8 @@ _ASK_S = 5.0
 _UNSAFE_S = 60.0
 # The counts in the navigation of a page that is loaded.
 _RECENT_S = 10.0
+# A large part that seldom changes is sent for this long: a viewer that misses an event gets it with the next.
+_NEWS_S = 2.5
 
 
 class Reader:
@@ -54,6 +56,7 @@ class Reader:
         self._feeds = feeds
         self._task: asyncio.Task[None] | None = None
         self._viewers = 0
+        self._came_at = -math.inf
         self._fresh = asyncio.Event()
         self._leaving = False
         self._samples = Samples()
@@ -82,9 +85,17 @@ class Reader:
         """The last counts that were read."""
         return self._stats
 
-    def watch(self, feed: str, read: Callable[[Keys], Operation[T]]) -> Latest[T]:
-        """The data of a feed next to the counts: read as long as it is asked for; unknown at first."""
-        return self._watched.ask(feed, read)
+    def watch(self, feed: str, read: Callable[[Keys], Operation[T]], every_s: float = 0.0) -> Latest[T]:
+        """The data of a feed next to the counts: read as long as it is asked for; unknown at first.
+
+        ``every_s``: it is read again when it is older; 0: each second.
+        """
+        return self._watched.ask(feed, read, every_s)
+
+    def is_news(self, watched: Iterable[Latest[T]]) -> bool:
+        """True if a viewer may not have this: it was just read, or a viewer has just come."""
+        latest = max(self._came_at, *(one.read_at for one in watched))
+        return time.monotonic() - latest < _NEWS_S
 
     async def read(self) -> Stats:
         """The counts now. Raises PyworkersError."""
@@ -163,6 +174,7 @@ class Reader:
             self._current = False
             self._watched.clear()
         self._viewers += 1
+        self._came_at = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
@@ -208,7 +220,7 @@ class Reader:
                     self._asked_at = math.inf
             await self.causes(await self.read())
             self._current = True
-            for watched in self._watched.wanted():
+            for watched in self._watched.due():
                 # A read that Redis refuses for one page is no trouble of the others.
                 with suppress(StoreError, BadArgumentError):
                     watched.add(await self._site.read(watched.read(self._site.keys)))

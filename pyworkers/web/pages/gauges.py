@@ -1,25 +1,32 @@
-"""Gauges: the charts of busy jobs and latencies over the last hours, on Overview and the pages of queues."""
+"""Gauges: the charts of the last hours, on Overview and the pages of queues: runs, latencies, busy jobs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.routing import Route
 
 from pyworkers.api.columns import Column
-from pyworkers.api.deploys import read_deploys
+from pyworkers.api.deploys import Deploy, read_deploys
 from pyworkers.api.gauges import GAUGES, Gauges, read_gauges
-from pyworkers.api.metrics import Window
+from pyworkers.api.metrics import PART, MetricsPart, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import MAYBE_NUMBER, NUMBER, array, record
+from pyworkers.api.target import Steps
+from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.pages.metrics import marks_of
+from pyworkers.web.live.reader import Feed, Reader, readers_at
+from pyworkers.web.pages.metrics import marks_of, runs_bars
+from pyworkers.web.rendering import fragment
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
@@ -39,6 +46,8 @@ RANGE = Parameter(
 )
 _MOST_QUEUES = 5
 _MOST_SAID = 3
+# Servers note the gauges once a minute.
+_EVERY_S = 60.0
 # Above an hour, parts of an hour say little.
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _EDGES_S = (1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, _HOUR_S, 2 * _HOUR_S, 6 * _HOUR_S, 12 * _HOUR_S, _DAY_S)
@@ -46,9 +55,61 @@ _LONGEST: Column[Gauges] = Column("longest", title="Longest wait", only_shown=Tr
 _LATENCY: Column[Gauges] = Column("latency", title="Latency", only_shown=True)
 
 
-def window_of(request: Request, default: Window = Window.QUARTER) -> Window:
-    """The window that an address asks for."""
-    return next((one for one in Window if one.value == request.query_params.get("range")), default)
+class Hours(NamedTuple):
+    """What the charts of the overview show: two lists of equal parts, and deployments, also older ones."""
+
+    runs: Sequence[MetricsPart]
+    gauges: Sequence[Gauges]
+    deploys: Sequence[Deploy]
+
+
+def window_of(given: Mapping[str, str], default: Window = Window.QUARTER) -> Window:
+    """The window that these parameters of an address or of a feed ask for."""
+    return next((one for one in Window if one.value == given.get("range")), default)
+
+
+def read_hours(keys: Keys, window: Window, days: int = 0) -> Steps[Hours]:
+    """Read the charts of one Redis; the deployments of this many days at least."""
+    runs = yield from read_window(keys, window)
+    return Hours(runs, *(yield from _read_gauges(keys, window, days)))
+
+
+def _read_gauges(keys: Keys, window: Window, days: int = 0) -> Steps[tuple[list[Gauges], list[Deploy]]]:
+    """Read the gauges of a window, with the deployments."""
+    found = yield from read_gauges(keys, window)
+    since, last = min(found[0].at, found[-1].at - days * _DAY_S), found[-1].at
+    return found, (yield from read_deploys(keys, since, last + _DAY_S))
+
+
+def joined(found: Sequence[Hours]) -> Hours:
+    """The charts of several Redis servers as one."""
+    runs = [
+        MetricsPart(some[0].at, sum(part.processed for part in some), sum(part.failed for part in some))
+        for some in zip(*(one.runs for one in found), strict=False)
+    ]
+    gauges = [_sum(some) for some in zip(*(one.gauges for one in found), strict=False)]
+    # A deployment that is marked in several is one.
+    deploys = sorted({deploy for one in found for deploy in one.deploys}, key=lambda deploy: -deploy.at)
+    return Hours(runs, gauges, deploys)
+
+
+def _sum(parts: Sequence[Gauges]) -> Gauges:
+    """One part of the gauges of all. Of a queue that several have, the longest wait counts."""
+    busy = [part.busy for part in parts if part.busy is not None]
+    concurrency = [part.concurrency for part in parts if part.concurrency is not None]
+    waits = sorted(
+        ((wait, queue) for part in parts for queue, wait in part.latencies_s.items()), reverse=True
+    )
+    latencies: dict[str, float] = {}
+    for wait, queue in waits:
+        latencies.setdefault(queue, wait)
+    return Gauges(
+        parts[0].at,
+        sum(busy) if busy else None,
+        sum(concurrency) if concurrency else None,
+        latencies,
+        sum(part.left_out for part in parts),
+    )
 
 
 def words_of(window: Window) -> dict[str, Any]:
@@ -61,28 +122,86 @@ def words_of(window: Window) -> dict[str, Any]:
     }
 
 
-def of_all(request: Request, parts: Sequence[Gauges], marks: Sequence[drawing.Mark]) -> dict[str, Any]:
-    """The values of a template for the charts of all servers and of the queues with the longest waits."""
-    queues = _slowest(parts)
+def of_all(request: Request, window: Window, hours: Hours) -> dict[str, Any]:
+    """The values of a template for the charts of the last hours, with their tables."""
+    parts = hours.gauges
     return {
-        "busy_chart": _busy_chart(parts, marks),
-        "latency_chart": _latency_chart(parts, queues, marks),
-        "slowest": [(f"q{place}", link(request, "queues", name)) for place, name in enumerate(queues, 1)],
+        **words_of(window),
+        **_charts(request, hours),
+        "hours_feed": _feed("hours", window),
+        "by_part": Listing(request, PART.shown("at", "done", "failed"), hours.runs[::-1], time.time()),
         "by_gauge": Listing(
             request,
             (*GAUGES.shown("at", "busy", "concurrency"), _LONGEST),
             [part for part in reversed(parts) if part.busy is not None],
-            parts[-1].at,
+            time.time(),
             html={"longest": partial(_longest, request)},
         ),
     }
 
 
+def _charts(request: Request, hours: Hours) -> dict[str, Any]:
+    """The charts of the runs, of the busy jobs of all servers, and of the queues with the longest waits."""
+    runs, gauges = hours.runs, hours.gauges
+    marks = marks_of(hours.deploys, [part.at for part in gauges])
+    queues = _slowest(gauges)
+    return {
+        "done_chart": _runs_chart(runs, "done", marks),
+        "failed_chart": _runs_chart(runs, "failed", marks),
+        "parts_done": sum(part.processed - part.failed for part in runs),
+        "parts_failed": sum(part.failed for part in runs),
+        "busy_chart": _busy_chart(gauges, marks),
+        "latency_chart": _latency_chart(gauges, queues, marks),
+        "slowest": [(f"q{place}", link(request, "queues", name)) for place, name in enumerate(queues, 1)],
+        "noted": _noted(gauges),
+    }
+
+
+def parts_of_all(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The charts of the overview of one Redis, or of all, once a minute; ``parameters``: their range."""
+    window, sites = window_of(dict(parse_qsl(parameters))), sites_of(request)
+    feed = _feed("hours", window)
+    readers = [one for name, one in readers_at(request).items() if sites.by_name[name].away_since is None]
+    watched = [one.watch(feed, partial(read_hours, window=window), _EVERY_S) for one in readers or [reader]]
+    found = [one.value for one in watched if one.value is not None]
+    if len(found) < len(watched) or not reader.is_news(watched):
+        return {}
+    context = {**words_of(window), **_charts(request, joined(found))}
+    return {
+        f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in ("runs", "gauges")
+    }
+
+
+def parts_of_queue(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The chart of a queue, once a minute; ``parameters``: its range and the queue."""
+    given = dict(parse_qsl(parameters, errors="surrogateescape"))
+    window, queue = window_of(given), given.get("queue", "")
+    watched = reader.watch(f"latency?{window.value}", partial(_read_gauges, window=window), _EVERY_S)
+    if watched.value is None or not reader.is_news([watched]):
+        return {}
+    context = {**words_of(window), **_chart_of(queue, *watched.value)}
+    return {_feed("latency", window, queue=queue): fragment(request, "live/latency.html", **context)}
+
+
+def _feed(kind: str, window: Window, **parameters: str) -> str:
+    """The name of a feed."""
+    return f"{kind}?{urlencode({'range': window.value, **parameters}, errors='surrogateescape')}"
+
+
+def _noted(parts: Sequence[Gauges]) -> bool:
+    """True if a server has noted gauges."""
+    return any(part.busy is not None for part in parts)
+
+
+def _chart_of(queue: str, parts: Sequence[Gauges], deploys: Sequence[Deploy]) -> dict[str, Any]:
+    marks = marks_of(deploys, [part.at for part in parts])
+    return {"latency_chart": _latency_chart(parts, [queue], marks), "noted": _noted(parts)}
+
+
 async def of_queue(request: Request, queue: str) -> dict[str, Any]:
     """The values of a template for the chart of one queue."""
-    site, window = site_of(request), window_of(request, Window.TWO_HOURS)
-    parts = await site.read(read_gauges(site.keys, window))
-    deploys = await site.read(read_deploys(site.keys, parts[0].at, parts[-1].at + _DAY_S))
+    site, window = site_of(request), window_of(request.query_params, Window.TWO_HOURS)
+    parts, deploys = await site.read(_read_gauges(site.keys, window))
 
     def latency(part: Gauges) -> Markup:
         wait = part.latency_s(queue)
@@ -91,12 +210,13 @@ async def of_queue(request: Request, queue: str) -> dict[str, Any]:
     return {
         **words_of(window),
         "ranged": "range" in request.query_params,
-        "latency_chart": _latency_chart(parts, [queue], marks_of(deploys, [part.at for part in parts])),
+        "latency_feed": _feed("latency", window, queue=queue),
+        **_chart_of(queue, parts, deploys),
         "by_gauge": Listing(
             request,
             (*GAUGES.shown("at"), _LATENCY),
             [part for part in reversed(parts) if part.busy is not None],
-            parts[-1].at,
+            time.time(),
             html={"latency": latency},
         ),
     }
@@ -109,6 +229,14 @@ def _slowest(parts: Sequence[Gauges]) -> list[str]:
         for queue, wait in part.latencies_s.items():
             highest[queue] = max(wait, highest.get(queue, 0.0))
     return sorted(highest, key=lambda queue: -highest[queue])[:_MOST_QUEUES]
+
+
+def _runs_chart(parts: Sequence[MetricsPart], kind: str, marks: Sequence[drawing.Mark]) -> drawing.Chart:
+    """The bars of what is ``done`` or ``failed`` in these parts."""
+    bars = runs_bars(parts, [kind])
+    number = round(sum(value for bar in bars for _, value in bar.parts))
+    label = f"Jobs {kind}: {number} since {utc(parts[0].at)[11:16]} UTC."
+    return drawing.bars(bars, label, drawing.clocks([part.at for part in parts]), marks)
 
 
 def _busy_chart(parts: Sequence[Gauges], marks: Sequence[drawing.Mark]) -> drawing.Chart:
@@ -186,6 +314,7 @@ async def _latency(ask: CheckedRequest) -> list[dict[str, Any]]:
     return [{"at": part.at, "latency_s": part.latency_s(ask.names["name"])} for part in parts]
 
 
+FEEDS: Mapping[str, Feed] = {"hours": parts_of_all, "latency": parts_of_queue}
 ROUTES: list[Route] = []
 RESOURCES = (
     Resource(

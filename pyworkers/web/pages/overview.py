@@ -13,9 +13,8 @@ from starlette.routing import BaseRoute
 
 from pyworkers.api import Day, Stats
 from pyworkers.api.causes import Cause
-from pyworkers.api.deploys import Deploy, read_deploys
-from pyworkers.api.gauges import read_gauges
-from pyworkers.api.metrics import PART, MetricsPart, Window, read_window
+from pyworkers.api.deploys import Deploy
+from pyworkers.api.metrics import PART, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array
@@ -27,12 +26,12 @@ from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges
-from pyworkers.web.pages.metrics import marks_of, runs_bars
+from pyworkers.web.pages.metrics import marks_of
 from pyworkers.web.pages.problems import CauseAt, located
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import duration, number, utc
-from pyworkers.web.site import Site, site_of
+from pyworkers.web.showing import duration, number
+from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
 _DAYS = (7, 30, 90)
@@ -53,31 +52,19 @@ async def show(request: Request) -> Response:
     reader, site = reader_of(request), site_of(request)
     stats = await reader.read()
     causes = await reader.causes(stats)
-    days = days_of(request)
+    days, window = days_of(request), gauges.window_of(request.query_params)
     history = await site.read(read_history(site.keys, days))
-    window = gauges.window_of(request)
-    parts = await site.read(read_window(site.keys, window))
-    measured = await site.read(read_gauges(site.keys, window))
-    deploys = await read_shown_deploys(site, stats.now, parts, days)
-    marks = marks_of(deploys, [part.at for part in parts])
+    hours = await site.read(gauges.read_hours(site.keys, window, days))
     return await render(
         request,
         "overview.html",
         title="Overview",
         of_all=False,
-        **charts_of(request, history, parts, stats.now, deploys),
-        **gauges.words_of(window),
-        **gauges.of_all(request, measured, marks),
+        **days_charts(request, history, stats.now, hours.deploys),
+        **gauges.of_all(request, window, hours),
         rows_of_redis=(),
         **context_of(request, reader, stats, causes),
     )
-
-
-async def read_shown_deploys(site: Site, now: float, parts: Sequence[MetricsPart], days: int) -> list[Deploy]:
-    """The deployments in the charts of these parts and days."""
-    shown_s = max(now - parts[0].at, days * 86_400.0)
-    found: list[Deploy] = await site.read(read_deploys(site.keys, now - shown_s, now))
-    return found
 
 
 def days_of(request: Request) -> int:
@@ -86,26 +73,16 @@ def days_of(request: Request) -> int:
     return next((choice for choice in _DAYS if str(choice) == asked), 30)
 
 
-def charts_of(
-    request: Request,
-    history: Sequence[Day],
-    parts: Sequence[MetricsPart],
-    now: float,
-    deploys: Sequence[Deploy] = (),
+def days_charts(
+    request: Request, history: Sequence[Day], now: float, deploys: Sequence[Deploy]
 ) -> dict[str, Any]:
-    """The charts and the tables of the days and of the parts of the last hours."""
-    marks = marks_of(deploys, [part.at for part in parts])
+    """The chart and the table of the days."""
     return {
         "days": len(history),
         "choices": _DAYS,
         "history": history,
         "by_day": Listing(request, DAY.shown("date", "done", "failed"), history, now),
         "history_chart": history_chart(history, deploys),
-        "done_chart": parts_chart(parts, "done", marks),
-        "failed_chart": parts_chart(parts, "failed", marks),
-        "parts_done": sum(part.processed - part.failed for part in parts),
-        "parts_failed": sum(part.failed for part in parts),
-        "by_part": Listing(request, PART.shown("at", "done", "failed"), parts[::-1], now),
     }
 
 
@@ -124,14 +101,6 @@ def history_chart(days: Sequence[Day], deploys: Sequence[Deploy] = ()) -> drawin
     starts = [datetime.combine(day.date, datetime.min.time(), UTC).timestamp() for day in reversed(days)]
     ticks = drawing.some_of([day.date.isoformat() for day in reversed(days)], 3)
     return drawing.bars(drawn, label, ticks, marks_of(deploys, starts))
-
-
-def parts_chart(parts: Sequence[MetricsPart], kind: str, marks: Sequence[drawing.Mark] = ()) -> drawing.Chart:
-    """The bars of what is ``done`` or ``failed`` in these parts of the last hours."""
-    bars = runs_bars(parts, [kind])
-    number = round(sum(value for bar in bars for _, value in bar.parts))
-    label = f"Jobs {kind}: {number} since {utc(parts[0].at)[11:16]} UTC."
-    return drawing.bars(bars, label, drawing.clocks([part.at for part in parts]), marks)
 
 
 def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:

@@ -16,9 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import Day, ProcessView, Stats
-from pyworkers.api.deploys import Deploy
-from pyworkers.api.gauges import Gauges, read_gauges
-from pyworkers.api.metrics import MetricsPart, Window, read_window
+from pyworkers.api.metrics import Window
 from pyworkers.api.stats import STATS, read_history
 from pyworkers.api.thresholds import above_of_all
 from pyworkers.web.json.resources import Resource
@@ -26,7 +24,6 @@ from pyworkers.web.live.reader import Feed, Reader, readers_at
 from pyworkers.web.live.samples import Rates
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges, overview
-from pyworkers.web.pages.metrics import marks_of
 from pyworkers.web.pages.overview import Tile
 from pyworkers.web.pages.problems import located
 from pyworkers.web.rendering import address, fragment, render
@@ -41,9 +38,7 @@ class _Read(NamedTuple):
 
     at: float
     history: Sequence[Day]
-    parts: Sequence[MetricsPart]
-    measured: Sequence[Gauges]
-    deploys: Sequence[Deploy]
+    hours: gauges.Hours
 
 
 async def show(request: Request) -> Response:
@@ -51,19 +46,14 @@ async def show(request: Request) -> Response:
     sites = sites_of(request)
     if not sites.parts:
         return await overview.show(request)
-    days, window = overview.days_of(request), gauges.window_of(request)
+    days, window = overview.days_of(request), gauges.window_of(request.query_params)
     found = list((await sites.each(request, partial(_read, days, window))).values())
     now = max(one.at for one in found)
     history = [
         Day(some[0].date, sum(day.processed for day in some), sum(day.failed for day in some))
         for some in zip(*(one.history for one in found), strict=False)
     ]
-    parts = [
-        MetricsPart(some[0].at, sum(part.processed for part in some), sum(part.failed for part in some))
-        for some in zip(*(one.parts for one in found), strict=False)
-    ]
-    # A deployment that is marked in several is one.
-    deploys = sorted({deploy for one in found for deploy in one.deploys}, key=lambda deploy: -deploy.at)
+    hours = gauges.joined([one.hours for one in found])
     return await render(
         request,
         "overview.html",
@@ -71,13 +61,8 @@ async def show(request: Request) -> Response:
         of_all=True,
         rows_of_redis=await sites.rows(request),
         counts_of_redis=COUNTS,
-        **gauges.words_of(window),
-        **gauges.of_all(
-            request,
-            [_sum(some) for some in zip(*(one.measured for one in found), strict=False)],
-            marks_of(deploys, [part.at for part in parts]),
-        ),
-        **overview.charts_of(request, history, parts, now, deploys),
+        **gauges.of_all(request, window, hours),
+        **overview.days_charts(request, history, now, hours.deploys),
         **_context(request),
     )
 
@@ -87,29 +72,7 @@ async def _read(days: int, window: Window, request: Request) -> _Read:
     stats = await reader.read()
     await reader.causes(stats)
     history = await site.read(read_history(site.keys, days))
-    parts = await site.read(read_window(site.keys, window))
-    measured = await site.read(read_gauges(site.keys, window))
-    deploys = await overview.read_shown_deploys(site, stats.now, parts, days)
-    return _Read(stats.now, history, parts, measured, deploys)
-
-
-def _sum(parts: Sequence[Gauges]) -> Gauges:
-    """One part of the gauges of all. Of a queue that several have, the longest wait counts."""
-    busy = [part.busy for part in parts if part.busy is not None]
-    concurrency = [part.concurrency for part in parts if part.concurrency is not None]
-    waits = sorted(
-        ((wait, queue) for part in parts for queue, wait in part.latencies_s.items()), reverse=True
-    )
-    latencies: dict[str, float] = {}
-    for wait, queue in waits:
-        latencies.setdefault(queue, wait)
-    return Gauges(
-        parts[0].at,
-        sum(busy) if busy else None,
-        sum(concurrency) if concurrency else None,
-        latencies,
-        sum(part.left_out for part in parts),
-    )
+    return _Read(stats.now, history, await site.read(gauges.read_hours(site.keys, window, days)))
 
 
 def parts(_reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
