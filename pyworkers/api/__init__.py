@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from pyworkers.api.running import Work, WorkPage, WorkSet, read_stack, read_works
     from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet, SortedEntry
     from pyworkers.api.stats import Day, Stats
+    from pyworkers.api.thresholds import ThresholdSet
+    from pyworkers.config.thresholds import Threshold
     from pyworkers.protocol.flow.runs import CronRun
     from pyworkers.protocol.limits import LimitStats
     from pyworkers.protocol.stacks import JobStack
@@ -133,6 +135,8 @@ __all__ = [
     "SortedEntry",
     "Stats",
     "StoredLock",
+    "Threshold",
+    "ThresholdSet",
     "Work",
     "WorkPage",
     "WorkSet",
@@ -213,6 +217,8 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.api.running": ("Work", "WorkPage", "WorkSet", "read_stack", "read_works"),
             "pyworkers.api.sets": ("DeadSet", "JobSet", "RetrySet", "ScheduledSet", "SortedEntry"),
             "pyworkers.api.stats": ("Day", "Stats"),
+            "pyworkers.api.thresholds": ("ThresholdSet",),
+            "pyworkers.config.thresholds": ("Threshold",),
             "pyworkers.protocol.flow.runs": ("CronRun",),
             "pyworkers.protocol.limits": ("LimitStats",),
             "pyworkers.protocol.stacks": ("JobStack",),

@@ -11,7 +11,7 @@ from pyworkers.api.problems import Problem, Severity, by_kind, span
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.stats import Stats
 from pyworkers.api.target import Admin
-from pyworkers.api.thresholds import HIGH
+from pyworkers.api.thresholds import HIGH, fix_of
 from pyworkers.store import muting
 from pyworkers.store.muting import read_muted
 from pyworkers.text import counted
@@ -33,7 +33,8 @@ _SEVERAL = {
     ),
     "held": ("ordered queue", "wait for the job at their head", "pyworkers check prints the commands"),
     "paused": ("queue", "are paused", "resume them"),
-    HIGH: ("queue", "are above their thresholds", "[web] thresholds of the configuration has the numbers"),
+    # Its fix says where these thresholds are set.
+    HIGH: ("queue", "are above their thresholds", ""),
     "quiet": ("server", "take no more jobs: they are quiet", "stop them if they stay: they do not resume"),
 }
 # Servers first: queues are not served because of them.
@@ -76,6 +77,8 @@ class Cause:
     @property
     def fix(self) -> str:
         """What to do about all of them."""
+        if self.code == HIGH:
+            return fix_of([problem.fix for problem in self.problems])
         return self.problems[0].fix if len(self.problems) == 1 else _SEVERAL[self.code][2]
 
 

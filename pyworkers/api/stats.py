@@ -13,6 +13,7 @@ from pyworkers.api.groups import GROUP, GroupStats, groups_of
 from pyworkers.api.queuestats import QUEUE, QueueStats, stats_of
 from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import Where, admin_of
+from pyworkers.config.thresholds import Threshold
 from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
@@ -85,6 +86,8 @@ class Stats:
     """The servers whose lease has expired, and whose jobs no other server has taken over yet."""
     now: float = field(default=0.0, compare=False, repr=False)
     """The time at which they were read, by Redis' clock, in epoch seconds."""
+    thresholds: Sequence[Threshold] = field(default=(), repr=False)
+    """The thresholds of the dashboard that people have set in this Redis."""
 
     @classmethod
     def fetch(
@@ -177,6 +180,7 @@ def read_stats(keys: Keys, search: Search | None = None) -> Steps[Stats]:
         servers=seen.servers,
         groups=groups_of(seen.servers, seen.now),
         lost=seen.lost,
+        thresholds=seen.thresholds,
         now=seen.now,
         **seen.counted,
     )

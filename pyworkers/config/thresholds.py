@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Self
 
@@ -19,6 +20,16 @@ class Threshold(NamedTuple):
     match: str
     measure: str
     above: int
+    is_set: bool = False
+    """True if a person has set it while the dashboard ran; False for one of the configuration."""
+
+    def __str__(self) -> str:
+        return f"{self.name} > {self.above}"
+
+    @property
+    def name(self) -> str:
+        """What it is about: ``mail* oldest`` of ``mail* oldest > 300``."""
+        return f"{self.match} {self.measure}".lstrip()
 
     @classmethod
     def parse(cls, text: object) -> Self:
@@ -37,3 +48,9 @@ def check_thresholds(texts: tuple[object, ...]) -> None:
     """Check ``[web] thresholds``. Raises ValueError."""
     for text in texts:
         Threshold.parse(text)
+
+
+def in_force(declared: Sequence[Threshold], stored: Sequence[Threshold]) -> tuple[Threshold, ...]:
+    """Those of the configuration, and the ``stored`` ones, which replace those with the same name."""
+    replaced = {one.name for one in stored}
+    return (*(one for one in declared if one.name not in replaced), *stored)

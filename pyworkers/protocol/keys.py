@@ -285,6 +285,11 @@ class Keys:
         return self.own("wire")
 
     @property
+    def thresholds(self) -> str:
+        """HASH ``mail* oldest`` → ``300``: the thresholds of the dashboard that people have set."""
+        return self.own("thresholds")
+
+    @property
     def audit(self) -> str:
         """LIST of the last thousand actions of people by the dashboard, the latest first."""
         return self.own("audit")

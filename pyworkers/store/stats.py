@@ -11,9 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys
+from pyworkers.store import thresholds
 from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, one
 from pyworkers.store.flow.ordered import HeldHead, held_heads, still_active
 from pyworkers.store.measures import runs
@@ -79,6 +81,8 @@ class Overview:
     servers: list[ProcessView]
     lost: Sequence[str] = ()
     """The servers whose lease has expired, and whose jobs no other server has taken over yet."""
+    thresholds: Sequence[Threshold] = ()
+    """Those that people have set."""
 
 
 def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
@@ -86,7 +90,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
 
     Without ``search``, the jobs of Go processes that report no lists are not counted.
     """
-    now, scheduled, retries, dead, names, paused, stored, *numbers = yield from tolerant(
+    now, scheduled, retries, dead, names, paused, stored, found_thresholds, *numbers = yield from tolerant(
         [
             command("TIME", read=seconds),
             command("ZCARD", keys.schedule),
@@ -95,6 +99,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
             command("SMEMBERS", keys.queues),
             command("SMEMBERS", keys.paused),
             command("HGETALL", keys.owners),
+            thresholds.reading(keys),
             *(command("GET", keys.stat(name)) for name in COUNTERS),
         ]
     )
@@ -128,6 +133,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
         queues=queues,
         servers=servers,
         lost=sorted(owners.keys() - leased),
+        thresholds=thresholds.stored_in(found_thresholds),
     )
 
 

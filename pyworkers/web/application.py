@@ -177,7 +177,8 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
         waits, reader = parts[sites.own].state.waits, parts[sites.own].state.reader
     else:
         waits = ProgramWaits(site)
-        reader = Reader(site, {name: feed for module in _LIVE for name, feed in module.FEEDS.items()})
+        feeds = {name: feed for module in _LIVE for name, feed in module.FEEDS.items()}
+        reader = Reader(site, feeds, next(iter(sites.by_name.values())))
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:

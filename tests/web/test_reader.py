@@ -58,7 +58,7 @@ async def reading(url: str, namespace: str) -> AsyncIterator[tuple[GatedSite, Re
     """A reader of this namespace, and its site."""
     site = GatedSite(url, namespace)
     try:
-        yield site, Reader(site, {**queues.FEEDS, **running.FEEDS, **servers.FEEDS})
+        yield site, Reader(site, {**queues.FEEDS, **running.FEEDS, **servers.FEEDS}, site)
     finally:
         site.gate.set()
         if others := asyncio.all_tasks() - {asyncio.current_task()}:

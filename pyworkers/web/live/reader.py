@@ -24,8 +24,8 @@ from pyworkers.api.problems import read_unsafe
 from pyworkers.api.processes import request_numbers
 from pyworkers.api.stats import read_stats
 from pyworkers.api.target import Operation
-from pyworkers.api.thresholds import problems_above
-from pyworkers.config.thresholds import Threshold
+from pyworkers.api.thresholds import problems_above, read_thresholds
+from pyworkers.config.thresholds import Threshold, in_force
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.live import navigation
@@ -50,9 +50,13 @@ _NEWS_S = 2.5
 class Reader:
     """What all viewers of one dashboard see, and when it was read."""
 
-    def __init__(self, site: Site, feeds: Mapping[str, Feed]) -> None:
-        """``feeds``: the live parts of the pages, by the names in their ``data-feed``."""
+    def __init__(self, site: Site, feeds: Mapping[str, Feed], first: Site) -> None:
+        """``feeds``: the live parts of the pages, by the names in their ``data-feed``.
+
+        ``first``: of several Redis servers the one that has the thresholds for all.
+        """
         self._site = site
+        self._first = first
         self._feeds = feeds
         self._task: asyncio.Task[None] | None = None
         self._viewers = 0
@@ -61,6 +65,7 @@ class Reader:
         self._leaving = False
         self._samples = Samples()
         self._stats: Stats | None = None
+        self._stored: Sequence[Threshold] = ()
         # False until the first read for those who look now: what was read before is older than their pages.
         self._current = False
         self._unsafe: list[Problem] = []
@@ -100,6 +105,12 @@ class Reader:
     async def read(self) -> Stats:
         """The counts now. Raises PyworkersError."""
         self._stats = await self._site.read(read_stats(self._site.keys))
+        if self._first is self._site:
+            self._stored = self._stats.thresholds
+        else:
+            # Another Redis has them: one command more. While it is away, the last known ones count.
+            with suppress(PyworkersError):
+                self._stored = await self._first.read(read_thresholds(self._first.keys))
         self._read_at = time.monotonic()
         self._counts_of_pages = None
         self._samples.add(self._stats)
@@ -135,8 +146,8 @@ class Reader:
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
-        """Those of the dashboard."""
-        return self._site.settings.thresholds
+        """Those of the configuration, and those that people have set, as of the last read."""
+        return in_force(self._site.settings.thresholds, self._stored)
 
     def above(self, stats: Stats) -> list[Problem]:
         """What is above the thresholds of the dashboard."""

@@ -13,7 +13,6 @@ from starlette.routing import Route
 from pyworkers.api.causes import ACTIONS, Cause
 from pyworkers.api.problems import PROBLEM, Severity, problems_in, read_unsafe
 from pyworkers.api.schemas import array
-from pyworkers.api.stats import Stats, read_stats
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.stream import reader_of
@@ -68,9 +67,10 @@ async def change(request: Request) -> Response:
 
 
 async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
-    stats: Stats = await ask.site.read(read_stats(ask.keys))
+    reader = reader_of(ask.request)
+    stats = await reader.read()
     unsafe = await ask.site.read(read_unsafe(ask.keys))
-    above = reader_of(ask.request).above(stats)
+    above = reader.above(stats)
     return [problem.as_dict() for problem in (*problems_in(stats), *above, *unsafe)]
 
 

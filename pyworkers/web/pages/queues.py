@@ -151,13 +151,15 @@ def listing(
 ) -> Listing[QueueStats]:
     """The table of these queues. ``trends``: their runs by minute, read when the page is loaded."""
 
+    thresholds = reader.thresholds
+
     def toned(name: str, measure: str, queue: QueueStats) -> Markup:
         shown = cell(request, QUEUE.columns[name], queue, now)
-        is_high = measure in above_of_queue(reader.thresholds, queue, now)
+        is_high = measure in above_of_queue(thresholds, queue, now)
         return Markup('<span class="bad">{}</span>').format(shown) if is_high else shown
 
     def state(queue: QueueStats) -> Markup:
-        above = [Word(text, "bad") for text in above_of_queue(reader.thresholds, queue, now).values()]
+        above = [Word(text, "bad") for text in above_of_queue(thresholds, queue, now).values()]
         return words(request, [*above, *queue.words()])
 
     def rate(queue: QueueStats) -> Markup:
@@ -186,7 +188,7 @@ def listing(
         html={
             "trend": trend,
             "rate_per_min": rate,
-            **({**toned_cells, "state": state} if reader.thresholds else {}),
+            **({**toned_cells, "state": state} if thresholds else {}),
         },
     )
 
