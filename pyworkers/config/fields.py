@@ -55,15 +55,18 @@ def _option(
     check: Callable[[Any], None] | None = None,
     mask: Callable[[str], str] | None = None,
     example: object = None,
+    restart: bool = False,
 ) -> Any:
     """A field with its rules. ``key`` is its name in TOML where Python reserves the word.
 
-    ``example`` is the value that a sample shows for a key without a default.
+    ``example`` is the value that a sample shows for a key without a default. ``restart``: a running server
+    keeps its value at a reload; only a restart applies another one.
 
     A masked field is left out of the repr, too, so that no traceback and no log line shows it.
     """
-    about = {"doc": doc, "key": key, "minimum": minimum, "choices": choices, "check": check, "mask": mask}
-    return field(default=default, repr=mask is None, metadata={**about, "example": example})
+    rules = {"minimum": minimum, "choices": choices, "check": check, "restart": restart}
+    about = {"doc": doc, "key": key, "mask": mask, "example": example}
+    return field(default=default, repr=mask is None, metadata={**about, **rules})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +79,32 @@ class RedisConfig:
         check=check_url,
         mask=mask_url,
         example="redis://10.0.0.2/0",
+        restart=True,
     )
     namespace: str = _option(
-        "", 'Prefix of every key, with its colon: "app:" or "{app}:".', check=check_namespace
+        "", 'Prefix of every key, with its colon: "app:" or "{app}:".', check=check_namespace, restart=True
     )
-    username: str = _option("", "User name, if the URL holds none.")
-    password: str = _option("", "Password, if the URL holds none.", mask=mask_text)
-    ca_file: str = _option("", "With TLS: file with the certificates to trust; empty: the system's.")
-    cert_file: str = _option("", "With TLS: file with the client's certificate.")
-    key_file: str = _option("", "With TLS: file with the client's private key.")
+    username: str = _option("", "User name, if the URL holds none.", restart=True)
+    password: str = _option("", "Password, if the URL holds none.", mask=mask_text, restart=True)
+    ca_file: str = _option(
+        "", "With TLS: file with the certificates to trust; empty: the system's.", restart=True
+    )
+    cert_file: str = _option("", "With TLS: file with the client's certificate.", restart=True)
+    key_file: str = _option("", "With TLS: file with the client's private key.", restart=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """The section ``[server]``."""
 
-    shutdown_timeout: float = _option(25.0, "Seconds that running jobs get to finish on shutdown.", minimum=0)
+    shutdown_timeout: float = _option(
+        25.0, "Seconds that running jobs get to finish on shutdown.", minimum=0, restart=True
+    )
     lease: float = _option(
-        30.0, "Seconds without a renewal after which peers recover the jobs of a server.", minimum=1
+        30.0,
+        "Seconds without a renewal after which peers recover the jobs of a server.",
+        minimum=1,
+        restart=True,
     )
     idle_timeout: float = _option(
         60.0, 'Seconds without a job after which a worker of processes = "auto" ends.', minimum=0.1
@@ -113,6 +124,7 @@ class ServerConfig:
     sidekiq6: bool = _option(
         False,
         "Also list the running jobs where the Web UI of Sidekiq up to 6.4.1 reads them (IDENTITY:workers).",
+        restart=True,
     )
 
 
@@ -205,7 +217,9 @@ class RetryConfig:
         "Lines of the traceback stored with a failed job, unless it or its handler says how many; 0: none.",
         minimum=0,
     )
-    drain_goretry: bool = _option(False, "Also run the retries that go-workers left in its goretry set.")
+    drain_goretry: bool = _option(
+        False, "Also run the retries that go-workers left in its goretry set.", restart=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +230,7 @@ class SchedulerConfig:
         1.0,
         "Seconds between two reads of the scheduled and retry sets where Redis announces no changes.",
         minimum=0.01,
+        restart=True,
     )
 
 
@@ -257,13 +272,15 @@ class HttpConfig:
         "",
         'Address of /stats /livez /readyz /metrics, e.g. "127.0.0.1:7433"; empty: none.',
         check=check_bind,
+        restart=True,
     )
     hosts: tuple[str, ...] = _option(
         (),
         'Names under which clients reach it, apart from loopback and addresses, e.g. ["jobs.internal"].',
         check=check_hosts,
+        restart=True,
     )
-    stats: bool = _option(True, "Serve /stats, which shows the arguments of running jobs.")
+    stats: bool = _option(True, "Serve /stats, which shows the arguments of running jobs.", restart=True)
 
 
 @dataclass(frozen=True, slots=True)

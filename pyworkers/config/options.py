@@ -77,6 +77,8 @@ class Option:
     check: Callable[[Any], None] | None
     mask: Callable[[str], str] | None
     example: object
+    restart: bool
+    """True if a reload does not change it in a running server."""
 
     @property
     def key(self) -> str:

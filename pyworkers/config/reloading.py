@@ -6,21 +6,26 @@ Used by the master. A server keeps the values that its connections, sockets and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from pyworkers.config.checks import mask_url
-from pyworkers.config.fields import Config, HttpConfig, RedisConfig, SchedulerConfig
+from pyworkers.config.fields import Config, RedisConfig
+from pyworkers.config.options import describe
 from pyworkers.config.stores import DEFAULT, Stores, with_redis
 from pyworkers.errors import ConfigError
 
-_FIXED = {
-    "redis": [item.name for item in fields(RedisConfig)],
-    "server": ["shutdown_timeout", "lease", "sidekiq6"],
-    "retry": ["drain_goretry"],
-    "scheduler": [item.name for item in fields(SchedulerConfig)],
-    "http": [item.name for item in fields(HttpConfig)],
-}
+
+def _declared() -> Mapping[str, list[str]]:
+    """The names of the fields that are declared with ``restart``, by section."""
+    found: dict[str, list[str]] = {}
+    for option in describe():
+        if option.restart and "*" not in option.path:
+            found.setdefault(option.path[0], []).append(option.attribute)
+    return found
+
+
+_FIXED = _declared()
 
 
 class Configurations:
