@@ -34,7 +34,7 @@ ALLOWED = {
     "logs": {"protocol", "errors", "observing", "text"},
     "store": {"protocol", "config", "errors", "embedded", "failpoints"},
     "middleware": {"protocol"},
-    "enqueueing": {"protocol", "middleware", "functions", "typed", "errors"},
+    "enqueueing": {"protocol", "middleware", "errors"},
     "client": {
         "protocol", "config", "store", "middleware", "enqueueing", "functions", "encryption", "errors",
     },
@@ -46,7 +46,9 @@ ALLOWED = {
     "groups": {"protocol", "config", "errors"},
     "functions": {"protocol", "middleware", "typed", "errors"},
     "handler": {"protocol", "config", "middleware", "groups", "functions", "typed", "errors"},
-    "job": {"protocol", "enqueueing", "client", "asyncclient", "handler", "errors"},
+    "job": {
+        "protocol", "enqueueing", "client", "asyncclient", "functions", "handler", "typed", "errors",
+    },
     "registry": {"protocol", "config", "groups", "handler", "errors"},
     "hooks": {"protocol", "middleware", "functions"},
     "declaring": {
