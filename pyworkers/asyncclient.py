@@ -20,8 +20,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
-from pyworkers.enqueueing.blocking import in_thread, running_loop
-from pyworkers.enqueueing.interception import gathering, interceptor
+from pyworkers.enqueueing.interception import gathering, in_thread, interceptor, running_loop
 from pyworkers.enqueueing.producer import Moments, bulk, one_job, push_portions_async, timed
 from pyworkers.errors import (
     PyworkersError,

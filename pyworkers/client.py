@@ -19,9 +19,8 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.producers import stores_for, stores_of_file
 from pyworkers.config.stores import Stores, one_store
 from pyworkers.encryption import Encryption, KeySource
-from pyworkers.enqueueing.blocking import in_thread, warn_in_loop
 from pyworkers.enqueueing.carrying import Carrying
-from pyworkers.enqueueing.interception import gathering, interceptor
+from pyworkers.enqueueing.interception import gathering, in_thread, interceptor, warn_in_loop
 from pyworkers.enqueueing.producer import Producer
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.middleware import ClientMiddleware

@@ -1,13 +1,20 @@
-"""Interception: other destinations of pushed jobs than Redis: an open batch, and the transport of a test.
+"""Interception: what comes between a call of a client and Redis in the program that enqueues.
 
-Used by both clients in the program that enqueues. It knows no Redis.
+An open batch, or the transport of a test, takes the jobs instead. In a running event loop, a call of the
+blocking client warns that it blocks the loop. Nothing here knows Redis.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import warnings
+from asyncio import AbstractEventLoop, _get_running_loop
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyworkers.enqueueing import clock
 from pyworkers.protocol.conditions import Others
@@ -19,6 +26,10 @@ from pyworkers.protocol.status import JobStatus
 
 if TYPE_CHECKING:
     from pyworkers.config.fields import RedisConfig
+
+T = TypeVar("T")
+
+_PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Transport(Protocol):
@@ -120,3 +131,42 @@ def intercept(transport: Transport | None) -> Transport | None:
 def interceptor() -> Transport | None:
     """The transport to which the pushes of this process are redirected, if any."""
     return _interceptor
+
+
+def warn_in_loop() -> None:
+    """Warn once for each place in the code (RuntimeWarning) if this thread runs an event loop."""
+    if _get_running_loop() is None:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    level, called = 2, ""
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        called = frame.f_code.co_qualname
+        frame, level = frame.f_back, level + 1
+    warnings.warn(_advice(called), RuntimeWarning, stacklevel=level)
+
+
+def running_loop() -> AbstractEventLoop:
+    """The event loop of this thread. Raises RuntimeError if there is none, or one of another library."""
+    if (loop := _get_running_loop()) is None:
+        raise RuntimeError(
+            "no event loop of asyncio is running: call the method without the a, in trio by "
+            "trio.to_thread.run_sync(…)"
+        )
+    return loop
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """The result of a call that may block; under ``fake()``, no other library's loop is in its way."""
+    if interceptor() is not None and _get_running_loop() is None:
+        return function()
+    running_loop()
+    return await asyncio.to_thread(function)
+
+
+def _advice(called: str) -> str:
+    """The message for the method that the application has called, e.g. ``Job.enqueue_in``."""
+    kind, _, name = called.rpartition(".")
+    if name == "__exit__":
+        return "the end of a batch blocks the event loop: use async with"
+    twin = f"AsyncClient.{name}" if kind in ("Producer", "Client", "Worker") else f"a{name}"
+    return f"{name}() blocks the event loop: await {twin}()"

@@ -18,8 +18,7 @@ from typing import Any, Self
 
 from pyworkers.client import Client
 from pyworkers.enqueueing import clock
-from pyworkers.enqueueing.blocking import in_thread, warn_in_loop
-from pyworkers.enqueueing.interception import Gatherer, gathering, interceptor
+from pyworkers.enqueueing.interception import Gatherer, gathering, in_thread, interceptor, warn_in_loop
 from pyworkers.enqueueing.producer import one_job
 from pyworkers.errors import BadArgumentError, BatchError, JobFailedError, PyworkersError, ResultTimeout
 from pyworkers.protocol import envelope
