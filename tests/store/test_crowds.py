@@ -23,8 +23,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.waiting import cancel
 from pyworkers.store.transport.blocking import AsyncWires
-from pyworkers.store.transport.connections import connect_async, translate
-from pyworkers.store.transport.turns import Turns
+from pyworkers.store.transport.connections import Turns, connect_async, translate
 from tests.helpers.proxy import Trap, proxied
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import PATIENCE_S, async_wait_for, stretched, wait_for

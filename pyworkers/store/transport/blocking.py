@@ -24,13 +24,13 @@ from pyworkers.store.transport.connections import (
     PUSH,
     AsyncConnection,
     Connection,
+    Turns,
     node_of,
     node_of_async,
     primary_of,
 )
 from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.redirects import Repeat, Resending, refusal_in, resending
-from pyworkers.store.transport.turns import Turns
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
 
 if TYPE_CHECKING:

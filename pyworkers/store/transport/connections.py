@@ -1,15 +1,19 @@
 """Connections to Redis: opens all of them, and translates redis-py's errors into pyworkers' own.
 
 Used by producers, the command line and the master. A client connects with its first command. Nothing is sent
-twice: redis-py's own retries are off, because after a lost reply they would run a command again.
+twice: redis-py's own retries are off, because after a lost reply they would run a command again. A pool
+closes a connection in an unknown state, and limits the threads that use one at once (``Turns``).
 """
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from inspect import signature
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs
@@ -26,15 +30,14 @@ from pyworkers.config.checks import check_slot, mask_url
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.transport.errors import MENDS, NO_THREAD, code_of, reply_text, rule_for
+from pyworkers.store.transport.errors import MENDS, NO_THREAD, Reaction, code_of, reply_text, rule_for
 from pyworkers.store.transport.mismatch import (
     AsyncPlainConnection,
     AsyncTlsConnection,
     PlainConnection,
     TlsConnection,
 )
-from pyworkers.store.transport.pools import AsyncPool, CheckedClient, WaitingPool
-from pyworkers.store.transport.replies import Readers
+from pyworkers.store.transport.replies import CheckedPipeline, Readers, reading
 from pyworkers.store.transport.tls import OPTIONS, Tls, contexts_of, has_tls
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 Connection = redis.Redis
 AsyncConnection = redis.asyncio.Redis
-P = TypeVar("P", WaitingPool, AsyncPool)
+P = TypeVar("P", "WaitingPool", "AsyncPool")
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKET_TIMEOUT_S = 10.0
@@ -278,3 +281,161 @@ def _options(config: RedisConfig, url: str) -> dict[str, Any]:
     if not url.startswith("unix:"):
         options["socket_keepalive"] = True
     return options
+
+
+class Turns:
+    """Limits the threads that use a connection at once; a forked process starts with all turns free.
+
+    The others wait, first come, first served. There is no lock, because a fork would copy a locked one: each
+    step is one atomic call, and is checked again where two threads may have taken it at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._line = FreeTurns(most)
+
+    def take(self, timeout_s: float | None) -> FreeTurns:
+        """Wait for a turn; ``leave`` of the returned FreeTurns ends it. Raises redis-py's TimeoutError."""
+        line = self._line
+        if line.pid != os.getpid():
+            # The threads that held a turn, or waited for one, do not exist in this process.
+            line = self._line = FreeTurns(self._most)
+        line.enter(timeout_s)
+        return line
+
+
+class FreeTurns:
+    """The free turns, and the threads that wait for one."""
+
+    def __init__(self, most: int) -> None:
+        self.pid = os.getpid()
+        self._most = most
+        self._free: list[None] = [None] * most
+        self._waiting: deque[SimpleQueue[None]] = deque()
+
+    def enter(self, timeout_s: float | None) -> None:
+        """Take a turn, after the threads that came before."""
+        try:
+            if not self._waiting:
+                self._free.pop()
+                return
+        except IndexError:
+            pass
+        ticket: SimpleQueue[None] = SimpleQueue()
+        self._waiting.append(ticket)
+        # A turn may have become free before the ticket was in the queue.
+        self._call()
+        try:
+            ticket.get(timeout=timeout_s)
+        except BaseException as error:
+            self._give_up(ticket)
+            if isinstance(error, Empty):
+                text = f"none of the {self._most} connections became free within {timeout_s:g} s"
+                raise redis.TimeoutError(text) from None
+            raise
+
+    def leave(self) -> None:
+        """End a turn."""
+        self._free.append(None)
+        if self._waiting:
+            self._call()
+
+    def _call(self) -> None:
+        """Give free turns to waiting threads."""
+        while self._free and self._waiting:
+            with suppress(IndexError):
+                self._free.pop()
+                try:
+                    ticket = self._waiting.popleft()
+                except IndexError:
+                    self._free.append(None)
+                else:
+                    ticket.put(None)
+
+    def _give_up(self, ticket: SimpleQueue[None]) -> None:
+        try:
+            self._waiting.remove(ticket)
+        except ValueError:
+            # The ticket got its turn in the meantime.
+            self.leave()
+
+
+class WaitingPool(redis.ConnectionPool):
+    """A pool that makes a command wait for a free connection, where redis-py's raises an error.
+
+    It drops a connection whose login was interrupted (a job's time limit, Ctrl-C): redis-py would give it to
+    the next command in that state, perhaps not logged in, or on another database.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._turns = Turns(self.max_connections)
+        self._lent: dict[Any, FreeTurns] = {}
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's. Raises its TimeoutError if none becomes free."""
+        turn = self._turns.take(self.connection_kwargs["socket_timeout"])
+        try:
+            connection = super().get_connection(*args, **options)
+            self._lent[connection] = turn
+        except BaseException:
+            turn.leave()
+            self.disconnect(inuse_connections=False)
+            raise
+        return connection
+
+    def release(self, connection: Any) -> None:
+        """As redis-py's."""
+        turn = self._lent.pop(connection, None)
+        try:
+            if getattr(connection, "is_left", False):
+                connection.disconnect()
+            super().release(connection)
+        finally:
+            if turn is not None:
+                turn.leave()
+
+
+class CheckedClient(redis.asyncio.Redis):
+    """Drops a connection that leads to the wrong server, e.g. to a primary that has become a replica, or
+    whose replies have an unexpected shape. The next connection resolves the address again, by DNS or a load
+    balancer.
+    """
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            if rule_for(code_of(error)).reaction is Reaction.RECONNECT:
+                await self._leave()
+            raise
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> CheckedPipeline:
+        """As redis-py's."""
+        return CheckedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+    async def _leave(self) -> None:
+        if self.connection is not None:
+            await self.connection.disconnect()
+        else:
+            await self.connection_pool.disconnect(inuse_connections=False)
+
+
+class AsyncPool(redis.asyncio.BlockingConnectionPool):
+    """Drops a connection whose login was cancelled, or got a reply of an unexpected shape."""
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """As redis-py's."""
+        try:
+            with reading("the login"):
+                return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        except BaseException:
+            await self.disconnect(inuse_connections=False)
+            raise
+
+    async def release(self, connection: Any) -> None:
+        """As redis-py's."""
+        if getattr(connection, "is_left", False):
+            await connection.disconnect()
+        await super().release(connection)
