@@ -42,8 +42,7 @@ from pyworkers.store.calls import arun
 from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
-from pyworkers.store.producer import push_async
-from pyworkers.store.routes import apart, cancelled, keys_of, known
+from pyworkers.store.routes import apart, cancelled, keys_of, known, push_async
 from pyworkers.store.transport.blocking import AsyncWires
 from pyworkers.store.transport.connections import connect_async, errors_translated
 from pyworkers.store.wiresteps import run_async

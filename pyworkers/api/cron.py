@@ -19,7 +19,7 @@ from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.envelope import new_jid
 from pyworkers.store import cron as cron_store
 from pyworkers.store.cron import StoredCron
-from pyworkers.store.producer import push_by
+from pyworkers.store.routes import push_by
 
 _QUEUE = "default"
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"

@@ -1,7 +1,7 @@
 """Conditions: what a push depends on, and the writes that belong to it, as values.
 
 Pure; made by the clients from a job's options, applied by ``push.lua`` in the round trip that pushes the job.
-Nearly all jobs have none: they are pushed by plain commands (store/producer.py).
+Nearly all jobs have none: they are pushed by plain commands (store/routes.py).
 """
 
 from __future__ import annotations
