@@ -54,12 +54,13 @@ class Routes:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._several = stores.several
         self._keys = keys_of(stores)
         self._open: dict[str, Wires] = {}
 
     def push(self, jobs: Sequence[PushedJob]) -> Others:
         """As the function ``push``, for each Redis. Raises BadArgumentError as ``apart``."""
-        if not self._stores.several:
+        if not self._several:
             return push(self._wires(DEFAULT), self._keys[DEFAULT], jobs)
         others: dict[str, str] = {}
         for name, part in apart(self._stores, jobs).items():
@@ -83,7 +84,7 @@ class Routes:
 
     def result(self, jid: str, deadline: float) -> Any:
         """As ``Client.result``, until ``deadline`` (monotonic)."""
-        if not self._stores.several:
+        if not self._several:
             return self._result(DEFAULT, jid, deadline)
         name = self._ask(lambda name: name if self._known(jid, name) else None)
         if name is not None:
