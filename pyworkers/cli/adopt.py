@@ -13,7 +13,7 @@ from pyworkers.api.actions import result_of
 from pyworkers.api.foreign import PROGRAMS, ForeignJobs, ForeignProcess
 from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import ConfigOptions, redis_options
-from pyworkers.cli.output.auditing import cut_off, noting
+from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.params import parse_queue
 from pyworkers.cli.text import printable
@@ -112,10 +112,10 @@ def _watch(dead: ForeignProcess, jobs: ForeignJobs) -> None:
 def _adopt(config: RedisConfig, dead: ForeignProcess, jobs: ForeignJobs) -> dict[str, int]:
     moved: dict[str, int] = {}
     with noting(config, "process.adopt", dead.name) as noted:
-        noted.end(cut_off(0))
+        noted.has_changed(0)
         for queue, number in dead.adopt(jobs):
             moved[queue] = number
-            noted.end(cut_off(sum(moved.values())))
+            noted.has_changed(sum(moved.values()))
         noted.end(result_of(sum(moved.values())))
     return moved
 

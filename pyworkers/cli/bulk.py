@@ -18,7 +18,7 @@ from pyworkers.api import JobRecord
 from pyworkers.api.actions import result_of
 from pyworkers.api.browse.actions import How, JobAction, JobMove, MoveCommand
 from pyworkers.cli.listing import Jobs, ListedPlace
-from pyworkers.cli.output.auditing import cut_off, noting
+from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
@@ -113,7 +113,7 @@ class Deed:
         target = f"{self.title}: {self.selection}"
         with noting(self.redis, f"jobs.{self.command.verb}", target, self.deletion) as noted:
             for portion in portions(chosen, self.move.at_once):
-                noted.end(cut_off(tally.done))
+                noted.has_changed(tally.done)
                 tally.add_done(self.move.act(self.jobs, portion, How(self.at, self.deletion)))
             noted.end(result_of(tally.done))
         if self.deletion and tally.done:

@@ -28,7 +28,7 @@ from pyworkers.cli.listing import (
     ListedPlace,
 )
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.auditing import cut_off, note, noting
+from pyworkers.cli.output.auditing import note, noting
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
@@ -399,7 +399,7 @@ def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> tuple[int, str]:
     """How many jobs were deleted, and the id with which they can be put back."""
     deletion = Deletion(where=redis).id
     with noting(redis, "jobs.clear", f"{title}: all jobs", deletion) as noted:
-        noted.end(cut_off(0))
+        noted.has_changed(0)
         number = jobs.clear(deletion=deletion)
         noted.end(result_of(number))
     return number, deletion

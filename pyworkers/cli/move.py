@@ -14,7 +14,7 @@ from pyworkers.api.actions import result_of
 from pyworkers.api.moving import QueueMove
 from pyworkers.cli.bulk import ask, check_terminal, count
 from pyworkers.cli.options import ConfigOptions, config_options
-from pyworkers.cli.output.auditing import cut_off, noting
+from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
@@ -106,17 +106,17 @@ def _tell_json(moving: QueueMove, about: Mapping[str, str], dry_run: bool) -> No
 
 def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:
     with noting(start, "queue.move", title) as noted:
-        noted.end(cut_off(0))
+        noted.has_changed(0)
         try:
             _run(moving, moving.move(), "Moving")
         finally:
-            noted.end(cut_off(moving.counts.total))
+            noted.has_changed(moving.counts.total)
         noted.end(result_of(moving.counts.total))
 
 
 def _give_back(start: RedisConfig, moving: QueueMove, title: str, *, yes: bool, as_json: bool) -> None:
     with noting(start, "queue.move", title) as noted:
-        noted.end(cut_off(0))
+        noted.has_changed(0)
         found = moving.back(unchecked=yes)
         noted.end(result_of(found.back))
     if as_json:

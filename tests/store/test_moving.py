@@ -330,6 +330,16 @@ def test_it_is_refused_and_no_job_is_lost(
     assert not there.exists(keys.queue("reports")) and set(jobs) <= set(arrived(db, keys))
 
 
+def test_the_audit_says_what_came_of_a_refused_command(db: redis.Redis, keys: Keys, run: Run) -> None:
+    for words, reason in (
+        (("--back",), "no move of reports has begun, or it has ended: no job is parked"),
+        (("--yes", "--to", "default"), "reports cannot move: source and target are the same Redis"),
+    ):
+        assert run(*words).exit_code == 1
+        entry = json.loads(as_list(db.lrange(keys.audit, 0, 0))[0])
+        assert (entry["action"], entry["result"]) == ("queue.move", f"failed: {reason}")
+
+
 def test_check_names_a_move_that_has_not_ended(
     db: redis.Redis, keys: Keys, redis_url: str, namespace: str
 ) -> None:

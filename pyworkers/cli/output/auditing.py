@@ -14,29 +14,48 @@ import click
 from pyworkers.api import AuditEntry, AuditLog
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, RedisUnavailableError
 
 
 @dataclass(slots=True)
 class Noted:
-    """An action under way; ``result`` is None until something is changed or found unchanged."""
+    """An action under way, which has no line in the audit before it changes something or ends."""
 
-    result: str | None = None
+    _changed: int | None = None
+    _result: str = ""
+
+    def has_changed(self, number: int) -> None:
+        """Note what the action is known to have changed so far; 0: it begins to."""
+        self._changed = number
 
     def end(self, result: str) -> None:
-        """Note what the action has changed so far."""
-        self.result = result
+        """Note the result of the whole action."""
+        self._result = result
+
+    def result(self, error: BaseException | None) -> str:
+        """The result in the audit, of an action that ``error`` has ended perhaps; empty without a line."""
+        if self._result or self._changed is None:
+            return self._result
+        if self._changed:
+            return f"at least {self._changed}"
+        # Without an answer of Redis, it may have been done; at Ctrl-C, too.
+        if isinstance(error, PyworkersError) and not isinstance(error, RedisUnavailableError):
+            return f"failed: {error.message}"
+        return "perhaps done"
 
 
 @contextmanager
 def noting(redis: RedisConfig, action: str, target: str, undo: str = "") -> Iterator[Noted]:
     """Add one action of several at its end, so that an error or Ctrl-C later loses no line."""
-    noted = Noted()
+    noted, ended_by = Noted(), None
     try:
         yield noted
+    except BaseException as error:
+        ended_by = error
+        raise
     finally:
-        if noted.result is not None:
-            note(redis, action, target, noted.result, undo)
+        if result := noted.result(ended_by):
+            note(redis, action, target, result, undo)
 
 
 def note(redis: RedisConfig, action: str, target: str, result: str, undo: str = "") -> None:
@@ -46,11 +65,6 @@ def note(redis: RedisConfig, action: str, target: str, result: str, undo: str = 
     except PyworkersError as error:
         if error.code != "NOPERM":
             click.echo(f"Not in the audit: {printable(error.message)}", err=True)
-
-
-def cut_off(changed: int) -> str:
-    """The result of a change that an error or Ctrl-C cuts off, with what is known to be changed."""
-    return f"at least {changed}" if changed else "perhaps done"
 
 
 def _user() -> str:
