@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyworkers.api.actions import Action, Given
+from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import Problem, Severity, span
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.stats import Stats
 from pyworkers.api.target import Admin, Where, admin_of
-from pyworkers.config.thresholds import Threshold
+from pyworkers.config.thresholds import Threshold, in_force
 from pyworkers.errors import BadArgumentError
 from pyworkers.store import thresholds as store
 from pyworkers.store.thresholds import read_thresholds
@@ -19,10 +21,13 @@ from pyworkers.store.values import encodable
 __all__ = [
     "ACTIONS",
     "HIGH",
+    "THRESHOLD",
+    "ListedThreshold",
     "ThresholdSet",
     "above_of_all",
     "above_of_queue",
     "fix_of",
+    "listed",
     "problems_above",
     "read_thresholds",
 ]
@@ -32,6 +37,53 @@ _IN_FILE = "set in [web] thresholds of the configuration"
 _ON_PAGE = "set on the page Thresholds"
 _IN_BOTH = "set in [web] thresholds of the configuration, and on the page Thresholds"
 _GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedThreshold:
+    """A threshold of the configuration, or one that a person has set, in a list of both.
+
+    ``replaced``: one of the configuration in place of which another one is in force.
+    """
+
+    threshold: Threshold
+    replaced: bool = False
+
+
+def _counts(one: ListedThreshold, _now: float) -> str:
+    """What is compared with the number."""
+    failures = "failures of a minute" if one.threshold.match else "failures of an hour"
+    return {"waiting": "waiting jobs", "oldest": "seconds that the oldest job waits", "failed": failures}[
+        one.threshold.measure
+    ]
+
+
+def _origin(one: ListedThreshold, _now: float) -> str:
+    return "dashboard" if one.threshold.is_set else "configuration"
+
+
+THRESHOLD: Table[ListedThreshold] = Table(
+    "Threshold",
+    Column("threshold", title="Threshold", value=lambda one, _now: str(one.threshold), cut=1),
+    Column(
+        "match", title="Queues", value=lambda one, _now: one.threshold.match, empty="all together",
+        about="The pattern of the names of queues; empty: all queues together.",
+    ),
+    Column("measure", value=lambda one, _now: one.threshold.measure),
+    Column("counts", title="Count", value=_counts, only_shown=True),
+    Column("above", Kind.COUNT, "Above", value=lambda one, _now: one.threshold.above),
+    Column("origin", value=_origin, about="`dashboard` for one that a person has set, or `configuration`."),
+    Column("replaced", Kind.FLAG, about="True for one of the configuration if another one is in force."),
+    Column("set_in", title="Set in", only_shown=True,
+           value=lambda one, now: f"{_origin(one, now)}{', replaced' if one.replaced else ''}"),
+)  # fmt: skip
+
+
+def listed(declared: Sequence[Threshold], stored: Sequence[Threshold]) -> list[ListedThreshold]:
+    """Those of the configuration and those that people have set, by queues and measure."""
+    found = in_force(declared, stored)
+    rows = [ListedThreshold(one, one not in found) for one in (*declared, *stored)]
+    return sorted(rows, key=lambda one: one.threshold)
 
 
 class ThresholdSet:
@@ -172,16 +224,25 @@ def _queues_of(_admin: Admin, given: Given) -> list[str] | None:
     return [match] if match and not _GLOB & set(match) else None
 
 
-SET: Action[Threshold] = Action(
+SET: Action[ListedThreshold] = Action(
     "threshold.set",
     "Set a threshold, in place of the one for the same queues and count.",
     [Parameter("threshold", "As `waiting > 10000` or `mail* oldest > 300`.", required=True)],
     lambda admin, threshold: ThresholdSet(admin).set(threshold),
     done="The threshold {threshold} is set",
     unchanged="The threshold {threshold} is set already",
+    command="""Set a threshold of the dashboard, above which a count is shown as high.
+
+    THRESHOLD is written as in [web] thresholds of the configuration. It replaces one for the same queues and
+    count, there or set before. With several Redis servers, it is for all.
+
+    \b
+    Examples: pyworkers thresholds set 'waiting > 10000'
+              pyworkers thresholds set 'mail* oldest > 300'
+    """,
     queues=_queues_of,
 )
-REMOVE: Action[Threshold] = Action(
+REMOVE: Action[ListedThreshold] = Action(
     "threshold.remove",
     "Remove a threshold that was set. One of the configuration for the same count is in force again.",
     [Parameter("threshold", "The threshold, or its name as `mail* oldest`.", required=True)],
@@ -189,7 +250,14 @@ REMOVE: Action[Threshold] = Action(
     done="The threshold {threshold} is removed",
     unchanged="The threshold {threshold} is not set",
     missing="threshold",
-    offered=lambda threshold: threshold.is_set,
+    command="""Remove a threshold that was set: that of the configuration, if any, is in force again.
+
+    The exit code is 1 if it is not set.
+
+    \b
+    Example: pyworkers thresholds remove 'mail* oldest'
+    """,
+    offered=lambda one: one.threshold.is_set,
     queues=_queues_of,
 )
 ACTIONS = (SET, REMOVE)

@@ -59,6 +59,7 @@ _COMMANDS = {
     "stack": ("flow.stack", "Show the stack of a running job, and the memory of its process."),
     "adopt": ("adopt", "Return the jobs of a dead foreign process to their queues."),
     "deploys": ("flow.deploys", "Show the marked deployments; mark one."),
+    "thresholds": ("flow.thresholds", "Show the thresholds of the dashboard; set or remove one."),
     "audit": ("flow.audit", "Show what people did, by the dashboard or a command."),
     "undo": ("flow.audit", "Put jobs back that were deleted, within ten minutes."),
     "check": ("check", "Check Redis and the application for unsafe settings."),

@@ -6,6 +6,7 @@ Run by people and scripts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.targets import Targets
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.stores import DEFAULT
 
 
 def commands(actions: Iterable[Action[Any]]) -> dict[str, click.Command]:
@@ -58,9 +60,13 @@ def _each(action: Action[Any], given: Given) -> list[Given]:
 
 
 def _targets(source: ConfigOptions, action: Action[Any], given: Given) -> Targets:
-    """The Redis of the queue; for any other subject, all."""
-    of_queue = action.name.startswith("queue.")
-    return source.target_of(given[action.fields[0].name]) if of_queue else source.targets()
+    """The Redis of the queue, or the one with the thresholds for all; for any other subject, all."""
+    subject = action.name.partition(".")[0]
+    if subject == "queue":
+        return source.target_of(given[action.fields[0].name])
+    if subject == "threshold":
+        source = replace(source, redis_name=source.redis_name or DEFAULT)
+    return source.targets()
 
 
 def perform(targets: Targets, action: Action[Any], given: Given) -> Performed:

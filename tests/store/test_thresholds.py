@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import redis
 
@@ -13,7 +16,7 @@ from pyworkers.config.thresholds import Threshold, in_force
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
-from tests.store.conftest import Run
+from tests.store.conftest import Cli, Run
 
 
 @pytest.fixture
@@ -130,3 +133,30 @@ def test_a_problem_says_where_its_number_is_set(run_work: Run, keys: Keys, db: r
     assert problems(Threshold("", "waiting", 7, True)) == [
         Problem(Severity.ERROR, f"{HIGH}:waiting", "the waiting jobs: above 7", page)
     ]
+
+
+def test_the_commands_show_both_kinds_and_change_one(
+    cli: Cli, db: redis.Redis, keys: Keys, tmp_path: Path
+) -> None:
+    file = tmp_path / "workers.toml"
+    file.write_text('[web]\nthresholds = ["waiting > 9", "mail* oldest > 60"]\n')
+
+    def run(*words: str) -> str:
+        return cli("thresholds", *words, "--config", str(file)).output
+
+    assert "The threshold mail*  oldest>300 is set" in run("set", "mail*  oldest>300")
+    assert run("list").splitlines() == [
+        "threshold           set in",
+        "waiting > 9         configuration",
+        "mail* oldest > 60   configuration, replaced",
+        "mail* oldest > 300  dashboard",
+    ]
+    own = {"match": "mail*", "measure": "oldest", "above": 300, "origin": "dashboard", "replaced": False}
+    assert json.loads(run("--json"))[2] == {"threshold": "mail* oldest > 300", **own}
+    assert "is set already" in run("set", "mail* oldest > 300")
+    removed = {"action": "remove", "done": 1, "threshold": "mail* oldest"}
+    assert json.loads(run("remove", "mail* oldest", "--json")) == removed
+    assert cli("thresholds", "remove", "mail* oldest").exit_code == 1
+    assert "must be as" in cli("thresholds", "set", "busy > 1").output
+    assert "There are no thresholds." in cli("thresholds").output
+    assert "threshold.remove" in cli("audit").output

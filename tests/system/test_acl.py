@@ -63,6 +63,7 @@ LOOKING = [
     ["errors"],
     ["metrics"],
     ["deploys"],
+    ["thresholds"],
     ["limits"],
     ["check"],
 ]
@@ -100,6 +101,8 @@ CHANGING = [
     ["cron", "resume", "nightly"],
     ["cron", "trigger", "nightly"],
     ["cron", "remove", "nightly"],
+    ["thresholds", "set", "waiting > 5"],
+    ["thresholds", "remove", "waiting"],
     ["top", "--once"],
 ]
 # Commands that use no Redis; that run until a signal; and that need more than the data here.

@@ -70,6 +70,7 @@ COMMANDS = [
     "scheduled clear --yes",
     "stats",
     "status unknown",
+    "thresholds set waiting>5",
     "stop --all --yes",
     "undo unknown",
     "workers",
