@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.effects import PassSlot, Unlock
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
-from pyworkers.server.pool.outbox import Cuts, Outbox, Portion
+from pyworkers.server.fetching.large import Cuts
+from pyworkers.server.pool.outbox import Outbox, Portion
 from tests.helpers.deliveries import delivery
 
 LOST = RedisUnavailableError("the connection is lost", code="UNREACHABLE")

@@ -30,10 +30,10 @@ from pyworkers.protocol.effects import name_of, subject_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import QueueLimit
 from pyworkers.protocol.outcome import Report
-from pyworkers.server.fetching.large import LargeJobs
+from pyworkers.server.fetching.large import Cuts, LargeJobs
 from pyworkers.server.fetching.source import Adoption, Route, Source, Waits
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.outbox import Cuts, Portion
+from pyworkers.server.pool.outbox import Portion
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import (
