@@ -30,7 +30,6 @@ from pyworkers.server.pool.delivery import Delivery, SlotsTask, WorkerTask
 from pyworkers.server.pool.events import ALONE, START, Decision, Hold, LookDue, Settle, Start
 from pyworkers.server.pool.gates import CrashedJobs, Gate, Gates
 from pyworkers.server.pool.handout import HandOut, LookAhead, Missing
-from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import (
     KILL_GRACE_S,
     Bystander,
@@ -38,6 +37,7 @@ from pyworkers.server.pool.settling import (
     Cause,
     Left,
     Lost,
+    Outbox,
     Settling,
     died,
 )
