@@ -1,26 +1,31 @@
 """Remote: applies the paused queues and the cancelled jobs that are set in Redis for all servers.
 
 Runs in the master's event loop. ``Changes`` reads both; while Redis is unreachable, the last reply is valid.
-The notes of cancelled jobs are read when their number or the latest of them has changed.
+The notes of cancelled jobs are read when their number or the latest of them has changed. ``Stacks`` answers
+people who ask where a running job is; such a request comes with the signals of the server.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.envelope import PLAIN_ID
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.stacks import JobStack
+from pyworkers.server import proc
 from pyworkers.server.changes import Follow
-from pyworkers.server.health import Health
+from pyworkers.server.health import Health, shortages_translated
 from pyworkers.server.parts import Part
 from pyworkers.server.queues import Queues
 from pyworkers.server.running import Running
 from pyworkers.store import notes
 from pyworkers.store.notes import texts
+from pyworkers.store.processes import stacks
 from pyworkers.store.store import Store
 
 # The notes of ended jobs are removed this often. A server without notes to remove, and without jobs that run
@@ -32,6 +37,8 @@ LOOK_S = 5.0
 _JID = re.compile(rf'"jid"\s*:\s*"({PLAIN_ID}{{1,128}})"'.encode())
 # Bytes searched at each end of a job: producers put the id before the arguments, or after them.
 _EDGE = 2048
+
+log = logs.get_logger()
 
 
 class Remote(Part):
@@ -151,3 +158,55 @@ def ids_in(raw: bytes) -> list[str]:
     """The texts that may be the id of a job. Ids of other jobs, in its arguments, only cost a read each."""
     edges = raw if len(raw) <= 2 * _EDGE else raw[:_EDGE] + raw[-_EDGE:]
     return list({match[1].decode() for match in _JID.finditer(edges)})
+
+
+# Requests that are answered at the same time; further ones are dropped.
+_MOST = 16
+_GONE = "The job did not run any more when its server was asked."
+
+
+class Stacks:
+    """Answers requests for the stacks and the memory of the worker process that runs a job.
+
+    ``start`` starts a task of the server.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queues: Queues,
+        identity: Callable[[], str],
+        start: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._identity = identity
+        self._start = start
+        self._asked: set[str] = set()
+
+    def ask(self, jid: str) -> None:
+        """Answer a request about this job, soon."""
+        if jid and jid not in self._asked and len(self._asked) < _MOST:
+            self._asked.add(jid)
+            self._start(self._answer(jid), "stack")
+
+    async def _answer(self, jid: str) -> None:
+        try:
+            with shortages_translated():
+                found = await self._found(jid)
+            await self._store.arun(stacks.answer(self._store.keys, found))
+        except PyworkersError as error:
+            log.warning("stack.unanswered", jid=jid, error=error.message)
+        finally:
+            self._asked.discard(jid)
+
+    async def _found(self, jid: str) -> JobStack:
+        running, server = self._queues.running_as(jid), self._identity()
+        if running is None:
+            return JobStack(jid, server, problem=_GONE)
+        worker, number = running
+        pid, status = worker.pid, proc.status_of(worker.pid)
+        text, problem = await worker.stacks(number)
+        if not (text or problem):
+            return JobStack(jid, server, problem=_GONE)
+        return JobStack(jid, server, pid=pid, **status._asdict(), text=text, problem=problem)

@@ -31,9 +31,9 @@ from pyworkers.server.pool.gates import CancelledJobs, Gates, OneJob
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.proc import Memory
 from pyworkers.server.queues import Queues
+from pyworkers.server.remote import Stacks
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.server.slots.questions import MakeSlots
-from pyworkers.server.stacks import Stacks
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import inspect, judge_password, lacks
 from pyworkers.store.replication import data
