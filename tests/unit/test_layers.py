@@ -90,7 +90,16 @@ ALLOWED = {
 # Folders inside of folders, and which of their neighbours they may import.
 INNER = {
     "store/transport": set(),
-    "server/pool": {"cancellations", "generations", "health", "parts", "proc", "running", "waiting"},
+    "server/pool": {
+        "cancellations",
+        "generations",
+        "health",
+        "parts",
+        "proc",
+        "running",
+        "stacks",
+        "waiting",
+    },
     "server/generations": {"waiting"},
     "server/upgrade": {"generations", "waiting"},
     "server/fetching": {"health", "plan", "pool", "running", "waiting"},

@@ -25,7 +25,7 @@ from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.events import Closed, Events
 from pyworkers.server.pool.settling import KILL_GRACE_S
-from pyworkers.server.pool.stacks import StackReader, StackText
+from pyworkers.server.stacks import StackReader, StackText
 
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
