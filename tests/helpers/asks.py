@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pyworkers.protocol.effects import Effect, NoteStart, PassSlot
 from pyworkers.protocol.limits import Ask
-from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import START, Decided, Events, Settle
-from pyworkers.server.pool.gates import Asks
+from pyworkers.server.pool.delivery import Delivery, Events
+from pyworkers.server.pool.gates import START, Asks, Decided, Settle
 from pyworkers.server.pool.settling import PutOff
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import START, Decided, Decision, Events
-from pyworkers.server.pool.gates import Suspects
+from pyworkers.server.pool.delivery import Delivery, Events
+from pyworkers.server.pool.gates import START, Decided, Decision, Suspects
 
 
 class FakeSuspects(Suspects):

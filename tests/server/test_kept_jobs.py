@@ -18,8 +18,7 @@ from pyworkers.protocol.outcome import CANCELLED, DONE, REQUEUE, Fate, Outcome, 
 from pyworkers.protocol.retry import Failure
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import NO_ROOM, START, Decided, Decision, Settle
-from pyworkers.server.pool.gates import CancelledJobs, Gates
+from pyworkers.server.pool.gates import NO_ROOM, START, CancelledJobs, Decided, Decision, Gates, Settle
 from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.settling import Lost, Rules, Settling
 from pyworkers.server.pool.worker import Workers

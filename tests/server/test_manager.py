@@ -26,8 +26,8 @@ from pyworkers.server.health import Health, ServerHealth
 from pyworkers.server.manager import Manager, Shared
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
-from pyworkers.server.pool.events import LookDue
 from pyworkers.server.pool.gates import CancelledJobs, Gates
+from pyworkers.server.pool.jobs import LookDue
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Rules
 from pyworkers.server.waiting import now

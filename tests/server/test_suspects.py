@@ -14,9 +14,8 @@ from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Report
 from pyworkers.protocol.retry import Failure
 from pyworkers.protocol.suspects import field_of
 from pyworkers.server.health import ServerHealth
-from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import HOLD, NO_ROOM, START, Decided, Decision, Events, Settle
-from pyworkers.server.pool.gates import Suspects
+from pyworkers.server.pool.delivery import Delivery, Events
+from pyworkers.server.pool.gates import HOLD, NO_ROOM, START, Decided, Decision, Settle, Suspects
 from pyworkers.server.pool.settling import Lost
 from pyworkers.store.calls import Operation
 from pyworkers.store.store import Store

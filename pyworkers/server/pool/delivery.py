@@ -1,6 +1,8 @@
 """Delivery: the state and the facts of one job, from its fetch until Redis has its outcome.
 
-Used in the master's event loop. It never decodes the job.
+Used in the master's event loop. It never decodes the job. The pool of a group applies the events
+of its jobs and workers one at a time (``Pool.run``). The report of a job is no event: it goes straight to the
+outbox.
 
     FETCHED ──► OFFERED ──► SETTLING ──► SETTLED
        │         │   ▲          ▲
@@ -11,13 +13,25 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
+from typing import TypeAlias
 
 from pyworkers.ipc.jobsocket import PacketKind
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Loss, Report
 from pyworkers.protocol.suspects import MARK
+from pyworkers.server.generations.reaper import ProcessEvent
 from pyworkers.store.jobs import Settlement
+
+
+class GroupEvent:
+    """What a worker, the table of jobs or a gate reports to the pool of their group."""
+
+    __slots__ = ()
+
+
+Event: TypeAlias = ProcessEvent | GroupEvent
+Events: TypeAlias = "asyncio.Queue[Event]"
 
 
 class DeliveryState(Enum):

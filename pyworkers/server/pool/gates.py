@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyworkers import logs
 from pyworkers.errors import WorkerLost
@@ -38,19 +39,8 @@ from pyworkers.protocol.suspects import MARK, MAX_DEATHS, SUSPECT_FROM, SuspectE
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.health import Health
 from pyworkers.server.parts import Part
-from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import (
-    ALONE,
-    HOLD,
-    NO_ROOM,
-    START,
-    Decided,
-    Decision,
-    Events,
-    Settle,
-    Waiting,
-)
-from pyworkers.server.pool.settling import CancelRequested, Lost, PutOff, Untaken
+from pyworkers.server.pool.delivery import Delivery, Events, GroupEvent
+from pyworkers.server.pool.settling import CancelRequested, Cause, Lost, PutOff, Untaken
 from pyworkers.server.running import names
 from pyworkers.store import suspects
 from pyworkers.store.flow import limits
@@ -58,9 +48,46 @@ from pyworkers.store.flow.limits import AskedJob, AskReply, Verdict
 from pyworkers.store.store import Store
 
 log = logs.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The job may start, as far as this gate knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The job may not start yet. ``room`` is kept for it, or it waits to run ``alone`` in its worker."""
+
+    room: bool = True
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The job does not start: it is settled for this cause."""
+
+    cause: Cause
+
+
+Decision: TypeAlias = Start | Hold | Settle
+START, HOLD, NO_ROOM, ALONE = Start(), Hold(), Hold(room=False), Hold(room=False, alone=True)
 _CANCELLED = Settle(CancelRequested())
 _PUT_OFF = Settle(PutOff())
 _UNTAKEN = Settle(Untaken())
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(GroupEvent):
+    """The gate that holds a job has decided on it."""
+
+    job: Delivery
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(GroupEvent):
+    """A job waits for its own worker."""
 
 
 class Gate:

@@ -19,6 +19,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyworkers.ipc.jobsocket import JobSocket
@@ -26,9 +27,8 @@ from pyworkers.protocol.effects import Effect, StoreIteration
 from pyworkers.protocol.limits import Ask
 from pyworkers.protocol.outcome import Report
 from pyworkers.protocol.retry import Failure
-from pyworkers.server.pool.delivery import Delivery, SlotsTask, WorkerTask
-from pyworkers.server.pool.events import ALONE, START, Decision, Hold, LookDue, Settle, Start
-from pyworkers.server.pool.gates import CrashedJobs, Gate, Gates
+from pyworkers.server.pool.delivery import Delivery, GroupEvent, SlotsTask, WorkerTask
+from pyworkers.server.pool.gates import ALONE, START, CrashedJobs, Decision, Gate, Gates, Hold, Settle, Start
 from pyworkers.server.pool.handout import HandOut, LookAhead, Missing
 from pyworkers.server.pool.settling import (
     KILL_GRACE_S,
@@ -66,6 +66,11 @@ class Seen(NamedTuple):
     claimed: Set[int]
     surplus: bool
     limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class LookDue(GroupEvent):
+    """It is time to look for jobs that no worker takes."""
 
 
 class JobTable:

@@ -13,6 +13,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from pyworkers import logs
@@ -24,11 +25,11 @@ from pyworkers.server.generations.reaper import Died, ForkRefused, WorkerForked,
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
-from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import Closed, Decided, Event, Events, LookDue, StartDue, Waiting
-from pyworkers.server.pool.jobs import JobTable
+from pyworkers.server.pool.delivery import Delivery, Event, Events, GroupEvent
+from pyworkers.server.pool.gates import Decided, Waiting
+from pyworkers.server.pool.jobs import JobTable, LookDue
 from pyworkers.server.pool.scale import Scale
-from pyworkers.server.pool.worker import State, WorkerFacts, WorkerProcess
+from pyworkers.server.pool.worker import Closed, State, WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running, names
 
 log = logs.get_logger()
@@ -489,6 +490,11 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
 # Failed starts in a row until ``failing`` is called: a single one may have a passing cause, such as a kill
 # from outside.
 _FAILING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StartDue(GroupEvent):
+    """The delay after a failed start is over: missing workers are started."""
 
 
 class Respawn:

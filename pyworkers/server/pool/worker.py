@@ -22,8 +22,7 @@ from pyworkers.server.generations.launch import Lifeline
 from pyworkers.server.generations.reaper import Died, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool import settling
-from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.events import Closed, Events
+from pyworkers.server.pool.delivery import Delivery, Events, GroupEvent
 from pyworkers.server.pool.settling import KILL_GRACE_S
 from pyworkers.server.stacks import StackReader, StackText
 
@@ -66,6 +65,13 @@ class Exit:
     """True if the worker ended before its first job, without a request to leave."""
     unrelated: bool
     """True if it was killed for a reason other than these jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed(GroupEvent):
+    """The presence pipe of this worker is closed: it has exited, or a job has closed every descriptor."""
+
+    member: int
 
 
 class WorkerProcess:
