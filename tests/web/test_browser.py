@@ -70,7 +70,6 @@ def too_wide(browser: Chromium, width: int) -> list[str]:
     return [f"{pixels} pixels too wide at {width}: {browser.wider()}"] if pixels else []
 
 
-# A page is a new process of Chromium for each test: so the pages of a group are in one.
 of_each_group = pytest.mark.parametrize("group", GROUPS, ids=[group.label for group in GROUPS])
 
 
