@@ -74,8 +74,9 @@ of_each_group = pytest.mark.parametrize("group", GROUPS, ids=[group.label for gr
 
 
 @of_each_group
+@pytest.mark.usefixtures("small_shop")
 def test_a_page_and_those_that_it_links_have_no_fault(
-    group: PageGroup, chromium: Chromium, dashboard: Visitor, evening: None
+    group: PageGroup, chromium: Chromium, dashboard: Visitor
 ) -> None:
     found = []
     for page, _ in group.pages:

@@ -12,7 +12,6 @@ import pytest
 import redis
 from starlette.routing import BaseRoute, Mount, Route
 
-from contrib.pictures import shop
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from tests.web import hostile
@@ -180,19 +179,6 @@ def filled(db: redis.Redis, namespace: str) -> Keys:
     return keys
 
 
-@pytest.fixture
-def shopping(db: redis.Redis, keys: Keys, one_redis_url: str) -> None:
-    """The data of a shop: what is sent is hostile, and each page has rows, and forms for them."""
-    shop.fill(db, keys, one_redis_url)
-    # A page of two rows does what one of fifty does, for less CPU.
-    for queue in shop.QUEUES:
-        db.ltrim(keys.queue(queue), -2, -1)
-    for jobs in (keys.schedule, keys.retry):
-        db.zremrangebyrank(jobs, 2, -1)
-    # The last one is the job of the picture.
-    db.zremrangebyrank(keys.dead, 0, -3)
-
-
 def test_addresses_of_no_page(attacker: Attacker) -> None:
     odd: tuple[str | bytes, ...] = (
         "//",
@@ -246,7 +232,7 @@ def test_names_in_addresses(attacker: Attacker, filled: Keys) -> None:
 
 @pytest.mark.independent
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.usefixtures("shopping")
+@pytest.mark.usefixtures("small_shop")
 def test_parameters(dashboard: Visitor, attacker: Attacker, path: str) -> None:
     target = address(dashboard, path)
     known = sorted(parameters(dashboard, target))
@@ -261,7 +247,7 @@ def test_parameters(dashboard: Visitor, attacker: Attacker, path: str) -> None:
 
 @pytest.mark.independent
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.usefixtures("shopping")
+@pytest.mark.usefixtures("small_shop")
 def test_forms(dashboard: Visitor, attacker: Attacker, path: str) -> None:
     """Every action with fields that are missing, repeated, unknown, or of another type, and a right token."""
     target = address(dashboard, path)
