@@ -354,5 +354,5 @@ def _explain(args: Sequence[Any], path: str, error: Exception) -> NoReturn:
         raise error
     with suppress(RecursionError):
         check_value(args, path)
-    # The other causes: an integer of more digits than Python writes, or a call stack that was deep before.
+    # The other cause: a call stack that was deep before.
     raise BadArgumentError(f"{path} cannot be written as JSON: {error}", field=_ARGS) from error

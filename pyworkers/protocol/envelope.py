@@ -47,6 +47,8 @@ MAX_DEPTH = 500
 """Levels of lists and objects below an argument."""
 # Two more for the list of arguments and the envelope, and a few more for the jobs of other producers.
 _MAX_LEVELS = MAX_DEPTH + 10
+# Python reads and writes integers of at most 4,300 digits, unless a program asks for more.
+_TOO_LARGE = 10**4300
 # To count a byte takes 16 times as long as to search for it; of a shorter text, the search takes no less.
 _LONG = 64 * 1024
 
@@ -259,6 +261,9 @@ def _check(value: Any, way: _Way, depth: int) -> None:
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise _bad(f"is {value!r}, which is not a JSON number", way)
+    elif isinstance(value, int):
+        if abs(value) >= _TOO_LARGE:
+            raise _bad("is an integer of more than 4,300 digits", way, "pass it as a text: hex(value)")
     elif isinstance(value, list | tuple):
         _check_depth(depth, way)
         for index, item in enumerate(value):

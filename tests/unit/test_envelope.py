@@ -222,6 +222,7 @@ def test_a_plain_id_is_stored_without_escapes(jid: str, expected: bool) -> None:
         ([{"a": {None: 1}}], "args[0][0]['a'] has the key None"),
         ({3}, "args[0] is of type set"),
         (b"x", "args[0] is of type bytes"),
+        ([-(10**4300)], "args[0][0] is an integer of more than 4,300 digits"),
         ("a\ud800", "args[0] holds a lone surrogate at character 1"),
         ({"\udfff": 1}, "args[0] key '\\udfff' holds a lone surrogate at character 0"),
         (1j, "args[0] is of type complex"),

@@ -20,6 +20,9 @@ var resultMark = []byte(`{"pyworkers":"RESULT ` + newID() + `"}`)
 // maxDepth is the number of lists and objects inside each other below an argument.
 const maxDepth = 500
 
+// maxDigits is how many digits of an integer a server reads.
+const maxDigits = 4300
+
 // encode is the JSON text of a value as it stands in an envelope: compact, and raw UTF-8 instead of escapes, because
 // Sidekiq compares bytes that Ruby writes. path and at name the value in the [ArgumentError] for one that JSON cannot
 // hold.
@@ -132,14 +135,14 @@ func (w *writer) checkDepth() error {
 	return w.refuse(fmt.Sprintf("… is nested deeper than %d levels", maxDepth))
 }
 
-// isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth to check.
+// isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth or integer to check.
 func isCompact(raw []byte) bool {
-	return bytes.IndexByte(raw, '\\') < 0 && !bytes.Contains(raw, resultMark) &&
+	return len(raw) <= maxDigits && bytes.IndexByte(raw, '\\') < 0 && !bytes.Contains(raw, resultMark) &&
 		bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) < maxDepth
 }
 
 // canonical is the form of RFC 8785, in which programs in all languages compute the same keys, with one addition: a
-// number without point and exponent is an integer of any size, and has its digits.
+// number without point and exponent is an integer, and has its digits.
 func canonical(raw []byte, path string) ([]byte, error) {
 	if !json.Valid(raw) {
 		return nil, &ArgumentError{Field: path, Message: "is not JSON"}
@@ -213,6 +216,9 @@ func (w *writer) value(out []byte) ([]byte, error) {
 		return w.object(out)
 	}
 	word := string(w.next())
+	if len(word) > maxDigits && len(strings.TrimPrefix(word, "-")) > maxDigits && !strings.ContainsAny(word, ".eE") {
+		return nil, w.refuse(fmt.Sprintf("is an integer of more than %d digits, which servers do not read", maxDigits))
+	}
 	if w.canonical && word[0] != 't' && word[0] != 'f' && word[0] != 'n' {
 		return w.number(out, word)
 	}

@@ -364,7 +364,7 @@ export class Keyring {
   open(text: string, jid: string, jobClass: string): any[];
 }
 
-/** The canonical text of a value (RFC 8785, integers of any size), which every language computes alike. */
+/** The canonical text of a value (RFC 8785, integers with all their digits), which every language computes alike. */
 export function canonical(value: unknown, path: string): string;
 
 /** The name of the lock of a job (`unique_key`). */

@@ -13,6 +13,9 @@ from typing import Any
 
 from pyworkers.protocol.flow.canonical import canonical
 
+# Python reads no more in an integer.
+_MOST_DIGITS = 4300
+
 _NUMBERS = """
 0 -0 0.0 -0.0 0e0 -0e5 0.0e-10 1 -1 1.0 -1.0 10 10.0 1e0 1E0 1e1 1e+1 1e-1 2.50 -2.50 100e-2 10e-1 0.1e1 1.5e1
 9007199254740991 9007199254740992 9007199254740993 -9007199254740993 9007199254740993.0 9223372036854775807
@@ -120,6 +123,8 @@ _REFUSED = {
     "Infinity": "no JSON",
     "-Infinity": "no JSON",
     "[NaN]": "no JSON",
+    "9" * (_MOST_DIGITS + 1): "an integer of more than 4,300 digits",
+    "[-1" + "0" * _MOST_DIGITS + "]": "an integer of more than 4,300 digits",
 }
 
 
@@ -140,7 +145,8 @@ def _groups() -> dict[str, list[str]]:
         "power of ten": [f"1e{exponent}" for exponent in range(-30, 31)],
         "power of two": [f"{2.0**exponent!r}" for exponent in range(-70, 80, 3)],
         "integer": [
-            str(number) for n in (15, 16, 21, 40, 300) for number in (10**n - 1, 10**n + 7, -(10**n) - 7)
+            *(str(number) for n in (15, 16, 21, 40, 300) for number in (10**n - 1, 10**n + 7, -(10**n) - 7)),
+            "-1" + "0" * (_MOST_DIGITS - 1),
         ],
         "double": list(_doubles()),
         "text": [json.dumps(text, ensure_ascii=False) for text in _TEXTS],

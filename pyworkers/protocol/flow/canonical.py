@@ -2,7 +2,7 @@
 
 Pure. RFC 8785: no blanks, the members of an object by the UTF-16 code units of their names, only the escapes
 that JSON demands, and doubles in ECMAScript's shortest form. With one addition: a number that is written
-without point and exponent is an integer of any size, and has its digits.
+without point and exponent is an integer, and has its digits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _MOST_DIGITS, _MOST_ZEROS = 21, 6
 def canonical(value: Any) -> bytes:
     """The canonical text in UTF-8.
 
-    Raises ValueError for NaN, infinity and a lone surrogate, and TypeError for a type that JSON lacks.
+    Raises ValueError for NaN, infinity, a lone surrogate and an integer of more than 4,300 digits, and
+    TypeError for a type that JSON lacks.
     """
     return _text(value).encode()
 

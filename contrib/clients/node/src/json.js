@@ -1,5 +1,5 @@
 /**
- * JSON as pyworkers writes and reads it: every value checked, integers of any size as BigInt.
+ * JSON as pyworkers writes and reads it: every value checked, large integers as BigInt.
  * @module
  */
 import { randomBytes } from "node:crypto";
@@ -8,6 +8,8 @@ import { BadArgumentError } from "./errors.js";
 
 /** Levels of lists and objects below an argument that a server reads. */
 const MAX_DEPTH = 500;
+/** Digits of an integer that a server reads. */
+const MAX_DIGITS = 4300;
 /** @type {Record<string, string>} */
 const FIXES = {
   Date: "pass its text: value.toISOString()",
@@ -43,7 +45,7 @@ export function canonical(value, path) {
 function write(value, path, sorted, depth) {
   if (value === null || typeof value === "boolean") return String(value);
   if (typeof value === "string") return text(value, path);
-  if (typeof value === "bigint") return value.toString();
+  if (typeof value === "bigint") return integer(value, path);
   if (typeof value === "number") {
     if (!Number.isFinite(value)) throw new BadArgumentError(`${path} is ${value}, which is not a JSON number`);
     return JSON.stringify(value);
@@ -74,6 +76,15 @@ function write(value, path, sorted, depth) {
 export function kindOf(value) {
   const isObject = (typeof value === "object" && value !== null) || typeof value === "function";
   return isObject ? (value.constructor?.name ?? "Object") : value === null ? "null" : typeof value;
+}
+
+/** @param {bigint} value @param {string} path */
+function integer(value, path) {
+  const digits = value.toString();
+  if (digits.replace("-", "").length > MAX_DIGITS) {
+    throw new BadArgumentError(`${path} is an integer of more than ${MAX_DIGITS} digits, which servers do not read`);
+  }
+  return digits;
 }
 
 /** @param {string} value @param {string} path */

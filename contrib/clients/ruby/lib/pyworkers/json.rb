@@ -3,10 +3,12 @@
 require "json"
 
 module Pyworkers
-  # JSON as pyworkers writes and reads it: every value is checked, integers have any size.
+  # JSON as pyworkers writes and reads it: every value is checked.
   module Json
     # Levels of lists and hashes below an argument that a server reads.
     MAX_DEPTH = 500
+    # Digits of an integer that a server reads.
+    MAX_DIGITS = 4300
     ESCAPED = /["\\\x00-\x1f]/
     ESCAPES = {
       '"' => '\"', "\\" => "\\\\", "\b" => '\b', "\f" => '\f', "\n" => '\n', "\r" => '\r', "\t" => '\t'
@@ -32,7 +34,7 @@ module Pyworkers
     # @raise [BadArgumentError] for a value that JSON does not carry, with its path
     def encode(value, path) = write(value, path, false, 0)
 
-    # The canonical text of a value (RFC 8785, integers of any size), which every language computes alike.
+    # The canonical text of a value (RFC 8785, integers with all their digits), which every language computes alike.
     #
     # @param (see encode)
     # @return [String]
@@ -47,7 +49,8 @@ module Pyworkers
     def write(value, path, canonical, depth)
       case value
       when nil then "null"
-      when true, false, Integer then value.to_s
+      when true, false then value.to_s
+      when Integer then integer(value, path)
       when String then text(value, path)
       when Float
         raise BadArgumentError, "#{path} is #{value}, which is not a JSON number" unless value.finite?
@@ -61,6 +64,14 @@ module Pyworkers
         value.is_a?(Array) ? list(value, path, canonical, depth) : object(value, path, canonical, depth)
       else refuse(value, path)
       end
+    end
+
+    # @api private
+    def integer(value, path)
+      digits = value.to_s
+      return digits if digits.delete_prefix("-").length <= MAX_DIGITS
+
+      raise BadArgumentError, "#{path} is an integer of more than #{MAX_DIGITS} digits, which servers do not read"
     end
 
     # @api private
