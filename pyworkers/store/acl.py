@@ -124,7 +124,7 @@ GRANTS: tuple[Grant, ...] = (
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(_PLAIN.paused, worker="smembers sismember sadd", admin="sadd srem", read_only="smembers"),
-    Grant("stat:*", worker="incrby expire", admin="incr expire", read_only="get mget"),
+    Grant("stat:*", worker="incrby expire get", admin="incr expire", read_only="get mget"),
     Grant(_PLAIN.processes, worker="sadd srem sscan type", read_only="scard sscan sismember"),
     Grant(_PLAIN.process_cleanup, worker="set"),
     Grant(

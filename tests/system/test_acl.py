@@ -242,6 +242,8 @@ def test_a_worker_needs_all_its_rights_and_no_more(tmp_path: Path, redis_url: st
             wait_for(lambda: admin.keys(keys.executions("*")), message="the metrics are written")
             # A server with a new identity can miss the turn, and asks again after a minute.
             wait_for(lambda: admin.exists(keys.gauges(MINUTE)), 2 * PATIENCE_S, "the gauges are written")
+            # Documents have it with the configuration, and so with the user, of the server.
+            assert CliRunner().invoke(main, ["check", "--url", url, "--namespace", namespace]).exit_code == 0
             assert server.stop() == 0
         assert refused(admin) == []
         assert watch.commands - ALWAYS - set(commands(Role.WORKER)) == set()
