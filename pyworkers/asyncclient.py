@@ -43,8 +43,8 @@ from pyworkers.store.cancel import Cancelled, cancel
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
 from pyworkers.store.routes import apart, cancelled, keys_of, known, push_async
-from pyworkers.store.transport.blocking import AsyncWires
 from pyworkers.store.transport.connections import connect_async, errors_translated
+from pyworkers.store.transport.wire import AsyncWires
 from pyworkers.store.wiresteps import run_async
 
 if TYPE_CHECKING:

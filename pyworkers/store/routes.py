@@ -38,9 +38,10 @@ from pyworkers.store.cancel import Cancelled
 from pyworkers.store.flow import batchviews, conditions, tracking
 from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.flow.conditions import REFUSALS
-from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, errors_translated
 from pyworkers.store.transport.errors import code_of
+from pyworkers.store.transport.wire import AsyncWires
 from pyworkers.store.wiresteps import run, run_async
 
 T = TypeVar("T")

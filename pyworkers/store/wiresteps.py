@@ -1,6 +1,6 @@
 """Steps over wires: what a client asks of Redis, built without a connection, and run blocking or by asyncio.
 
-As the steps of ``calls``, for the connections of producers (``transport/blocking.py``), which send packed
+As the steps of ``calls``, for the connections of producers (``Wires``, ``AsyncWires``), which send packed
 commands and check no reply. This module never chooses the commands.
 """
 
@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.store import calls
-from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, connect_async, errors_translated
+from pyworkers.store.transport.wire import AsyncWires
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.server.waiting import cancel
-from pyworkers.store.transport.blocking import AsyncWires
 from pyworkers.store.transport.connections import Turns, connect_async, translate
+from pyworkers.store.transport.wire import AsyncWires
 from tests.helpers.proxy import Trap, proxied
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import PATIENCE_S, async_wait_for, stretched, wait_for

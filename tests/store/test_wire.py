@@ -23,8 +23,9 @@ import trustme
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import JobTimeout
-from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, connect_async, translate
+from pyworkers.store.transport.wire import AsyncWires
 from tests.helpers.processes import close_garbage, own_descriptors
 from tests.helpers.support import PATIENCE_S, async_wait_for, free_port, running_server, wait_for
 

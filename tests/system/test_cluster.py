@@ -28,10 +28,11 @@ from pyworkers.store.calls import arun, every, one
 from pyworkers.store.calls import command as command_of
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.store import Store
-from pyworkers.store.transport.blocking import AsyncWires, Wires
+from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer
+from pyworkers.store.transport.wire import AsyncWires
 from tests.conftest import missing
 from tests.helpers.acl import refused
 from tests.helpers.certificates import Certificates

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from inspect import signature
@@ -136,6 +136,15 @@ _translation = _Translation()
 def errors_translated() -> _Translation:
     """A block in which errors of redis-py and of the system become RedisUnavailableError or StoreError."""
     return _translation
+
+
+def are_refused(answers: Sequence[Any], refusals: Collection[str]) -> bool:
+    """True for a refusal with one of these codes among the replies, or inside the reply to EXEC."""
+    for reply in answers:
+        for answer in reply if type(reply) is list else (reply,):
+            if isinstance(answer, redis.ResponseError) and code_of(answer) in refusals:
+                return True
+    return False
 
 
 @contextmanager

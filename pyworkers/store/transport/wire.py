@@ -1,25 +1,37 @@
-"""Wire: one open connection to Redis, for an event loop, which Link and the producers use.
+"""Wire: one open connection to Redis, for an event loop; AsyncWires: the connections of a producer there.
 
-redis-py opens it (address, login, TLS, Sentinel) and hiredis encodes and parses; the layers of redis-py
-between the two (retries, streams, timeouts, metrics) cost three times as much as the exchange. A command is
-sent without waiting for the reply to the one before; replies come in order. Nothing is sent twice.
+``Link`` uses one wire, and a producer a few. redis-py opens it (address, login, TLS, Sentinel) and hiredis
+encodes and parses; the layers of redis-py between the two (retries, streams, timeouts, metrics) cost three
+times as much as the exchange. A command is sent without waiting for the reply to the one before; replies come
+in order. Nothing is sent twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse, ResponseError, TimeoutError
 
 from pyworkers.store.transport import replies
-from pyworkers.store.transport.connections import PUSH, AsyncConnection
+from pyworkers.store.transport.connections import (
+    PUSH,
+    AsyncConnection,
+    are_refused,
+    node_of_async,
+    primary_of,
+)
+from pyworkers.store.transport.redirects import Resending, refusal_in, resending
 from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError, integer, reading
+
+if TYPE_CHECKING:
+    from pyworkers.store.transport.primary import Address
 
 # Commands that wait for earlier ones are sent in portions of about this size, while the socket accepts them.
 _PORTION_BYTES = 65_536
@@ -297,3 +309,121 @@ class Wire(asyncio.Protocol):
     def _part(self) -> None:
         if not self._awaited and not self._unsent:
             self.close(ConnectionError("the connection is no longer used"))
+
+
+# One connection has the throughput of several. But with more bytes than this under way, a small job would
+# wait for large ones, and a lost connection would fail many pushes: then another connection is opened.
+_BUSY_BYTES, _MOST_SHARED = 1_000_000, 4
+# A server that closes every connection after the login must not keep a caller for ever.
+_MOST_LOSSES = 5
+
+
+class AsyncWires:
+    """The connections of one event loop: at most four, each shared by the exchanges under way."""
+
+    def __init__(self, opener: AsyncConnection) -> None:
+        self._opener = opener
+        self._primary = primary_of(opener)
+        pool: Any = opener.connection_pool
+        self._timeout_s = pool.connection_kwargs["socket_timeout"]
+        self._most = min(_MOST_SHARED, pool.max_connections)
+        self._wires: list[Wire] = []
+        self._importing: dict[Address, AsyncWires] = {}
+        self._opening: asyncio.Task[Wire] | None = None
+        self._closed = False
+
+    async def exchange(self, packed: bytes, count: int, refusals: Collection[str] = ()) -> list[Any]:
+        """Send commands together; their ``count`` replies, refusals among them as exceptions.
+
+        After a refusal with one of these codes, the next exchange opens a connection, which may lead to
+        another server. A cancelled or refused exchange does not affect the others; a lost connection fails
+        those whose commands were sent. Raises redis-py's errors and OSError.
+        """
+        wire, replies = await self._exchange(packed, count, refusals)
+        if self._primary is not None and refusal_in(replies) is not None:
+            await self._redirect(resending(self._primary, packed, replies), wire)
+        return replies
+
+    async def _exchange(self, packed: bytes, count: int, refusals: Collection[str]) -> tuple[Wire, list[Any]]:
+        for _ in range(_MOST_LOSSES):
+            wire = self._least_loaded() or await self._opened()
+            try:
+                replies = await wire.exchange(packed, count)
+            except NotSentError:
+                continue
+            if are_refused(replies, refusals):
+                self._leave(wire)
+            return wire, replies
+        raise ConnectionError("the connection is lost each time before anything is sent")
+
+    async def _redirect(self, steps: Resending, wire: Wire) -> None:
+        """Send again what a node of a cluster has refused; ``wire`` leads there."""
+        with suppress(StopIteration):
+            again = next(steps)
+            while True:
+                if again.leaves:
+                    self._leave(wire)
+                await asyncio.sleep(again.pause_s)
+                if again.node is None:
+                    wire, answers = await self._exchange(again.packed, again.number, ())
+                else:
+                    _, answers = await self._at(again.node)._exchange(again.packed, again.number, ())
+                again = steps.send(answers)
+
+    def _at(self, node: Address) -> AsyncWires:
+        """The connections to the node that imports the slot."""
+        if (wires := self._importing.get(node)) is None:
+            wires = self._importing[node] = AsyncWires(node_of_async(self._opener, node))
+        return wires
+
+    async def aclose(self) -> None:
+        """Close all connections; exchanges under way fail."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        while self._wires:
+            self._wires.pop().close(ConnectionError("the client was closed"))
+        for wires in self._importing.values():
+            await wires.aclose()
+        await self._opener.aclose()
+
+    def _least_loaded(self) -> Wire | None:
+        """The least loaded connection, None if there is none; opens another if even this is busy."""
+        wires = self._wires
+        if any(wire.closed for wire in wires):
+            wires = self._wires = [wire for wire in wires if not wire.closed]
+        if not wires:
+            return None
+        wire = min(wires, key=attrgetter("load_bytes"))
+        if wire.load_bytes > _BUSY_BYTES and len(wires) < self._most:
+            self._open()
+        return wire
+
+    async def _opened(self) -> Wire:
+        opening = self._open()
+        # All callers wait for the same connection; the cancellation of one caller does not end its opening.
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise ConnectionError("the client was closed")
+        return opening.result()
+
+    def _open(self) -> asyncio.Task[Wire]:
+        if self._closed:
+            raise ConnectionError("the client was closed")
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._add())
+            # If all callers were cancelled, no other code retrieves its error, and asyncio would log it.
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._opening
+
+    async def _add(self) -> Wire:
+        wire = await open_wire(self._opener, self._timeout_s)
+        self._wires.append(wire)
+        return wire
+
+    def _leave(self, wire: Wire) -> None:
+        """Send no more commands over this connection: another server is the primary now."""
+        if wire in self._wires:
+            self._wires.remove(wire)
+        wire.retire()
