@@ -71,6 +71,7 @@ class AsyncClient(BaseClient):
         super().__init__(
             url, namespace=namespace, middleware=middleware, encryption=encryption, carry=carry, owner=owner
         )
+        self._several = self.stores.several
         self._keys = keys_of(self.stores)
         self._open: dict[tuple[int, asyncio.AbstractEventLoop, str], _LoopConnection] = {}
 
@@ -162,7 +163,7 @@ class AsyncClient(BaseClient):
             return NO_OTHERS
         if (other := interceptor()) is not None:
             return other.push(jobs, self.owner) or NO_OTHERS
-        if not self.stores.several:
+        if not self._several:
             return await push_async(await self._wires(DEFAULT), self._keys[DEFAULT], jobs)
         others: dict[str, str] = {}
         for name, part in apart(self.stores, jobs).items():
@@ -197,7 +198,7 @@ class AsyncClient(BaseClient):
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.result, jid, deadline))
-        if not self.stores.several:
+        if not self._several:
             return await self._result(jid, deadline, DEFAULT)
         name = await _first(partial(self._where, jid, name) for name in self._keys)
         if name is not None:
