@@ -22,7 +22,7 @@ from pyworkers.store.cron import StoredCron
 from pyworkers.store.routes import push_by
 
 _QUEUE = "default"
-_UNKNOWN_HINT = "`pyworkers cron list` shows all; those of code and configuration, while a server runs"
+_UNKNOWN_HINT = "`pyworkers cron list` shows all; entries of code and configuration, while a server runs"
 
 
 class CronSet:

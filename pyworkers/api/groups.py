@@ -19,7 +19,7 @@ class GroupStats:
     """One group at one time: its queues with their weights, and the sums over its servers.
 
     A ``strict`` group takes jobs from its queues in their order. ``concurrency`` jobs can run at a time, in
-    so many ``processes``; ``busy`` run. Servers with other queues or another ``mode`` under the same name
+    this many ``processes``; ``busy`` run. Servers with other queues or another ``mode`` under the same name
     have another group.
     """
 

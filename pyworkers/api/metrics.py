@@ -65,7 +65,7 @@ class DurationsPart:
 
     at: float
     histogram: Sequence[int] = field(repr=False)
-    """As that of ``ClassMetrics``."""
+    """As in ``ClassMetrics``."""
 
     @property
     def jobs(self) -> int:
@@ -73,7 +73,7 @@ class DurationsPart:
         return sum(self.histogram)
 
     def percentile_ms(self, share: float) -> float | None:
-        """As that of ``ClassMetrics``."""
+        """As in ``ClassMetrics``."""
         return percentile(self.histogram, share)
 
 

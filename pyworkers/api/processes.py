@@ -130,7 +130,7 @@ class ProcessSet:
         """Request that pyworkers servers write their counters and jobs now, and each second for the next ten.
 
         Returns when all have done so, at most ``timeout`` seconds later. Returns at once if the user may not
-        write to Redis: then the numbers are those of the last heartbeat. Raises RedisUnavailableError.
+        write to Redis: then the numbers are from the last heartbeat. Raises RedisUnavailableError.
         """
         if self._may_watch:
             try:

@@ -64,7 +64,7 @@ def read_result(keys: Keys, jid: str) -> Steps[JobResult | None]:
 
 
 def _ended(status: JobStatus, answer: Answer | None) -> JobStatus:
-    """The status; its state is that of the answer, which is written with the end and perhaps kept longer."""
+    """The status with the state of the answer, which is written with the end and perhaps kept longer."""
     if answer is None or status.state is answer.state:
         return status
     error = ": ".join(filter(None, (answer.error_class, answer.error)))

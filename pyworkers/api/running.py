@@ -179,7 +179,7 @@ JOB_STACK: Table[JobStack] = Table(
     Column("state", title="State", about="In the words of the system, e.g. S (sleeping)."),
     Column("rss_kb", Kind.MEMORY, "Resident memory", about="The resident memory of the process in KiB."),
     Column("peak_kb", Kind.MEMORY, "Peak memory", about="The most that it has had, in KiB."),
-    Column("text", about="The stacks, those of the job first."),
+    Column("text", about="The stacks, the job's first."),
     Column("problem", about="Why the stacks are missing or incomplete."),
 )
 

@@ -29,7 +29,7 @@ def admin_of(where: Where, namespace: str | None = None) -> Admin:
 
 
 def others_of(where: Where, namespace: str | None = None) -> Mapping[str, RedisConfig]:
-    """The other Redis servers of the environment by name, if ``where`` names none of its own.
+    """The other Redis servers of the environment by name, if ``where`` names no Redis itself.
 
     Raises ConfigError.
     """

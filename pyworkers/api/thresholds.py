@@ -32,7 +32,7 @@ __all__ = [
     "read_thresholds",
 ]
 HIGH = "high"
-"""The code of the problems of queues; those of all queues together have ``high:`` and the measure."""
+"""The code of the problems of queues; problems of all queues together have ``high:`` and the measure."""
 _IN_FILE = "set in [web] thresholds of the configuration"
 _ON_PAGE = "set on the page Thresholds"
 _IN_BOTH = "set in [web] thresholds of the configuration, and on the page Thresholds"
@@ -89,8 +89,8 @@ def listed(declared: Sequence[Threshold], stored: Sequence[Threshold]) -> list[L
 class ThresholdSet:
     """The thresholds of the dashboard that people have set: numbers above which counts are shown as high.
 
-    They replace those of the configuration that are about the same queues and the same count. With several
-    Redis servers, those in the default one are for all.
+    They replace thresholds of the configuration that are about the same queues and the same count. With
+    several Redis servers, the thresholds in the default one are for all.
     """
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
@@ -250,7 +250,7 @@ REMOVE: Action[ListedThreshold] = Action(
     done="The threshold {threshold} is removed",
     unchanged="The threshold {threshold} is not set",
     missing="threshold",
-    command="""Remove a threshold that was set: that of the configuration, if any, is in force again.
+    command="""Remove a threshold that was set: the configuration's, if any, is in force again.
 
     The exit code is 1 if it is not set.
 

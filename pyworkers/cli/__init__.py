@@ -52,7 +52,7 @@ _COMMANDS = {
     "quiet": ("servers", "Make servers take no more jobs."),
     "stop": ("servers", "Stop servers: finish running jobs, then exit."),
     "reload": ("servers", "Have servers load their code and configuration again."),
-    "cancel": ("cancel", "Cancel jobs by their ids, or those of a batch, a tag or a class."),
+    "cancel": ("cancel", "Cancel jobs by their id, batch, tag or class."),
     "status": ("flow.tracking", "Show where a job is, and how far."),
     "result": ("flow.tracking", "Print what a job returned, as JSON; wait for its end."),
     "logs": ("flow.joblog", "Show the log of a job."),
@@ -109,7 +109,7 @@ class _LazyGroup(click.Group):
         return command if ctx.obj is None else _in_project(command, ctx.command_path)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As that of a group; an option that belongs behind a command is an error that says so."""
+        """As in a group; an option that belongs behind a command is an error that says so."""
         return parsed(super().parse_args, ctx, args, OF_ALL)
 
     def resolve_command(

@@ -40,7 +40,7 @@ class BulkOptions:
 
 @dataclass(slots=True)
 class BulkResult:
-    """The counts of one action. ``refused`` jobs cannot be moved; ``reason`` is that of the last one;
+    """The counts of one action. ``refused`` jobs cannot be moved; ``reason`` is why the last one cannot;
     ``found`` are the named jobs that exist.
     """
 

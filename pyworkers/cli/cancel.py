@@ -46,7 +46,7 @@ def cancel(
     classes: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Cancel jobs by their ids, or those of a batch, a tag or a class.
+    """Cancel jobs by their id, batch, tag or class.
 
     A waiting job is removed from its queue, the scheduled set or the retry set. A running job, on any
     server, is asked to end by JobCancelled; if it still runs two seconds later, its worker is killed. It is

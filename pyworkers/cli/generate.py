@@ -53,7 +53,7 @@ def generate(
 
     LANGUAGE is schema (a JSON Schema of the arguments and the result of each job), go (the package jobs, for
     the module of contrib/clients/go), ruby (the module Jobs, for the gem pyworkers) or ts (TypeScript, for
-    the package pyworkers of Node). The types are those of the functions' annotations; a parameter without one
+    the package pyworkers of Node). The types come from the functions' annotations; a parameter without one
     takes any value. The same jobs give the same file: --check in CI says when it must be written again. Needs
     the extra types.
 

@@ -208,7 +208,7 @@ def _warn_of_password(url: str) -> None:
 
 
 def _source(path: Path | None, url: str | None, namespace: str | None) -> ConfigOptions:
-    """The options of this command; in a project, its settings stand for the file."""
+    """The options of this command; in a project, its settings replace the file."""
     context = click.get_current_context()
     project: Project | None = context.obj
     if project is None:

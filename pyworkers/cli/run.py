@@ -132,7 +132,7 @@ def run(
              TTIN       log the state of the server and the stacks of all workers
 
     With --reload, changed files have the effect of HUP: after an error, the old code continues. The watched
-    folders are the working directory and that of the configuration file.
+    folders are the working directory and the folder of the configuration file.
 
     With --drain, the server ends when its queues are empty, nothing runs, and no job is scheduled or to be
     retried within ten seconds. It runs what these jobs enqueue, too. It does not wait for a paused queue, nor

@@ -60,7 +60,7 @@ class Selection:
     def filter(self) -> Filter:
         """A filter that each selected job meets, and perhaps others: Redis finds the jobs by it.
 
-        Not by the queue: the one in a queue is that of its key. Nor by a class with ``?`` or ``[``, which
+        Not by the queue: the one in a queue is in its key. Nor by a class with ``?`` or ``[``, which
         match more here than there.
         """
         job_class = self.job_class or ""
@@ -92,9 +92,7 @@ _OPTIONS = (
         "--class", "job_class", metavar="CLASS", help="Only jobs of this class; * matches any text."
     ),
     click.option("--queue", metavar="QUEUE", help="Only jobs of this queue."),
-    click.option(
-        "--batch", metavar="ID", help="Only members of this batch, without those of batches inside it."
-    ),
+    click.option("--batch", metavar="ID", help="Only members of this batch, not of batches inside it."),
     click.option("--error", metavar="TEXT", help="Only jobs whose last error contains this text."),
     click.option(
         "--error-like",

@@ -1,4 +1,4 @@
-"""``pyworkers stats`` and ``metrics``: the number of jobs in each state, and what those of each class took.
+"""``pyworkers stats`` and ``metrics``: how many jobs each state has, and how long jobs of each class took.
 
 Run by people and scripts. Reads only.
 """
@@ -42,7 +42,7 @@ def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
 
     processed and failed count all jobs since the last reset. expired counts those that were dropped because
     they had not started in time, crashed the runs whose worker process ended, interrupted the jobs that run
-    again after a stop or a loss, and recovered those of them whose server was lost. cancelled counts jobs,
+    again after a stop or a loss, and recovered the ones whose server was lost. cancelled counts jobs,
     misfits the runs that did not fit their server, and suspects the jobs that ran alone because their servers
     died. enqueued, busy (running), scheduled, retries and dead are the current jobs; processes are the live
     servers, Sidekiq's included. size is the number of jobs that wait in a queue. A group is a set of queues

@@ -245,7 +245,7 @@ def test_each_option_of_another_library_is_none_of_ours() -> None:
     ("words", "hint"),
     [
         ("-A tasks worker", "No such option '-A': use pyworkers run --app MODULE:NAME"),
-        ("--url redis://h stats", "'--url': it stands after the command, as in pyworkers stats --url"),
+        ("--url redis://h stats", "'--url': it belongs after the command, as in pyworkers stats --url"),
         ("--verbsoe stats", "No such option '--verbsoe'."),
     ],
 )

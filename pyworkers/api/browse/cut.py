@@ -1,6 +1,6 @@
 """CutRecord: a large job for display, from its first and its last bytes.
 
-Pure. The fields of the envelope that stand there are read; all others, mostly the arguments, are missing.
+Pure. The fields of the envelope that are there are read; all others, mostly the arguments, are missing.
 """
 
 from __future__ import annotations

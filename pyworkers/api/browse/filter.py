@@ -38,7 +38,7 @@ class Filter:
     ``job_class`` may contain ``*``. ``error`` and ``text`` (in the arguments) are found anywhere, in upper or
     lower case. ``error_like`` is a text that ``folded`` returns: the jobs with this error, whatever its
     numbers and ids. A job of unknown age is neither older nor younger. ``queues``: names with ``*``, one of
-    which is like the queue: those of a person who may act on some queues alone.
+    which is like the queue: the jobs of a person who may act on some queues alone.
     """
 
     job_class: str = ""
@@ -101,7 +101,7 @@ class Filter:
         """Texts that a job contains if it meets the filter, as ``read_part`` takes them: most jobs lack one.
 
         Redis compares them with the stored bytes, and how far a search comes in its time shows how many jobs
-        hold them. So none may be found in a hidden value: a text stands in the member that its condition is
+        hold them. So none may be found in a hidden value: a text is in the member that its condition is
         about, and if names are hidden, the conditions on arguments and tags, which are lists, send none. (An
         object that is hidden may have such a member, too: a person who guesses its value sees that it is so.)
         """

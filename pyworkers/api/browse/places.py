@@ -1,6 +1,6 @@
 """Place: a queue or a sorted set of jobs, by the words that addresses and pages use for it.
 
-Pure. It has no connection: the reads are steps, and the actions are those of ``Queue`` and ``JobSet``.
+Pure. It has no connection: the reads are steps, and the actions are methods of ``Queue`` and ``JobSet``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def _warn(config: RedisConfig, queue: str, job_class: str) -> None:
     servers = ProcessSet(config)
     live = list(servers)
     served = {name for server in live for name in server.queues}
-    # Any other queue may be that of a program that does not report itself, such as go-workers.
+    # Any other queue may belong to a program that does not report itself, such as go-workers.
     if queue not in served and (near := suggestion(queue, served)):
         click.echo(f"No server serves {queue}; {printable(near)}", err=True)
         return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import click
 
 _SIZES = "use --queue NAME=CONCURRENCY, or concurrency in the configuration"
-_STANDS_AFTER = "it stands after the command, as in {0} stats {1}"
+_BELONGS_AFTER = "it belongs after the command, as in {0} stats {1}"
 
 # Celery, RQ, Dramatiq, arq, Huey and Sidekiq name these for the program that runs jobs.
 OF_RUN = {
@@ -33,7 +33,7 @@ OF_RUN = {
 """Each option, with the hint to ours."""
 OF_ALL = {
     **dict.fromkeys(("-A", "-a", "--app"), "use {0} run --app MODULE:NAME"),
-    **dict.fromkeys(("-c", "--config", "--url", "--namespace"), _STANDS_AFTER),
+    **dict.fromkeys(("-c", "--config", "--url", "--namespace"), _BELONGS_AFTER),
 }
 """The same for those before the name of a command; ``{0}`` is the program, ``{1}`` the option."""
 
@@ -61,7 +61,7 @@ class RunCommand(click.Command):
     allow_extra_args = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As that of a command. Raises UsageError for arguments, with the option that they may mean."""
+        """As in a command. Raises UsageError for arguments, with the option that they may mean."""
         extra = parsed(super().parse_args, ctx, args, OF_RUN)
         if extra and not ctx.resilient_parsing:
             hint = "use --app MODULE:NAME for the application, --queue NAME for a queue"
