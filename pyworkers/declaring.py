@@ -247,7 +247,7 @@ class Declarations(Hooks, Clients):
 
         def declare(job: Job[P, R]) -> Job[P, R]:
             if not isinstance(job, Job):
-                raise DeclarationError("@worker.cron must stand directly above @worker.job")
+                raise DeclarationError("@worker.cron must be directly above @worker.job")
             entry = cron_entry(job, line, options)
             if any(other.name == entry.name for other in self.cron_entries):
                 raise DeclarationError(

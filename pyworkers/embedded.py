@@ -248,7 +248,7 @@ def _make_private(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = directory.lstat().st_uid
     if owner != os.geteuid():
-        hint = "Give the embedded server a directory of its own."
+        hint = "Give the embedded server its own directory."
         raise EmbeddedError(f"{directory} belongs to user id {owner}, not to {os.geteuid()}", hint=hint)
 
 

@@ -254,7 +254,7 @@ _ELSEWHERE: dict[type, dict[str, str]] = {
         "max_retries": "use retry=NUMBER",
         "on_failure": "declare a function with @worker.on_error",
         "on_success": "the next job of a chain(…) runs then",
-        "priority": "use a queue of its own, with a weight in worker.group(…)",
+        "priority": "use its own queue, with a weight in worker.group(…)",
         "queue_name": "use queue=NAME",
         "rate_limit": "use limits=[worker.limit(NAME, rate=…)]",
         "result_ttl": "use track=SECONDS",

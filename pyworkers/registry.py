@@ -47,8 +47,8 @@ class Registry:
         for other, declared in self.groups.items():
             if shared := [queue for queue in facts["queues"] if queue in declared["queues"]]:
                 raise DeclarationError(
-                    f"the queue {shared[0]!r} stands in two groups, {other!r} and {name!r}",
-                    hint="a queue stands in one group",
+                    f"the queue {shared[0]!r} is in two groups, {other!r} and {name!r}",
+                    hint="a queue is in one group",
                 )
         self.groups[name] = facts
 

@@ -109,8 +109,8 @@ def _check_apart(groups: Sequence[Grouped]) -> None:
     for one, other in combinations(groups, 2):
         if shared := [name for name in one.queues if name in other.queues]:
             raise ConfigError(
-                f"the queue {shared[0]!r} stands in two groups, {one.name!r} and {other.name!r}",
-                hint="a queue stands in one group of a server",
+                f"the queue {shared[0]!r} is in two groups, {one.name!r} and {other.name!r}",
+                hint="a queue is in one group of a server",
             )
 
 
@@ -120,7 +120,7 @@ def _check_names(groups: Iterable[Grouped]) -> None:
     for group in groups:
         if group.name in names:
             raise ConfigError(
-                f"the group {group.name!r} has the name of a queue that stands in no group",
+                f"the group {group.name!r} has the name of a queue that is in no group",
                 hint="rename the group, or put the queue into it",
             )
         names.add(group.name)

@@ -79,7 +79,7 @@ def _loaded(place: Place | None, env: Mapping[str, str]) -> Stores:
     # Imported here, because most producers have no file.
     from pyworkers.config.loading import load
 
-    # A namespace that is missing in the file may be that of the environment.
+    # A namespace that is missing in the file may be in the environment.
     of_env = {name: env[name] for name in (_NAMESPACE,) if name in env}
     several = {name: value for name, value in env.items() if _OF_SEVERAL.fullmatch(name)}
     config = load(place, env=of_env)

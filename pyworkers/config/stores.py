@@ -89,7 +89,7 @@ def with_redis(config: Config, name: str, redis: RedisConfig) -> Config:
 
 
 def check_on_one(stores: Stores, group: str, queues: Iterable[str], redis: str | None = None) -> None:
-    """Raise ConfigError if queues of a group are on two Redis servers; ``redis`` is that of its own table."""
+    """Raise ConfigError if queues of a group are on two Redis servers; ``redis`` is in its own table."""
     first: tuple[str, str] | None = None if redis is None else (f"[groups.{group}]", redis)
     for queue in queues:
         name = stores.name_of(queue)

@@ -40,7 +40,7 @@ class Transport(Protocol):
         ...
 
     def redis(self) -> Collection[RedisConfig] | None:
-        """The Redis servers in which jobs are found and cancelled; None: those of the client."""
+        """The Redis servers in which jobs are found and cancelled; None: the client's."""
         ...
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others | None:

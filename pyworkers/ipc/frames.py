@@ -52,7 +52,7 @@ class FrameKind(IntEnum):
 Frame = tuple[FrameKind, int, int, bytes]
 """One message: kind, worker, number, payload."""
 _OUTCOME = int(FrameKind.OUTCOME)
-# The kind of the last frame of a divided payload, by that of its other frames; and the reverse.
+# The kind of the last frame of a divided payload, by the kind of its other frames; and the reverse.
 _WHOLE = {FrameKind.PART: FrameKind.OUTCOME, FrameKind.NOTE_PART: FrameKind.NOTE}
 _PARTS = {whole: part for part, whole in _WHOLE.items()}
 _LENGTH = struct.Struct("!I")

@@ -22,7 +22,7 @@ _START = re.compile(r'/pyworkers/worker/process\.py", line \d+ in main$')
 
 
 def arranged(written: bytes, *, main_has_job: bool) -> str:
-    """The stacks for people, those of the job first, then those of the other threads.
+    """The stacks for people: the job's first, then the other threads'.
 
     ``main_has_job``: the main thread is the job's if nothing else is said.
     """

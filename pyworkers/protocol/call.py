@@ -68,7 +68,7 @@ class Call:
 
 
 def admitted(args: Sequence[Any]) -> Sequence[Any]:
-    """The arguments with each placeholder as the object that stands for it in JSON.
+    """The arguments with each placeholder as the object that represents it in JSON.
 
     Raises BadArgumentError for those that are nested too deep.
     """

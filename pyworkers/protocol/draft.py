@@ -248,8 +248,8 @@ def draft(
 ) -> Draft:
     """Make a draft: check everything but the arguments. Raises BadArgumentError.
 
-    The order of the fields is Sidekiq's. Without ``retry`` (None) the consumer's own policy decides: that of
-    the handler in pyworkers, that of the class in Sidekiq, and no retry in go-workers.
+    The order of the fields is Sidekiq's. Without ``retry`` (None) the consumer's own policy decides: the
+    handler's in pyworkers, the class's in Sidekiq, and no retry in go-workers.
     """
     if at is None and not options and type(queue) is type(job_class) is str and type(retry) in _RETRY_TYPES:
         return _plain_draft(queue, job_class, retry, writing)
@@ -316,7 +316,7 @@ def seconds(delay: float | timedelta) -> float:
 def _shown(delay: object) -> str:
     try:
         return repr(delay)
-    except Exception:  # of a job, or that of Python for too many digits
+    except Exception:  # of a job, or of Python for too many digits
         return f"This {type(delay).__name__}"
 
 
@@ -344,7 +344,7 @@ def unlisted(args: object, path: str) -> BadArgumentError:
 
 
 def _method_of(given: object) -> str:
-    """How to enqueue a function, or a job of pyworkers, that stands for a name; empty for anything else."""
+    """How to enqueue a function, or a job of pyworkers, in place of a name; empty for anything else."""
     return "a job is enqueued by its own method: job.enqueue(…)" if callable(given) else ""
 
 

@@ -293,7 +293,7 @@ _MENDS = {
     "generic": "pass value.item()",
     "ndarray": "pass value.tolist()",
     **dict.fromkeys(("function", "method", "builtin_function_or_method"), "call it, and pass the result"),
-    "Placeholder": "RESULT and RESULTS stand in the calls of a chain: chain(first.call(), step.call(RESULT))",
+    "Placeholder": "RESULT and RESULTS are for calls of a chain: chain(first.call(), step.call(RESULT))",
     "coroutine": "await it, and pass the result",
 }
 

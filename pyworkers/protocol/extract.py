@@ -18,7 +18,7 @@ _TOKEN = 20
 
 
 class Extract(NamedTuple):
-    """The arguments of the script that stand for a large job.
+    """The arguments of the script that represent a large job.
 
     ``held`` is the number of jobs that the list must hold: otherwise the caller does not know all of them,
     and the outcome is left. ``place`` is the probable index of the job in its list, -1 for the oldest.
@@ -61,7 +61,7 @@ def _samples(raw: bytes) -> bytes:
 
 
 def token(raw: bytes) -> str:
-    """A short text that stands for a job in an address or a form; browse/*.lua compute the same.
+    """A short text that represents a job in an address or a form; browse/*.lua compute the same.
 
     Two large jobs that differ only between the samples have the same one.
     """

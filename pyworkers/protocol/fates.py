@@ -21,7 +21,7 @@ _mro, _namespace = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"]._
 
 
 class Fates:
-    """The fates by class: those of ``retry_on``, ``discard_on`` and ``dead_on``."""
+    """The fates by class, from ``retry_on``, ``discard_on`` and ``dead_on``."""
 
     __slots__ = ("_by_class", "_retries_listed_alone")
 

@@ -121,7 +121,7 @@ class Limit:
     def want(self, args: Sequence[Any], *, encrypted: bool = False) -> Want:
         """What a job with these arguments asks for. ``encrypted``: the key has a hash of the value of ``by``.
 
-        Raises what ``by`` raises, and BadArgumentError if it returns something that has no text of its own.
+        Raises what ``by`` raises, and BadArgumentError if it returns something that has no text.
         """
         key = self.name
         if self.by is not None:
@@ -254,7 +254,7 @@ def check_limits(limits: Sequence[object], what: str) -> tuple[Limit, ...]:
                 f"{what}: limits holds limits, not {limit!r}", hint='make one: worker.limit("name", rate=10)'
             )
         if limit.name in found:
-            raise DeclarationError(f"{what}: the limit {limit.name!r} stands in limits twice")
+            raise DeclarationError(f"{what}: the limit {limit.name!r} is in limits twice")
         found[limit.name] = limit
     return tuple(found.values())
 

@@ -127,8 +127,8 @@ _ELSEWHERE = {
     # Names of Celery, Dramatiq, RQ and arq.
     **dict.fromkeys(("countdown", "_defer_by"), "use enqueue_in"),
     **dict.fromkeys(("eta", "_defer_until"), "use enqueue_at"),
-    "kwargs": "its values stand in args, in the order of the parameters",
-    "priority": "use a queue of its own, with a weight in worker.group(…)",
+    "kwargs": "its values are in args, in the order of the parameters",
+    "priority": "use its own queue, with a weight in worker.group(…)",
     **dict.fromkeys(("depends_on", "link"), "use chain(…)"),
     **dict.fromkeys(("concurrency", "middleware", "on_exhausted", "retry_in"), _DECORATOR),
     **dict.fromkeys(("retry_on", "discard_on", "dead_on"), _DECORATOR),
@@ -270,7 +270,7 @@ class JobOption(NamedTuple):
     rule: str
     """The valid values, in words."""
     origin: str = ""
-    """The program whose option it is; empty: that of pyworkers alone."""
+    """The program whose option it is; empty: pyworkers alone."""
     needs: str = ""
     """The option without which it is an error."""
     is_field: bool = True

@@ -44,7 +44,7 @@ class Policy:
     """The handler's options about failures, used where the job has none.
 
     ``retry``: True for ``max_retries`` retries, a number, or False to drop a failed job. ``retry_for``:
-    seconds for which a job is retried instead, if it has no number of its own; None: as ``retry`` says.
+    seconds for which a job is retried instead, if it has no number itself; None: as ``retry`` says.
     ``backtrace``: the number of lines of the traceback to store, True for all, False or None for none.
     """
 

@@ -71,7 +71,7 @@ ERRORS = {
     "concurrency = 3\n": "workers.toml:1: unknown key concurrency",
     "[queues.q]\nconcurrency = 0\n": "queues.q.concurrency: must be at least 1, not 0",
     "[queues.other]\nconcurrency = 2\n": "[queues.other]: the application has no handler",
-    '[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n': "the queue 'q' stands in two groups",
+    '[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n': "the queue 'q' is in two groups",
 }
 
 

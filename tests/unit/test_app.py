@@ -729,7 +729,7 @@ def test_bad_options_of_a_job(worker: Worker, options: dict[str, Any], message: 
         ("web", {"queues": ["a"], "concurrency": 0}, "the group 'web': concurrency is from 1, not 0"),
         ("a b", {"queues": ["a"]}, "'a b' cannot name a group"),
         ("web", {"queues": ["x", "mail"]}, "two groups are named 'web'"),
-        ("other", {"queues": ["x", "mail"]}, "the queue 'mail' stands in two groups, 'web' and 'other'"),
+        ("other", {"queues": ["x", "mail"]}, "the queue 'mail' is in two groups, 'web' and 'other'"),
     ],
 )
 def test_bad_groups(worker: Worker, name: str, options: dict[str, Any], message: str) -> None:
@@ -975,7 +975,7 @@ def test_two_entries_of_one_job_need_names(worker: Worker) -> None:
 
 
 def test_cron_below_job_is_refused(worker: Worker) -> None:
-    with pytest.raises(DeclarationError, match=r"@worker\.cron must stand directly above @worker\.job"):
+    with pytest.raises(DeclarationError, match=r"@worker\.cron must be directly above @worker\.job"):
         worker.cron("@daily")(lambda: None)  # type: ignore[arg-type]
 
 

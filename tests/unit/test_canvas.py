@@ -289,7 +289,7 @@ def test_a_placeholder_needs_what_it_stands_for(app: App, queue: Fake, canvas: A
     ],
 )
 def test_a_placeholder_is_taken_by_a_call_alone(app: App, queue: Fake, enqueue: Any) -> None:
-    with pytest.raises(BadArgumentError, match=r"\[0\].*Placeholder.*\nRESULT and RESULTS stand in"):
+    with pytest.raises(BadArgumentError, match=r"\[0\].*Placeholder.*\nRESULT and RESULTS are for"):
         enqueue(app)
     queue.assert_none()
     app.start.enqueue({"pyworkers": "RESULT"})

@@ -268,7 +268,7 @@ def test_fields_of_ones_own_land_beside_the_others() -> None:
         ({"delay": 5}, "delay is not an option here: use enqueue_in", ""),
         ({"countdown": 5}, "countdown is not an option here: use enqueue_in", ""),
         ({"eta": 5}, "eta is not an option here: use enqueue_at", ""),
-        ({"kwargs": {}}, "kwargs is not an option here: its values stand in args, in the order of", ""),
+        ({"kwargs": {}}, "kwargs is not an option here: its values are in args, in the order of", ""),
         ({"depends_on": "x"}, "depends_on is not an option here: use chain(…)", ""),
         ({"task_id": "x"}, "task_id is not an option: did you mean jid?", "a field of your own"),
         ({"ttl": 5}, "ttl is not an option: did you mean expires_in?", "a field of your own"),

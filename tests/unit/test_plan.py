@@ -107,7 +107,7 @@ def test_a_group_of_the_file_overrules_key_by_key_that_of_the_application(worker
     [
         (
             {"post": GroupConfig(queues=("mail", "default"))},
-            "the queue 'default' stands in two groups, 'web' and 'post'\na queue stands in one group",
+            "the queue 'default' is in two groups, 'web' and 'post'\na queue is in one group",
         ),
         (
             {"wbe": GroupConfig(concurrency=2)},
@@ -119,7 +119,7 @@ def test_a_group_of_the_file_overrules_key_by_key_that_of_the_application(worker
         ),
         (
             {"mail": GroupConfig(queues=("x",))},
-            "the group 'mail' has the name of a queue that stands in no group\nrename the group, or put",
+            "the group 'mail' has the name of a queue that is in no group\nrename the group, or put",
         ),
     ],
 )
@@ -189,11 +189,11 @@ def test_groups_of_the_command_line_replace_all_others(worker: Worker) -> None:
         (Only({"a": None}, {"a,b": (("a", "b"), None)}), "--queue a: the application has no handler"),
         (
             Only({"mail": None}, {"mail,x": (("mail", "x"), None)}),
-            "the queue 'mail' stands in two groups, 'mail,x' and 'mail'",
+            "the queue 'mail' is in two groups, 'mail,x' and 'mail'",
         ),
         (
             Only(groups={"a,b": (("a", "b"), 1), "b,c": (("b", "c"), 1)}),
-            "the queue 'b' stands in two groups, 'a,b' and 'b,c'",
+            "the queue 'b' is in two groups, 'a,b' and 'b,c'",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """Kinds: each effect that an outcome may carry, as a value.
 
 Pure. A class has the name and the fields of the function that applies it (store/scripts/shared/effects.lua),
-and the number that stands for it in the frames between our processes (lists.py).
+and the number that it has in the frames between our processes (lists.py).
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class CountMember(_OfABatch):
 
     It is ``done``, ``failed`` (waits for a retry), ``dead``, ``dropped`` (after its last failure),
     ``cancelled``, ``deleted``, ``expired`` or ``replaced``, which is counted out. Fires the callbacks that
-    are due, in the batches around it, too. ``place`` is that of ``result``, JSON, among the results; -1 for
+    are due, in the batches around it, too. ``place`` is where ``result``, JSON, is among the results; -1 for
     none. Nothing happens for an unknown batch, or for a member that is done.
     """
 

@@ -73,7 +73,7 @@ _REPLACING = (StoreValue, Announce, StoreIteration)
 
 
 def merge(before: Sequence[Effect], then: Iterable[Effect]) -> tuple[Effect, ...]:
-    """Both together, without those of ``before`` that one of ``then`` replaces: the last value counts.
+    """Both together, without the effects of ``before`` that one of ``then`` replaces: the last value counts.
 
     Lines of one log become one effect.
     """

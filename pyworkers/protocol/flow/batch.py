@@ -32,7 +32,7 @@ MOST_STEPS = 1000
 """The steps that may follow a job in a chain."""
 MOST_JOBS = 50_000
 """The jobs that one job may push at its end."""
-# What stands for a result in a job that an earlier development version wrote.
+# The placeholder of a result in a job that an earlier development version wrote.
 _RESULT = '{"pyworkers":"RESULT"}'
 # An ending that is missing changes nothing: the job runs again by itself.
 _STATES = {
@@ -72,7 +72,7 @@ def effects(ended: Ended) -> Iterator[Effect]:
 
 
 def counted(raw: bytes, at: MemberAt) -> CountMember:
-    """The effect for which the places in a stored job stand."""
+    """The effect that the places in a stored job represent."""
     batch, jid = (raw[len(raw) - place :][:ID_LENGTH].decode() for place in at)
     return CountMember(batch, jid, "done")
 

@@ -17,7 +17,7 @@ NAME = "RESULT"
 VERSION = 2
 """Of ``then``: an object with ``v`` and ``steps``. Version 1, of earlier servers, is a list."""
 OLD_RESULTS = '{"pyworkers":"RESULTS"}'
-"""What stands for the results of a group in a ready job of version 1."""
+"""The placeholder of the results of a group in a ready job of version 1."""
 
 
 def taken_out(

@@ -40,7 +40,7 @@ _CLASS = re.compile(rb'\{(?:"retry":\w+,)?"queue":%b,"class":(%b)' % (_TEXT, _TE
 class BatchPlan:
     """A batch that will be made, or members that will be added to one, with the batches inside it.
 
-    ``queue`` is that of a member which it has, if it exists.
+    ``queue`` is the queue of a member that it has, if it exists.
     """
 
     id: str

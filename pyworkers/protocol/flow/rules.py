@@ -120,10 +120,10 @@ def _of_rule(field: str, ended: Ended, left_out: LeftOut) -> Iterator[Effect]:
 
 
 def member_at(data: Mapping[str, Any], jid: str, raw: bytes) -> tuple[int, int] | None:
-    """The places (``MemberAt``) that stand for the effect of a done member, at a tenth of its cost.
+    """The places (``MemberAt``) that represent the effect of a done member, at a tenth of its cost.
 
     For a member without ``MORE_THAN_BATCH``. Any place will do that has the bytes of the id. None if an
-    effect is needed: few ids do not stand in the job as they are (another type or length, escapes).
+    effect is needed: few ids are not in the job as they are (another type or length, escapes).
     """
     name = data.get(batch.FIELD)
     if name.__class__ is not str or not len(name) == len(jid) == batch.ID_LENGTH:
