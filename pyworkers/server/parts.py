@@ -105,7 +105,7 @@ class Tasks:
         return self.watch(asyncio.create_task(work, name=name + self._where, context=self._copy()))
 
     async def within(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine whose log lines are those of these tasks; its failure is the caller's."""
+        """The result of a coroutine that logs as these tasks do; its failure is the caller's."""
         if self._context is None:
             return await work
         return await asyncio.create_task(work, context=self._copy())

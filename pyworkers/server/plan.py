@@ -201,8 +201,8 @@ def _is_ordered(group: Grouped, manifest: Manifest, config: Config) -> bool:
         if (facts is not None and facts.get("ordered", False)) if configured is None else configured:
             if len(group.queues) > 1:
                 raise ConfigError(
-                    f"the ordered queue {queue!r} stands in the group {group.name!r} with other queues",
-                    hint="an ordered queue is a group of its own",
+                    f"the ordered queue {queue!r} is in the group {group.name!r} with other queues",
+                    hint="an ordered queue is its own group",
                 )
             return True
     return False
@@ -238,7 +238,7 @@ def _sizes(queue: str, group: Grouped, declared: Mapping[str, QueueFacts], confi
     for name in _SIZES:
         if getattr(configured, name) is not None and getattr(group.own, name) is not None:
             raise ConfigError(
-                f"{name} is that of the group {group.name!r}, in which the queue stands",
+                f"{name} comes from the group {group.name!r}, which has the queue",
                 hint=f"set {name} in [groups.{group.name}]",
                 location=f"[queues.{queue}]",
             )

@@ -66,7 +66,7 @@ class Common:
 class Shard:
     """Makes the managers and services at one Redis, and keeps to its plan. The workload decides when.
 
-    ``tasks`` are those of the server, for this Redis. Log lines have the identity of the shard that leads.
+    ``tasks`` are the server's tasks, for this Redis. Log lines have the identity of the shard that leads.
     """
 
     def __init__(self, config: Config, identity: str, common: Common, tasks: Tasks, *, leads: bool) -> None:

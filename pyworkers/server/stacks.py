@@ -69,7 +69,7 @@ class StackReader:
         os.close(self._fd)
 
     async def read(self, number: int) -> StackText:
-        """The stacks of the process, those of this delivery first; no text if the process has ended."""
+        """The stacks of the process, this delivery's first; no text if the process has ended."""
         async with self._turn:
             self._clear()
             if not self._closed:

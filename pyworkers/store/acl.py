@@ -289,7 +289,7 @@ def left_open(role: Role, namespace: str, version: Version) -> list[str]:
     if not namespace and role is not Role.CLIENT:
         found.append(
             f"Without a namespace, keys of other programs that look like ours are open to it: those named "
-            f"{_IDENTITY}, for example session:42:abcdef. Set a namespace, or a Redis of its own."
+            f"{_IDENTITY}, for example session:42:abcdef. Set a namespace, or use a separate Redis."
         )
     if version is Version.SIX:
         found.append(

@@ -134,7 +134,7 @@ class ChangesStore:
         try:
             return await arun_one(self._link, request)
         except PyworkersError as error:
-            # Of either kind: the code of a refusal is that of its text, for example UNKNOWN.
+            # Of either kind: the code of a refusal is the one in its text, for example UNKNOWN.
             if not isinstance(error.__cause__, _ProtocolRefusedError):
                 raise
             await self._link.aclose()

@@ -1,7 +1,7 @@
 """Heartbeat: writes this server into Sidekiq's registry of processes, where its Web UI and API find it.
 
 Run by the master. The lease alone decides who owns a job; these keys may be lost without harm. The commands
-are those of Sidekiq 8's launcher.rb (protocol.md, Servers).
+are the ones of Sidekiq 8's launcher.rb (protocol.md, Servers).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _NOTHING: Mapping[str, PyworkersError] = MappingProxyType({})
 _NO_EXTRACTS: Mapping[int, Extract] = MappingProxyType({})
 # For these fates the job is only removed, or only stays: the script needs no more than its bytes.
 _GONE = frozenset((Fate.DONE, Fate.DISCARD, Fate.CANCELLED, Fate.EXPIRED, Fate.NOTE))
-# The code of an outcome is its fate, plus 10 if an extract stands for the job, plus 20 times the place of its
+# The code of an outcome is its fate, plus 10 if an extract represents the job, plus 20 times the place of its
 # queue.
 _CODES_PER_QUEUE, _BY_EXTRACT = 20, 10
 
@@ -131,7 +131,7 @@ class InProgress:
     ) -> Exchange:
         """Settle outcomes and take up to ``wanted`` jobs from the queues ``order``, the first one first.
 
-        ``extracts`` stand for the bytes of large jobs, by their places in ``settlements``, from 0.
+        ``extracts`` represent the bytes of large jobs, by their places in ``settlements``, from 0.
         Safe to send again after a lost reply. The hot path: it bypasses ``calls`` to make fewer objects.
         Raises LeaseLostError when jobs were wanted and a peer has recovered the lists, and PyworkersError.
         """

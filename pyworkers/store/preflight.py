@@ -347,7 +347,7 @@ def judge_producers(
 def judge_jobs(elsewhere: Mapping[str, str], server: Mapping[str, str], path: Path | None) -> list[Finding]:
     """Findings if the application, in its jobs, enqueues to another Redis than the server's.
 
-    Arguments as those of ``judge_producers``. The two are equal unless the code names a URL or a namespace.
+    Arguments as in ``judge_producers``. The two are equal unless the code names a URL or a namespace.
     None for an ``error``: the jobs may enqueue nothing.
     """
     if "error" in elsewhere:
@@ -439,5 +439,5 @@ def _clock(offset_s: float) -> Finding | None:
     if abs(offset_s) <= MOST_OFFSET_S:
         return None
     where = "ahead of" if offset_s > 0 else "behind"
-    message = f"the clock of this host is {abs(offset_s):.1f} s {where} that of Redis"
+    message = f"the clock of this host is {abs(offset_s):.1f} s {where} the clock of Redis"
     return Finding("clock", message, "synchronise both clocks, e.g. with chrony")

@@ -236,7 +236,7 @@ def _is_refused(replies: Iterable[Any]) -> bool:
 
 def _check(replies: Iterable[Any]) -> None:
     """Raise the first refusal. In a transaction, the refusal of a command comes before the refusal of EXEC,
-    which has no reason of its own, or is inside the reply to EXEC.
+    which has no reason itself, or is inside the reply to EXEC.
     """
     for reply in replies:
         for answer in reply if type(reply) is list else (reply,):

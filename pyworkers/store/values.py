@@ -56,7 +56,7 @@ def as_int(value: object) -> int:
 
 
 def as_str(value: object) -> str:
-    """The text; empty for None, and that of Python for a value of another type."""
+    """The text; empty for None, and Python's text for a value of another type."""
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 

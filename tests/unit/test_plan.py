@@ -352,7 +352,7 @@ def test_a_queue_of_a_group_has_no_second_size(worker: Worker) -> None:
     worker.group("web", queues=["mail", "default"], concurrency=20)
     config = Config(queues={"mail": QueueConfig(concurrency=3, timeout=9)})
     assert error_of(worker, config) == (
-        "[queues.mail]: concurrency is that of the group 'web', in which the queue stands\n"
+        "[queues.mail]: concurrency comes from the group 'web', which has the queue\n"
         "set concurrency in [groups.web]"
     )
     config = Config(queues={"mail": QueueConfig(mode="thread", timeout=9)})
@@ -472,7 +472,7 @@ def test_an_ordered_queue_takes_no_concurrency_and_no_neighbour() -> None:
         assert "it takes no concurrency" in error_of(ordered(), Config(queues={"ledger": config}))
     assert "it takes no concurrency" in error_of(ordered(), only=Only({"ledger": 2}))
     groups = {"both": GroupConfig(("ledger", "mail"))}
-    assert "stands in the group 'both' with other queues" in error_of(ordered(), Config(groups=groups))
+    assert "is in the group 'both' with other queues" in error_of(ordered(), Config(groups=groups))
     alone = {"one": GroupConfig(("ledger",), concurrency=5)}
     assert "it takes no concurrency" in error_of(ordered(), Config(groups=alone))
 

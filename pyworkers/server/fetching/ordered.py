@@ -1,6 +1,6 @@
 """Ordered: fetches from an ordered queue, one job at a time over all servers, and retries a job in its place.
 
-Runs in the master's event loop. One server is active for the queue, and the others stand by: see take.lua. No
+Runs in the master's event loop. One server is active for the queue, and the others wait: see take.lua. No
 job is taken before the one before it is settled, and none waits in a blocking move.
 
     active ──► take ──► job ──► outcome ──► exchange ──► take …

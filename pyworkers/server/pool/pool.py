@@ -448,7 +448,7 @@ class Pool:
                 "worker.starts_failed",
                 queue=self._group,
                 count=count,
-                hint="the first one logs the reason, unless it is that of forkserver.lost",
+                hint="the first one logs the reason, unless forkserver.lost has it",
             )
 
     def _run_suspects(self) -> None:

@@ -160,7 +160,7 @@ class WorkerProcess:
         self._attract(self._page.answers, _AGAIN_S)
 
     async def stacks(self, number: int) -> StackText:
-        """The stacks of the process, those of this delivery first; no text if it has ended meanwhile."""
+        """The stacks of the process, this delivery's first; no text if it has ended meanwhile."""
         found = await self._stacks.read(number)
         return found if number in self.claims() and number in self._offered else StackText("")
 

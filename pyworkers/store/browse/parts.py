@@ -86,7 +86,7 @@ def read_part(
     """Read ``count`` jobs, fewer if they are large, and return at most ``most`` that contain all these texts.
 
     Places count from the lowest score, or from the job that is popped next; ``descending``: from the other
-    end. A text is ``=NAMES:TEXT``, or, in lower case for both cases, ``~NAMES:TEXT``; it stands in the value
+    end. A text is ``=NAMES:TEXT``, or, in lower case for both cases, ``~NAMES:TEXT``; it is in the value
     of a member with one of the names, which commas separate, or anywhere if there are none.
     """
     way = "down" if descending else "up"

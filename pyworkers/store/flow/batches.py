@@ -53,7 +53,7 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     members = [*(job.jid for job in jobs), *plan.members]
     several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
     if not several and plan.closes and not plan.begun:
-        # The hold may be that of an earlier run of the job that adds members.
+        # The hold may be from an earlier run of the job that adds members.
         _send(wires, plan, [call_of(keys, plan, mode, members, jobs, release=plan.token)])
         return
     if not plan.begun:

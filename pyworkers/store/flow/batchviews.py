@@ -163,7 +163,7 @@ def members(keys: Keys, batch: str, state: str, most: int) -> Steps[list[str]]:
 def _with_inner(
     keys: Keys, about: BatchStatus | None, stored: Mapping[bytes, bytes] | None
 ) -> Steps[BatchStatus | None]:
-    """The status with those of the batches inside it."""
+    """The status with the statuses of the batches inside it."""
     inner = inner_of(stored or {})
     if about is None or not inner:
         return about

@@ -34,7 +34,7 @@ _ROUNDS = 3
 
 
 class Wanted(NamedTuple):
-    """Which jobs are cancelled: those with a tag, those of a class, or the members of cancelled batches."""
+    """Which jobs are cancelled: the jobs with a tag or of a class, or the members of cancelled batches."""
 
     kind: str
     """``tag``, ``class`` or ``batch``."""

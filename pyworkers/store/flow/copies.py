@@ -28,7 +28,7 @@ _MOST_LISTS, _MOST_BYTES = 500, 4 << 20
 
 
 class Copies(Pages[bytes]):
-    """The jobs with this id among those of ``pages``."""
+    """The jobs with this id among the jobs of ``pages``."""
 
     def __init__(self, pages: Pages[Any], jid: str) -> None:
         self._pages = pages

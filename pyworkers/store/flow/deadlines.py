@@ -6,5 +6,5 @@ from time import CLOCK_MONOTONIC, clock_gettime
 
 
 def now_s() -> float:
-    """Seconds of the system's monotonic clock. ``time.monotonic`` stands still under freezegun."""
+    """Seconds of the system's monotonic clock. ``time.monotonic`` does not move under freezegun."""
     return clock_gettime(CLOCK_MONOTONIC)

@@ -57,7 +57,7 @@ def still_active(
 ) -> Steps[dict[str, str]]:
     """Those of ``holders``, an identity by queue, that are active: the others have died.
 
-    The rule is that of take.lua: the lease exists, or a job in progress is not recovered yet. Nothing is read
+    The rule is take.lua's: the lease exists, or a job in progress is not recovered yet. Nothing is read
     for an identity in ``leased``, whose lease is known to exist.
     """
     doubtful = [(queue, identity) for queue, identity in holders.items() if identity not in leased]

@@ -35,7 +35,7 @@ Uses = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A server of another program, with those of its queues whose jobs it breaks: the features for each."""
+    """A server of another program, with the queues whose jobs it breaks: the features for each."""
 
     view: ProcessView
     uses: Mapping[str, Sequence[str]]
@@ -62,13 +62,13 @@ class Uninformed:
     foreign: list[Foreign]
     """Of other programs, if they serve a queue whose jobs ask for what only servers of pyworkers do."""
     current: frozenset[str] = frozenset()
-    """Servers of pyworkers that leave out nothing; it stays so, because an identity is that of one start."""
+    """Servers of pyworkers that leave out nothing; it stays so, because each start has its own identity."""
 
 
 def uninformed(keys: Keys, own: Uses | None = None, current: Collection[str] = ()) -> Steps[Uninformed]:
     """The live servers that leave out effects: live by Redis' clock, for all of them write their own time.
 
-    ``own`` are the features of an application that perhaps no server runs; ``current`` is that of an earlier
+    ``own`` are the features of an application that perhaps no server runs; ``current`` is from an earlier
     result, whose servers are not read again.
     """
     now = yield from clock()

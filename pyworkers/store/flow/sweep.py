@@ -226,7 +226,7 @@ class _Sweep:
         return list(gone)
 
     def _scan_for_lists(self) -> Steps[list[str]]:
-        """The in-progress lists that no server reports: those of go-workers, among the names of all keys."""
+        """The in-progress lists that no server reports: go-workers' lists, among the names of all keys."""
         pattern = f"{literal(self._keys.queue(''))}*{INPROGRESS_SUFFIX}"
         options = ("MATCH", pattern, "COUNT", _PER_SCAN, "TYPE", "list")
         found: dict[str, None] = {}

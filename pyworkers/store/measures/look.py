@@ -34,7 +34,7 @@ _SHAPES: dict[str, ReplyReader] = {
 def look(reads: Sequence[tuple[str, str]]) -> Steps[list[Any]]:
     """The replies to pairs of a key and how to read it (``scripts/look.lua``).
 
-    None stands for a key that cannot be read, because it is of another type.
+    None is the value of a key that cannot be read, because it is of another type.
     """
     found: list[Any] = []
     for some in portions(reads, _PER_CALL):

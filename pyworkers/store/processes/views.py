@@ -21,8 +21,8 @@ _SILENT_S = 60.0
 class GroupView:
     """One group of a pyworkers server: queues that share workers, each with its weight.
 
-    ``concurrency`` is the number of jobs that can run at a time, ``busy`` that of the jobs that run;
-    ``workers`` is the number of worker processes by state, ``restarts`` that of workers that ended
+    ``concurrency`` is the number of jobs that can run at a time, ``busy`` the number of jobs that run;
+    ``workers`` is the number of worker processes by state, ``restarts`` the number of workers that ended
     unexpectedly. ``failing`` is why the group has no worker and cannot start one; else empty.
     """
 

@@ -17,14 +17,14 @@ from pyworkers.store.transport.errors import NoNodeError, code_of
 from pyworkers.store.transport.primary import Address, Directory, NamedPrimary, Question
 from pyworkers.store.transport.tls import spell
 
-# For a node without a name of its own, or without one that it knows, instead of its host.
+# For a node without a name, or without one that it knows, instead of its host.
 _NO_HOST = (None, b"", b"?")
 _LOGIN = "it refuses the login: set username and password in [redis]"
 
 
 @dataclass(frozen=True)
 class Nodes(Directory):
-    """Some nodes of a cluster. ``name`` is a key that never exists; its slot is that of all keys."""
+    """Some nodes of a cluster. ``name`` is a key that never exists; its slot is the slot of all keys."""
 
     places: Sequence[Address]
     name: str

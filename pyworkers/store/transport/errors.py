@@ -24,7 +24,7 @@ from pyworkers.store.transport.replies import UnexpectedReplyError
 from pyworkers.store.transport.tls import TlsError
 
 NO_THREAD = "can't start new thread"
-"""The text of CPython's RuntimeError for a thread that the system refuses; it has no class of its own."""
+"""The text of CPython's RuntimeError for a thread that the system refuses; it has no class."""
 
 
 class NoPrimaryError(redis.ConnectionError):

@@ -34,10 +34,10 @@ class PrimaryUrl(NamedTuple):
 def parse(url: str, namespace: str) -> PrimaryUrl:
     """The parts of a URL of sentinels, or of nodes of a cluster. Raises ValueError.
 
-    ``redis+sentinel://user:password@host:port,host:port/name/db``: user and password are those of Redis;
-    those of the sentinels are in the query, as ``sentinel_username`` and ``sentinel_password``.
-    ``redis+cluster://user:password@host:port,host:port``: user and password are those of all nodes.
-    The other options of the query are of the connections to Redis, and those of TLS also of the questions.
+    ``redis+sentinel://user:password@host:port,host:port/name/db``: user and password are for Redis;
+    the sentinels' are in the query, as ``sentinel_username`` and ``sentinel_password``.
+    ``redis+cluster://user:password@host:port,host:port``: user and password are for all nodes.
+    The other options of the query are of the connections to Redis, and options of TLS also of the questions.
     """
     scheme, _, rest = url.partition("://")
     # Not by urlsplit, which in newer Pythons rejects the brackets of an IPv6 address among several hosts.

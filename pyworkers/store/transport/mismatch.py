@@ -70,7 +70,7 @@ class TlsConnection(redis.Connection):
         opened = super()._connect()  # type: ignore[no-untyped-call]
         try:
             context = self._tls.current()
-            # The handshake follows, because it has the time limit of a connection, not that of a reply.
+            # The handshake follows, because it has the time limit of a connection, not of a reply.
             opened = context.wrap_socket(opened, server_hostname=self.host, do_handshake_on_connect=False)
             self._shake_hands(opened, limit)
         except BaseException as error:

@@ -59,7 +59,7 @@ class NamedPrimary(NamedTuple):
     epoch: int
     address: Address
     nodes: Sequence[Address] = ()
-    """All that may be asked from now on; none: those of the URL."""
+    """All that may be asked from now on; none: the servers in the URL."""
 
 
 class Directory(ABC):
@@ -78,7 +78,7 @@ class Directory(ABC):
 
     @abstractmethod
     def login(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The login there; ``options`` are those of the connections to the primary."""
+        """The login there; ``options`` are the options of the connections to the primary."""
 
     @abstractmethod
     def named(self, asked: Address) -> Question[NamedPrimary | str]:
@@ -93,7 +93,7 @@ class Primary:
     """The primary that a directory names, for connections with the same options."""
 
     def __init__(self, directory: Directory, options: Mapping[str, Any]) -> None:
-        """``options`` are those of the connections to the primary."""
+        """``options`` are the options of the connections to the primary."""
         self.directory = directory
         kept = {key: value for key, value in options.items() if key.startswith("socket_") or key == "tls"}
         self.options: Mapping[str, Any] = {

@@ -35,7 +35,7 @@ def has_tls(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The settings of one URL. The names are those of the options in a URL, without ``ssl_``."""
+    """The settings of one URL. The names are the options in a URL, without ``ssl_``."""
 
     ca_certs: str = ""
     certfile: str = ""
@@ -135,7 +135,7 @@ def _flags(name: str, value: object) -> tuple[ssl.VerifyFlags, ...]:
 
 
 def _check_readable(name: str, file: str) -> None:
-    # ``ssl`` leaves the name out of its own errors.
+    # ``ssl`` leaves the name out of its errors.
     try:
         if file:
             Path(file).open("rb").close()
@@ -232,7 +232,7 @@ def _words(reason: str) -> str:
 
 
 class FilesState(NamedTuple):
-    """The context in use, if there is one, and why it is not that of the files of now, if it is not."""
+    """The context in use, if there is one, and why it is not made from the files of now, if it is not."""
 
     context: ssl.SSLContext | None
     fault: str

@@ -1,7 +1,7 @@
 """Running: reads one page of the running jobs, the longest first; their progress, and their workers' memory.
 
 Used by ``api``; never by the server. All running jobs are read, because Redis keeps them in no order; only
-those of the page are decoded.
+the ones of the page are decoded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Servers: reads servers with their leases, their worker processes, and the ordered queues that they hold.
 
-Used by ``api``; never by the server. Descriptions are those of ``processes``; any field may be missing.
+Used by ``api``; never by the server. Descriptions are as in ``processes``; any field may be missing.
 """
 
 from __future__ import annotations
