@@ -88,7 +88,7 @@ def _is_typed_class(cls: object) -> bool:
 
 
 def _is_typed_dict(cls: object) -> bool:
-    # Not is_typeddict: it knows only the TypedDicts of its own module, typing or typing_extensions.
+    # Not is_typeddict: it knows only the TypedDicts of its module, typing or typing_extensions.
     return hasattr(cls, "__required_keys__") and hasattr(cls, "__total__")
 
 

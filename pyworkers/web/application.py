@@ -171,7 +171,7 @@ def assemble(sites: Mapping[str, Site], access: Access, hosts: Hosts) -> Starlet
 
 
 def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starlette:
-    """The application of one Redis; with parts, of all, whose other pages are those of one."""
+    """The application of one Redis; with parts, of all, whose other pages are the pages of one."""
     site, parts = sites.by_name[sites.own], sites.parts
     if parts:
         waits, reader = parts[sites.own].state.waits, parts[sites.own].state.reader
@@ -226,7 +226,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """The page of an error that a page raised as HTTPException; JSON for that of an unknown Redis."""
+    """The page of an error that a page raised as HTTPException; JSON if the Redis is unknown."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     if place_of(request) == "api":
         # The JSON of each known Redis answers by itself.
@@ -242,7 +242,7 @@ async def _not_admitted(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """The page while Redis is away, or refuses a command; and that of a value which ``api`` refuses."""
+    """The page while Redis is away, or refuses a command; or of a value that ``api`` refuses."""
     if not isinstance(error, RedisUnavailableError | StoreError):
         return await render(request, "error.html", 400, title="Error 400", text=str(error))
     if request.method not in ("GET", "HEAD"):

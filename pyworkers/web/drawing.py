@@ -1,4 +1,4 @@
-"""Drawing: charts as SVG, without scripts or styles of their own; the page around them has the scales.
+"""Drawing: charts as SVG, without their own scripts or styles; the page around them has the scales.
 
 Pure. A chart is stretched to its place, so its units are the units of its data.
 """

@@ -1,6 +1,6 @@
 """Flash: one sentence about the last action, shown once, on the page after it.
 
-It travels in a cookie, because a dashboard of several processes has no memory of its own. The cookie is
+It travels in a cookie, because the processes of a dashboard share no memory. The cookie is
 signed, because the other ports and names of the host can set cookies, too.
 """
 

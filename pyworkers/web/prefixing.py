@@ -36,7 +36,7 @@ class Prefixed:
 
     def _is_kept(self, path: str, query: bytes) -> bool:
         if path == self._prefix:
-            # The overview takes a token alone: other fields are those of a page with the name of the prefix.
+            # The overview takes a token alone: other fields belong to a page with the name of the prefix.
             return _first(path) not in self._pages or not query or query.startswith(b"token=")
         return path.startswith(f"{self._prefix}/") and _first(path.removeprefix(self._prefix)) in self._pages
 

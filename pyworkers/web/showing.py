@@ -60,7 +60,7 @@ def lines(text: str, most: int = 0) -> Markup:
 def expandable(text: str, most: int = MOST_WHOLE) -> Markup:
     """A text in one line: its first line, which a click expands to the whole; a short one as it is.
 
-    The line is cut by the style sheet. ⏎ stands for the lines that follow.
+    The line is cut by the style sheet. ⏎ replaces the lines that follow.
     """
     first, *others = text.strip().splitlines() or [""]
     line = shown(first, CUT)

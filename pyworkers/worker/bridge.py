@@ -278,7 +278,7 @@ class _AsyncCall:
 
 @contextmanager
 def _no_running_loop() -> Iterator[None]:
-    """Let code of this thread run a loop of its own, as it does where no loop is around it."""
+    """Let code of this thread run its own loop, as it does where no loop is around it."""
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

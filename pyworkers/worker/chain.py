@@ -146,7 +146,7 @@ class StepChain:
         return execution.outcome
 
     def run_async(self, execution: Execution) -> Awaitable[None]:
-        """``run`` in this task, which was made for the job and so has a context of its own.
+        """``run`` in this task, which was made for the job and so has its own context.
 
         The execution delivers requests to this task.
         """

@@ -75,7 +75,7 @@ class Chains:
             return None
         chain, execution = found
         if packet.kind == PacketKind.RATED and chain.asks:
-            # The limits of its queue allow it to start; those of its handler come next.
+            # The limits of its queue allow it to start; its handler's come next.
             return found
         execution.grant()
         if packet.kind != PacketKind.GRANTED and self._channel is not None:

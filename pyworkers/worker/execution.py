@@ -376,7 +376,7 @@ class Execution:
 
 
 class FencedExecution(Execution):
-    """One run of a job of an ordered queue. A class of its own: other jobs pay nothing for the token."""
+    """One run of a job of an ordered queue. Its own class: other jobs pay nothing for the token."""
 
     __slots__ = ("fence",)
 

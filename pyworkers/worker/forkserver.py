@@ -1,6 +1,6 @@
 """The fork server: imports the application once and forks a worker for each request of the master.
 
-A process of its own, started by the master (server/generations/launch.py), with one thread. It reaps its
+A separate process, started by the master (server/generations/launch.py), with one thread. It reaps its
 workers, and exits with the master. It opens no Redis connection and runs no job.
 """
 
@@ -168,7 +168,7 @@ class ForkServer:
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
         opened = left_open(before)
-        # Set both again: the application may have installed a SIGCHLD handler and logging of its own.
+        # Set both again: the application may have installed its own SIGCHLD handler and logging.
         self._watch_children()
         set_up_logs(load)
         if not load.rehearse:

@@ -255,7 +255,7 @@ def _noting(function: Callable[..., Any], noted: list[str]) -> Callable[..., Any
 def show_stacks(asked: int) -> None:
     """Have signals write all stacks: from C, so also while a call hangs.
 
-    SIGTTIN and fatal signals to stderr; that of the master to the descriptor ``asked``.
+    SIGTTIN and fatal signals to stderr; the master's to the descriptor ``asked``.
     """
     faulthandler.disable()
     faulthandler.enable(file=_STDERR)

@@ -103,7 +103,7 @@ def _module_meant(missing: str, load: Load) -> str:
     folders = _folders(around) if dot else list(map(Path, _own_folders(load)))
     if near := get_close_matches(name, _modules(folders), n=1):
         return f"; did you mean {around}{dot}{near[0]}{load.app.removeprefix(missing)}?"
-    # The first one is the working directory; those of the installed packages may be others.
+    # The first one is the working directory; the folders of the installed packages may be others.
     return "" if dot else _folder_meant(module, folders[:1])
 
 
@@ -120,7 +120,7 @@ def _folder_meant(module: str, folders: list[Path]) -> str:
 
 
 def _own_folders(load: Load) -> list[str]:
-    """The entries of the import path, without those of Python, of PYTHONPATH and of installed packages."""
+    """The entries of the import path, without the ones of Python, of PYTHONPATH and of installed packages."""
     given = {real_path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     own = (entry for entry in dict.fromkeys(load.path) if not is_of_python(Path(entry)))
     # The first one is the working directory.

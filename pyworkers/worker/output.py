@@ -93,7 +93,7 @@ class Lines(io.BufferedIOBase):
             self._send(line)
 
     def finish(self, *, of_all: bool = False) -> None:
-        """End the open lines of this thread and of threads that have ended, or those of all threads.
+        """End the open lines of this thread and of threads that have ended, or the lines of all threads.
 
         Raises OSError; the lines are lost then.
         """
@@ -191,7 +191,7 @@ def hold() -> None:
 
 
 def finish(*, of_all: bool = False) -> None:
-    """End the lines of this thread and of threads that have ended, or those of all threads.
+    """End the lines of this thread and of threads that have ended, or the lines of all threads.
 
     Text for which the disk has no room is dropped.
     """

@@ -23,8 +23,8 @@ _EMPTY_LOOKS = 2
 def end_programs(age_s: float, thread: int | None = None) -> list[int]:
     """Kill the programs that this process has started in the last ``age_s`` seconds; returns their pids.
 
-    With the native id of a ``thread``, only those of this thread: orphans belong to no thread. They have
-    exited when this returns, except those that cannot be killed.
+    With the native id of a ``thread``, only the programs of this thread: orphans belong to no thread. They
+    have exited when this returns, except those that cannot be killed.
     """
     since = programs.tick(age_s)
     killed: dict[int, None] = {}

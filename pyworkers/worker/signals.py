@@ -16,7 +16,7 @@ from pyworkers.ipc.page import ATTENTION
 from pyworkers.observing.requests import ignore
 
 STOPS = "the server stops: the job is given back"
-# Those that a terminal or a supervisor sends to all processes: the master ends workers. And those of timers,
+# The signals that a terminal or a supervisor sends to all processes: the master ends workers. And of timers,
 # because one that a job has set may expire after the job.
 _IGNORED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP),

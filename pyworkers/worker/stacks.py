@@ -69,7 +69,7 @@ def _values(frame: FrameType | None) -> Iterator[object]:
 
 
 def _lines_of(task: Task) -> list[str]:
-    """The frames of a task, the most recent call first, as faulthandler writes those of a thread."""
+    """The frames of a task, the most recent call first, as faulthandler writes them of a thread."""
     awaited: Any = task.get_coro()
     lines: list[str] = []
     # A coroutine, a generator, or an asynchronous one: cr_frame, gi_frame, ag_frame.

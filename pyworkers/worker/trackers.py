@@ -24,7 +24,7 @@ _STARTER = "multiprocessing.util"
 
 
 def spare() -> None:
-    """Start trackers in a session of their own from now on."""
+    """Start trackers in their own session from now on."""
     if _STARTER in sys.modules:
         _wrap(sys.modules[_STARTER])
     else:

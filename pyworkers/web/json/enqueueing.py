@@ -1,6 +1,6 @@
 """Enqueueing by JSON: ``POST /api/jobs``, one job or an array of jobs, also by a request that is sent again.
 
-Runs in the event loop of the dashboard, without a thread. The checks are those of the client
+Runs in the event loop of the dashboard, without a thread. The checks are the same as in the client
 (``api/enqueueing.py``).
 """
 

@@ -28,7 +28,7 @@ AWAY = "away"
 """The member of a list of all Redis servers that says why one is away, by its name; its column in a file."""
 FORMAT = Parameter(
     "format",
-    "csv: the rows as a file for spreadsheets, without count those of all pages.",
+    "csv: the rows as a file for spreadsheets, without count the rows of all pages.",
     default="json",
     choices=("json", CSV),
 )

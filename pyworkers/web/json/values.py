@@ -49,7 +49,7 @@ def plain(value: Any, mask: Collection[str] = (), depth: int = 0, *, operate: bo
 
 
 def _invalid(value: dict[Any, Any], mask: Collection[str], operate: bool) -> dict[Any, Any]:
-    """An object; if it is a job that is not valid, with those of its bytes that may be shown."""
+    """An object; if it is a job that is not valid, with the bytes that may be shown."""
     stored = value.get("raw")
     if "unreadable" not in value or not isinstance(stored, str):
         return value

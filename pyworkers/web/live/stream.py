@@ -85,7 +85,7 @@ async def _events(request: Request) -> Response:
 
 
 def readers_of(request: Request) -> list[Reader]:
-    """The reader of the Redis that the pages show, or those of all."""
+    """The reader of the Redis that the pages show, or the readers of all."""
     return list(readers_at(request).values()) or [reader_of(request)]
 
 

@@ -186,7 +186,7 @@ def _tags(request: Request, batch: BatchStatus) -> Markup:
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
-    """The facts and the callbacks of one batch; ``parameters``: its name, as it stands in the address."""
+    """The facts and the callbacks of one batch; ``parameters``: its name, as it is in the address."""
     feed, batch = f"batch?{parameters}", names.decode(parameters)
     watched = reader.watch(feed, partial(read_batch, batch=batch))
     if not watched.known or reader.last is None:
@@ -204,7 +204,7 @@ def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str,
 
 
 def parts_of_members(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
-    """One page of the members of a batch in one state; ``parameters``: those of ``members_feed``."""
+    """One page of the members of a batch in one state; ``parameters`` as in ``members_feed``."""
     state, _, rest = parameters.partition("/")
     cursor, _, name = rest.partition("/")
     if state not in STATES:

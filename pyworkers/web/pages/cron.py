@@ -205,7 +205,7 @@ def _last_run(request: Request, job: CronJob, now: float) -> Markup:
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
-    """The state and the runs of one entry; ``parameters``: its name, as it stands in the address."""
+    """The state and the runs of one entry; ``parameters``: its name, as it is in the address."""
     feed, read = f"entry?{parameters}", partial(read_cron_job, name=names.decode(parameters))
     watched = reader.watch(feed, read)
     if not watched.known or reader.last is None:

@@ -58,7 +58,7 @@ _OF_JOB = ("class", "queue", "failures", "length", "tags", "batch")
 
 
 async def find(request: Request) -> Response:
-    """On to the page of the job whose id stands in the box of every page."""
+    """On to the page of the job whose id is in the box of every page."""
     jid = typed(request.query_params.get("id", ""))
     if linkable(jid):
         sites = sites_of(request)
@@ -166,7 +166,7 @@ def asked(request: Request) -> tuple[str, Hint | None]:
 
 
 def queues_in(view: JobView) -> set[str]:
-    """The queues that actions on a job change: where it is, and that of its fields."""
+    """The queues that actions on a job change: the one where it is, and the one in its fields."""
     places = {view.place.queue if view.place else "", view.held.queue if view.held else ""} - {""}
     return places | ({view.job.queue} if view.job and (view.job.queue or not places) else set())
 

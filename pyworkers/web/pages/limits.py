@@ -91,7 +91,7 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
-    """The numbers of one limit, and its holders; ``parameters``: its key, as it stands in the address.
+    """The numbers of one limit, and its holders; ``parameters``: its key, as it is in the address.
 
     A holder that a page shows, and that has no part here, holds it no more. The part ``limit?KEY:all`` says
     so; it is missing for a rate, whose later starts come first, and if more hold it than are read.

@@ -238,7 +238,7 @@ async def _runs(ask: CheckedRequest) -> list[dict[str, Any]]:
 
 FEEDS: Mapping[str, Feed] = {"overview": parts}
 ROUTES: list[BaseRoute] = []
-"""Its address is that of ``summed``."""
+"""Its address is the address of ``summed``."""
 RESOURCES = (
     Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
     Resource(

@@ -164,7 +164,7 @@ def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
 
 
 def parts_of_one(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
-    """The cells of one server; ``parameters`` is its name, as it stands in the address."""
+    """The cells of one server; ``parameters`` is its name, as it is in the address."""
     stats, identity = reader.last, names.decode(parameters)
     if stats is None:
         return {}

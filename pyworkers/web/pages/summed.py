@@ -1,6 +1,6 @@
 """Summed: the overview of several Redis servers: their counts as sums with each part, problems and servers.
 
-Runs in the event loop of the dashboard. With one Redis, the overview is that of ``overview``.
+Runs in the event loop of the dashboard. With one Redis, the overview is ``overview``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Read(NamedTuple):
 
 
 async def show(request: Request) -> Response:
-    """The page; that of one Redis if there are no others."""
+    """The page; the page of one Redis if there are no others."""
     sites = sites_of(request)
     if not sites.parts:
         return await overview.show(request)

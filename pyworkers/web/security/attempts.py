@@ -66,7 +66,7 @@ class Attempts:
 
 def _allowances(address: str, name: str) -> list[tuple[_Key, Allowance]]:
     network = _network(address)
-    # A password without a name has a place of its own.
+    # A password without a name has its own place.
     found = [((network, "name", name), OF_NAME_AT_ADDRESS), ((network, "", ""), OF_ADDRESS)]
     return [*found, (("", "name", name), OF_NAME)] if name else found
 

@@ -114,7 +114,7 @@ const times = (() => {
     document.title = count ? `(${count}) ${bare}` : bare;
   };
 
-  // A row without news of its own has ended, if the event says that it names all rows.
+  // A row without its own news has ended, if the event says that it names all rows.
   const end = (parts) => {
     for (const part of document.querySelectorAll("[data-ended]")) {
       const name = part.dataset.live;
@@ -159,7 +159,7 @@ const times = (() => {
   follow();
 })();
 
-// Keeps the relative times of a page true while it is open; the words are those of showing.py.
+// Keeps the relative times of a page true while it is open; the words are the same as in showing.py.
 (() => {
   const units = [["d", 86400, 172800], ["h", 3600, 3600], ["min", 60, 60], ["s", 1, 1]];
   const isRelative = /^(now|in [\d,]+ \w+|[\d,]+ \w+ ago)$/;
@@ -217,7 +217,7 @@ for (const kind of ["pointerover", "click"]) {
   });
 }
 
-// An open menu closes by Escape, and by a click beside it.
+// An open menu closes by Escape, and by a click outside it.
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) {
     if (!menu.contains(event.target)) menu.open = false;
@@ -287,7 +287,7 @@ const element = (tag, properties = {}, ...children) => {
   return made;
 };
 
-// The menu of recent and saved filters, with those of a list. A link to a saved one has its name behind the #.
+// The menu of recent and saved filters, with the filters of a list. A link to a saved one has its name behind the #.
 (() => {
   const form = document.querySelector("main form.filter[role=search]");
   if (!form) return;

@@ -1,4 +1,4 @@
-"""The job: the code of the application, as one function: its links, those of the handler, and the handler.
+"""The job: the code of the application, as one function: its links, the handler's links, and the handler.
 
 Runs in the worker process, between the steps before and after it.
 """

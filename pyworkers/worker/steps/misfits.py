@@ -1,7 +1,7 @@
 """Misfits: tells whether a job fits this server, and whether it has failed because it does not.
 
 Runs in the worker process, for a job whose start is to be noted, and for one that raised: a deploy may be
-under way. The class of a misfit is unknown here, or its arguments are not those of the function, or not of
+under way. The class of a misfit is unknown here, or its arguments do not fit the function, or are not of
 the annotated types. Such a job has not run.
 """
 
