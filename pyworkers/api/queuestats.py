@@ -60,7 +60,7 @@ class QueueStats:
     """One queue at one time; ``size`` jobs wait, and the next one was enqueued at ``next_enqueued_at`` (epoch
     seconds).
 
-    ``in_progress`` counts the jobs in the in-progress lists of servers, ``in_progress_by`` those of each
+    ``in_progress`` counts the jobs in the in-progress lists of servers, ``in_progress_by`` the jobs of each
     server: of pyworkers, and of Go programs if reported or searched for; Sidekiq has no in-progress lists. A
     queue is ``served`` if a server with a heartbeat or a lease takes jobs from it.
     """

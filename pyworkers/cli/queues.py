@@ -28,7 +28,7 @@ def queues(source: ConfigOptions, as_json: bool) -> None:
 
     size is the number of waiting jobs; latency the seconds that the next one has been waiting; jobs/min the
     jobs that ran on servers of pyworkers, over the last full minute and the current one. Jobs in progress
-    are those of pyworkers, go-workers and go-workers2; --json lists their owners. For Sidekiq's
+    are counted for pyworkers, go-workers and go-workers2; --json lists their owners. For Sidekiq's
     running jobs, see `pyworkers workers`. A queue is unserved if no server that reports itself takes jobs
     from it (go-workers reports nothing).
 

@@ -80,8 +80,8 @@ def metrics(source: ConfigOptions, as_json: bool, day: bool) -> None:
 
     The jobs of the last 60 minutes on servers of pyworkers and of Sidekiq 8. processed counts all that ran;
     total is the time of those that did not fail, and p95 the duration that 95 % of these do not exceed, as
-    far as a histogram of 26 durations tells. Over a day, the percentiles are those of jobs on servers of
-    pyworkers.
+    far as a histogram of 26 durations tells. Over a day, the percentiles are of jobs on servers of
+    pyworkers alone.
 
     \b
     Example: pyworkers metrics --day

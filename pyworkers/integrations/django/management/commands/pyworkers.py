@@ -26,7 +26,7 @@ from pyworkers.integrations.django.connections import close_all
 _HELP = """Run the jobs of this project, and look at its queues.
 
 The configuration is PYWORKERS in the settings; environment variables (REDIS_URL, PYWORKERS_SECTION__KEY) and
-options override it. --settings and --pythonpath are those of every Django command.
+options override it. --settings and --pythonpath are the same as in every Django command.
 
 \b
 Examples: python manage.py pyworkers run
