@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any
+from itertools import groupby
+from typing import Any, TypeVar
 
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.schemas import COUNT, NUMBER, TEXT, array, record
@@ -32,6 +33,7 @@ __all__ = [
     "read_last_hours",
     "read_metrics",
     "read_window",
+    "summed",
 ]
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -120,6 +122,7 @@ def _percentile(title: str, share: float) -> Column[Any]:
     return Column(f"{title}_ms", Kind.MILLISECONDS, title, value=value, nullable=True)
 
 
+P = TypeVar("P", MetricsPart, DurationsPart)
 DURATIONS: Table[DurationsPart] = Table(
     "DurationsPart",
     Column("at", Kind.MOMENT, "Begin"),
@@ -223,11 +226,45 @@ def read_class_metrics(keys: Keys, job_class: str, period: Period = Period.HOUR)
     span = yield from metrics.span_now(period)
     parts = yield from metrics.read_parts(keys, span, job_class)
     durations = yield from metrics.read_duration_parts(keys, span, job_class)
-    histogram = [sum(column) for column in zip(*(buckets for _, buckets in durations), strict=True)]
+    histogram = _columns(buckets for _, buckets in durations)
     shown = [MetricsPart(at.timestamp(), found.processed, found.failed) for at, found in parts]
     sums = metrics.merged([found for _, found in parts])
     found = _class_metrics(job_class, sums, histogram, shown)
     return replace(found, durations=[DurationsPart(at.timestamp(), buckets) for at, buckets in durations])
+
+
+def summed(found: Sequence[ClassMetrics]) -> ClassMetrics:
+    """The metrics of one class at several Redis servers; the clocks of two may differ by a part."""
+    if len(found) == 1:
+        return found[0]
+    return ClassMetrics(
+        found[0].job_class,
+        sum(one.processed for one in found),
+        sum(one.failed for one in found),
+        sum(one.total_ms for one in found),
+        _columns(one.histogram for one in found),
+        parts=[
+            MetricsPart(at, sum(part.processed for part in some), sum(part.failed for part in some))
+            for at, some in _by_begin(part for one in found for part in one.parts)
+        ],
+        durations=[
+            DurationsPart(at, _columns(part.histogram for part in some))
+            for at, some in _by_begin(part for one in found for part in one.durations)
+        ],
+    )
+
+
+def _columns(histograms: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*histograms, strict=True)]
+
+
+def _by_begin(parts: Iterable[P]) -> Iterator[tuple[float, list[P]]]:
+    for at, some in groupby(sorted(parts, key=_begin), key=_begin):
+        yield at, list(some)
+
+
+def _begin(part: MetricsPart | DurationsPart) -> float:
+    return part.at
 
 
 class Window(Enum):

@@ -25,7 +25,7 @@ from pyworkers.web.live.navigation import COUNTED, PROBLEMS
 from pyworkers.web.live.reader import Reader, banner_of
 from pyworkers.web.live.stream import readers_of
 from pyworkers.web.security import Viewer, csrf_token, has_session
-from pyworkers.web.several import away_of, sites_of
+from pyworkers.web.several import away_of, is_joined, sites_of
 
 STATIC = Path(__file__).parent / "static"
 
@@ -98,9 +98,9 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     """The page of a template. ``title`` is required in ``context``; ``page`` is the one in the navigation."""
     viewer: Viewer | None = request.state.viewer
     root = request.scope.get("root_path", "").rstrip("/")
-    own = request.url.path.removeprefix(root)
-    page = own.strip("/").partition("/")[0]
-    in_json, in_csv = json.addresses_of(request, own.strip("/") or _overview(request))
+    path = request.url.path.removeprefix(root).strip("/")
+    page = path.partition("/")[0]
+    in_json, in_csv = json.addresses_of(request, path or _overview(request))
     counts = Reader.counts_of_all(readers_of(request)) if viewer else {}
     known: Mapping[str, object] = {
         "request": request,
@@ -120,7 +120,9 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "count_of_title": Markup(counts.get(page) or counts.get(PROBLEMS, "")).striptags(),
         "groups": GROUPS,
         "group": group_of(page),
-        "choices_of_redis": sites_of(request).choices(request, page if page in _LISTS else ""),
+        "choices_of_redis": sites_of(request).choices(
+            request, path if is_joined(path) else page if page in _LISTS else ""
+        ),
         "away_servers": banner_of({name: str(error) for name, error in away_of(request).items()}),
         "page": page,
         "json": f"{root}{in_json}" if in_json and status == 200 else "",

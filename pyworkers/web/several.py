@@ -54,6 +54,8 @@ JOINED = (
     "audit",
 )
 """The pages that show all Redis servers, by the first segment of their addresses."""
+_NAMED = ("metrics", "tags")
+"""The first segments of the pages of one thing that show all, too."""
 ALL = "all/"
 """The beginning of the names of feeds that have the live cells of all Redis servers."""
 _OF_ALL = "pyworkers.of_all"
@@ -154,15 +156,15 @@ class Sites:
     def shows_all(self, request: Request) -> bool:
         """True for a page that shows all of several."""
         root = request.scope.get("root_path", "").rstrip("/")
-        return bool(self.parts) and request.url.path.removeprefix(root).strip("/") in JOINED
+        return bool(self.parts) and is_joined(request.url.path.removeprefix(root).strip("/"))
 
     def choices(self, request: Request, page: str) -> list[Choice]:
-        """Those to which a page leads, itself included; none if there is only one."""
+        """Those to which the page at this path leads, itself included; none if there is only one."""
         if not self.several:
             return []
         shows_all = self.shows_all(request)
         return [
-            Choice(_ALL, f"{_home(request)}/{page if page in JOINED else ''}", shows_all),
+            Choice(_ALL, f"{_home(request)}/{page if is_joined(page) else ''}", shows_all),
             *(
                 Choice(name, self.list_address(request, name, page), name == self.own and not shows_all)
                 for name in self.by_name
@@ -245,6 +247,12 @@ async def _searched(site: Site, jid: str) -> JobView:
     while view.further is not None and view.state is JobState.UNKNOWN and time.monotonic() < end:
         view = await site.read(read_job(site.keys, jid, None, view.further))
     return view
+
+
+def is_joined(path: str) -> bool:
+    """True if the page with this path shows all Redis servers; each of them has it, too."""
+    page, _, name = path.partition("/")
+    return path in JOINED or (name != "" and page in _NAMED)
 
 
 def _home(request: Request) -> str:

@@ -6,6 +6,7 @@ import html
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
+from pyworkers.store.counters import add_executions
 from pyworkers.store.measures.deploys import mark
 from pyworkers.store.measures.gauges import MINUTE
 from pyworkers.web import app
@@ -30,6 +32,7 @@ from tests.web.acting import fields
 from tests.web.events import Listener
 from tests.web.test_finished import keep
 from tests.web.test_gauges import heard, note, spaced
+from tests.web.test_metrics import tally
 from tests.web.test_queues import rows_of
 from tests.web.visitor import Visitor
 
@@ -81,6 +84,25 @@ def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(visitor: V
     assert (
         '<a href="/redis/default/queues" aria-current="true">default</a>' in visitor.get("queues/mail").html
     )
+
+
+def test_the_page_of_a_class_has_the_runs_of_all(
+    visitor: Visitor, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            run(db, add_executions(keys, {"Both": tally(*[40] * 9, failed=1)}, datetime.now(UTC)))
+            run(db, mark(keys, "v1.4"))
+    page = visitor.get("metrics/Both")
+    assert "Processed 20 Failed 2 Mean 40 ms" in page.text
+    assert REASON in page.text
+    assert "Deploy v1.4" in page.text
+    assert '<a href="/metrics/Both" aria-current="true">All</a>' in page.html
+    assert '<a href="/redis/archive/metrics/Both">archive</a>' in page.html
+    there = visitor.get("redis/archive/metrics/Both")
+    assert "Processed 10 Failed 1" in there.text and REASON not in there.text
+    assert '<a href="/redis/archive/metrics/Both" aria-current="true">archive</a>' in there.html
+    assert '<a href="/metrics/Both">All</a>' in there.html
 
 
 def test_jobs_are_in_one_order_and_each_page_goes_on_in_each_redis(visitor: Visitor) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,8 @@ from contrib.pictures import shop
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.calls import run
+from pyworkers.store.counters import add_executions
 from pyworkers.web import app
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
@@ -27,12 +30,14 @@ from tests.web import hostile
 from tests.web.programs import Program
 from tests.web.test_finished import keep
 from tests.web.test_joined import AWAY
+from tests.web.test_metrics import tally
 from tests.web.test_openapi import Walker
 from tests.web.visitor import Visitor
 
 LISTS = (
     "problems", "queues", "scheduled", "retries", "dead", "errors", "finished", "running", "servers", "audit",
-    "batches", "limits", "locks", "cron", "metrics", "deploys", "history",
+    "batches", "limits", "locks", "cron", "metrics", "deploys", "history", "runs", "gauges",
+    "queues/mail/jobs", "queues/mail/latency",
 )  # fmt: skip
 
 
@@ -99,6 +104,56 @@ def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(program: P
         assert {row["redis"] for row in rows} == {"default", "archive", "attic"}, path
         assert sum("Redis cannot be reached" in row["away"] for row in rows) == 1, path
         assert {row["redis"] for row in rows if row["away"]} == {"attic"}, path
+
+
+def test_the_counts_of_all_are_sums_and_their_rows_say_where_they_are(root: str, program: Program) -> None:
+    names = ("default", "archive")
+    ones = [Program(f"{root}redis/{name}/").get("/stats") for name in names]
+    found = program.get("/stats")
+    assert set(found["away"]) == {"attic"}
+    for count in ("processed", "enqueued", "busy", "retries", "dead", "processes"):
+        assert found[count] == sum(one[count] for one in ones) > 0
+    for rows, name in (("queues", "name"), ("groups", "name"), ("servers", "identity")):
+        having = [(redis, row[name]) for redis, one in zip(names, ones, strict=True) for row in one[rows]]
+        assert [(row["redis"], row[name]) for row in found[rows]] == having != []
+    assert found["oldest"]["redis"] in names
+    assert found["oldest"]["age_s"] >= max(one["oldest"]["age_s"] for one in ones)
+    assert found["lost"] == [*ones[0]["lost"], *ones[1]["lost"]]
+
+
+def test_a_class_has_the_runs_of_all(
+    root: str, program: Program, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    durations = ([40] * 99, [4000] * 99)
+    for url, some in zip((one_redis_url, second_redis_url), durations, strict=True):
+        with redis.Redis.from_url(url) as db:
+            run(db, add_executions(keys, {"Both": tally(*some, failed=2)}, datetime.now(UTC)))
+    for path in ("/metrics/Both", "/metrics/Both?period=day"):
+        found = program.get(path)
+        assert (found["processed"], found["failed"], found["total_ms"]) == (202, 4, 99 * 4040)
+        assert found["p50_ms"] < 50 < 3000 < found["p95_ms"]
+        assert (sum(found["histogram"]), set(found["away"])) == (198, {"attic"})
+        for name, part in (("parts", "processed"), ("durations", "jobs")):
+            starts = [one["at"] for one in found[name]]
+            assert starts == sorted(set(starts))
+            assert sum(one[part] for one in found[name]) == {"parts": 202, "durations": 198}[name]
+    alone = Program(f"{root}redis/archive/").get("/metrics/Both")
+    assert (alone["processed"], "away" in alone) == (101, False)
+
+
+def test_a_queue_that_two_have_has_the_jobs_of_both(program: Program) -> None:
+    pages = pages_of(program, "/queues/mail/jobs?count=10")
+    assert {len(page["jobs"]) for page in pages[:-1]} == {10}
+    jobs = [(job["redis"], job["index"]) for page in pages for job in page["jobs"]]
+    assert len(set(jobs)) == len(jobs) == pages[0]["total"] > 20
+    assert [index for _, index in jobs] == sorted(index for _, index in jobs)
+    assert program.get("/queues/nowhere/jobs")["jobs"] == []
+
+
+def test_nothing_answers_while_all_are_away(namespace: str) -> None:
+    with served(dashboard_of(AWAY, namespace, attic=AWAY)) as root:
+        for path in ("/stats", "/metrics/Both", "/runs", "/queues/mail/jobs"):
+            assert Program(root).ask("GET", path).status == 503
 
 
 def test_a_list_with_ranks_goes_on_in_each_redis_in_one_order(program: Program) -> None:
@@ -208,7 +263,9 @@ def test_hostile_data_of_two_are_as_described(
     one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str
 ) -> None:
     whole = dashboard_of(one_redis_url, namespace, archive=second_redis_url)
-    merged = [resource for resource in whole.state.resources if resource.order or resource.sought]
+    merged = [
+        resource for resource in whole.state.resources if resource.order or resource.sought or resource.whole
+    ]
     for url in (one_redis_url, second_redis_url):
         with redis.Redis.from_url(url) as db:
             hostile.fill(db, keys)

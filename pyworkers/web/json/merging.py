@@ -19,9 +19,9 @@ from starlette.requests import Request
 from pyworkers.api.actions import Given
 from pyworkers.api.columns import REDIS
 from pyworkers.api.parameters import BadRequestError, Parameter
-from pyworkers.api.schemas import TEXT, Schema, array, by_name, record
+from pyworkers.api.schemas import TEXT, Schema, array, by_name, more, record
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource
+from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource, Whole
 from pyworkers.web.several import away_of, merged, sites_of
 from pyworkers.web.site import site_of
 
@@ -31,14 +31,21 @@ _PLACES = ("cursor", "after", "first")
 
 
 def of_all(resource: Resource) -> Resource:
-    """A list with the rows of all Redis servers, or one thing of any of them; changes at any of them."""
+    """A list with the rows of all Redis servers, one thing of any of them, or an answer about all of them.
+
+    Changes are done at any of them.
+    """
     if resource.actions:
         resource = replace(resource, choose=_choose)
     if resource.order is not None:
         return _Merged(resource).resource()
+    if resource.whole is not None:
+        schema = more(resource.whole.schema, f"{resource.schema['title']}Sum", {AWAY: by_name(TEXT)})
+        read = partial(_read_whole, resource.whole)
+        return replace(resource, about=_of_all(resource), read=read, schema=schema)
     if not resource.sought:
         return resource
-    return replace(resource, read=partial(_seek, resource), schema=_with_redis(resource.schema))
+    return replace(resource, read=partial(_seek, resource), schema=with_redis(resource.schema))
 
 
 def _choose(request: Request, name: str) -> None:
@@ -48,10 +55,23 @@ def _choose(request: Request, name: str) -> None:
     request.scope["state"]["site"] = sites[name]
 
 
-def _with_redis(schema: Schema) -> Schema:
-    """A record that has the name of its Redis."""
+def _of_all(resource: Resource) -> str:
+    return f"{resource.about} Of all Redis servers."
+
+
+async def _read_whole(whole: Whole, ask: CheckedRequest) -> dict[str, Any]:
+    found = await whole.read(ask)
+    return {**found, AWAY: {name: str(error) for name, error in away_of(ask.request).items()}}
+
+
+def with_redis(schema: Schema) -> Schema:
+    """A record, or each one of an array, that has the name of its Redis; any other value as it is."""
     if "anyOf" in schema:
-        return {"anyOf": [_with_redis(one) for one in schema["anyOf"]]}
+        return {"anyOf": [with_redis(one) for one in schema["anyOf"]]}
+    if "items" in schema:
+        return {**schema, "items": with_redis(schema["items"])}
+    if "title" not in schema:
+        return schema
     return {
         **schema,
         "title": f"{schema['title']}OfAll",
@@ -120,7 +140,7 @@ class _Merged:
         kept = [parameter for parameter in self.one.parameters if parameter.name not in places]
         return replace(
             self.one,
-            about=f"{self.one.about} Of all Redis servers.",
+            about=_of_all(self.one),
             read=self._read,
             schema=self._schema(),
             parameters=[*kept, _CURSOR] if places else kept,
@@ -128,7 +148,7 @@ class _Merged:
         )
 
     def _schema(self) -> Schema:
-        one, row = self.one.schema, _with_redis(self.one.row_schema)
+        one, row = self.one.schema, with_redis(self.one.row_schema)
         required = {name: schema for name, schema in self._others.items() if name in one["required"]}
         optional = {name: schema for name, schema in self._others.items() if name not in required}
         cursor = {"cursor": TEXT} if self._places else {}

@@ -103,6 +103,13 @@ class Creation:
     headers: Sequence[Parameter] = ()
 
 
+class Whole(NamedTuple):
+    """One answer about several Redis servers, for which ``read`` asks each."""
+
+    read: Callable[[CheckedRequest], Awaitable[dict[str, Any]]]
+    schema: Schema
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One address. ``path`` has its names in braces; ``schema`` is the schema of the answer."""
@@ -123,6 +130,8 @@ class Resource:
     """What the rows of several Redis servers are sorted by in one list; None for no such list."""
     sought: bool = False
     """True for one thing: if a Redis does not know it (404), the others of several are asked."""
+    whole: Whole | None = None
+    """What the answer is with several Redis servers, if it is neither a list nor of one of them."""
     choose: Callable[[Request, str], None] | None = None
     """Has a change done at the Redis of this name, of several. Raises BadRequestError."""
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -323,6 +324,8 @@ RESOURCES = (
         _gauges,
         array(GAUGES.schema),
         [RANGE],
+        rows="",
+        order=itemgetter("at"),
     ),
     Resource(
         "/queues/{name}/latency",
@@ -330,5 +333,7 @@ RESOURCES = (
         _latency,
         array(record("QueueLatency", {"at": NUMBER, "latency_s": MAYBE_NUMBER})),
         [RANGE],
+        rows="",
+        order=itemgetter("at"),
     ),
 )

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -443,8 +444,7 @@ def _resource(path: str, about: str, word: str) -> Resource:
     def by_time(row: Mapping[str, Any]) -> float:
         return sign * float(row.get("score", 0))
 
-    # A queue is in one Redis, so its list is never merged.
-    order = None if word == "queue" else by_time
+    order = itemgetter("index") if word == "queue" else by_time
     return Resource(
         path, about, partial(_list, word), JOBS, parameters, _actions(word), rows="jobs", order=order
     )

@@ -28,10 +28,11 @@ from pyworkers.api.metrics import (
     Period,
     read_class_metrics,
     read_metrics,
+    summed,
 )
 from pyworkers.api.parameters import Parameter, paging
 from pyworkers.web import drawing, names, tables
-from pyworkers.web.json.resources import CheckedRequest, Resource
+from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
 from pyworkers.web.names import number_in
 from pyworkers.web.paging import ROWS, rows_from, span_from
 from pyworkers.web.rendering import address, render
@@ -99,11 +100,17 @@ def _listing(
 
 async def show_class(request: Request) -> Response:
     """The page of one class: its histogram, and its runs over the period."""
-    site, period = site_of(request), _period(request)
+    sites, period = sites_of(request), _period(request)
     name = names.decode(request.path_params["name"])
-    found = await site.read(read_class_metrics(site.keys, name, period))
+    found = await _read_class(request, name, period)
     starts = [part.at for part in found.parts]
-    deploys = await site.read(read_deploys(site.keys, starts[0], time.time()))
+
+    async def read(at: Request) -> list[Deploy]:
+        return await site_of(at).read(read_deploys(site_of(at).keys, starts[0], time.time()))
+
+    marked = (await sites.each(request, read)).values()
+    # A deployment that is marked in several is one.
+    deploys = sorted({one for some in marked for one in some}, key=lambda one: -one.at)
     return await render(
         request,
         "metrics_class.html",
@@ -117,6 +124,15 @@ async def show_class(request: Request) -> Response:
         **_durations(request, found, deploys),
         buckets=list(zip(bucket_names(), found.histogram, strict=True)),
     )
+
+
+async def _read_class(request: Request, name: str, period: Period) -> ClassMetrics:
+    """The metrics of a class, of all Redis servers that the page shows."""
+
+    async def read(at: Request) -> ClassMetrics:
+        return await site_of(at).read(read_class_metrics(site_of(at).keys, name, period))
+
+    return summed(list((await sites_of(request).each(request, read)).values()))
 
 
 def _trend(period: Period, row: ClassMetrics) -> Markup:
@@ -229,8 +245,7 @@ async def _metrics(ask: CheckedRequest) -> dict[str, Any]:
 
 
 async def _of_class(ask: CheckedRequest) -> dict[str, Any]:
-    steps = read_class_metrics(ask.keys, ask.names["class"], Period(ask.given["period"]))
-    return (await ask.site.read(steps)).as_dict()
+    return (await _read_class(ask.request, ask.names["class"], Period(ask.given["period"]))).as_dict()
 
 
 async def _deploys(ask: CheckedRequest) -> list[dict[str, Any]]:
@@ -251,7 +266,12 @@ RESOURCES = (
         order=lambda row: -row["total_ms"],
     ),
     Resource(
-        "/metrics/{class}", "One class, in parts of the period.", _of_class, CLASS_METRICS.schema, [_PERIOD]
+        "/metrics/{class}",
+        "One class, in parts of the period.",
+        _of_class,
+        CLASS_METRICS.schema,
+        [_PERIOD],
+        whole=Whole(_of_class, CLASS_METRICS.schema),
     ),
     Resource(
         "/deploys",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -13,15 +14,17 @@ from starlette.routing import BaseRoute
 
 from pyworkers.api import Day, Stats
 from pyworkers.api.causes import Cause
+from pyworkers.api.columns import REDIS, Kind
 from pyworkers.api.deploys import Deploy
 from pyworkers.api.metrics import PART, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.processes import SERVER
-from pyworkers.api.schemas import array
+from pyworkers.api.schemas import array, record
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
 from pyworkers.api.thresholds import above_of_all
 from pyworkers.web import drawing
-from pyworkers.web.json.resources import CheckedRequest, Resource
+from pyworkers.web.json.merging import with_redis
+from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
@@ -226,6 +229,30 @@ async def _stats(ask: CheckedRequest) -> dict[str, Any]:
     return stats.as_dict()
 
 
+async def _stats_of_all(ask: CheckedRequest) -> dict[str, Any]:
+    """The sums of the counts, and the rows of all, each with its Redis."""
+
+    async def read(at: Request) -> dict[str, Any]:
+        stats: Stats = await site_of(at).read(read_stats(site_of(at).keys))
+        return stats.as_dict()
+
+    found = await sites_of(ask.request).each(ask.request, read)
+    return {name: _joined(name, {redis: one[name] for redis, one in found.items()}) for name in _MEMBERS}
+
+
+def _joined(name: str, values: Mapping[str, Any]) -> Any:
+    """A member of the counts, by its values at each Redis."""
+    kind = STATS.columns[name].kind
+    if kind is Kind.COUNT:
+        return sum(values.values())
+    if kind is Kind.RECORD:
+        known = [{REDIS.name: redis, **one} for redis, one in values.items() if one]
+        return max(known, key=itemgetter("age_s"), default=None)
+    if kind is Kind.RECORDS:
+        return [{REDIS.name: redis, **row} for redis, rows in values.items() for row in rows]
+    return [one for some in values.values() for one in some]
+
+
 async def _history(ask: CheckedRequest) -> list[dict[str, Any]]:
     days = await ask.site.read(read_history(ask.keys, ask.given["days"]))
     return [day.as_dict() for day in days]
@@ -236,11 +263,21 @@ async def _runs(ask: CheckedRequest) -> list[dict[str, Any]]:
     return [part.as_dict() for part in parts]
 
 
+_MEMBERS = STATS.schema["required"]
 FEEDS: Mapping[str, Feed] = {"overview": parts}
 ROUTES: list[BaseRoute] = []
 """Its address is the address of ``summed``."""
 RESOURCES = (
-    Resource("/stats", "All counts: jobs by state, queues, groups and servers.", _stats, STATS.schema),
+    Resource(
+        "/stats",
+        "All counts: jobs by state, queues, groups and servers.",
+        _stats,
+        STATS.schema,
+        whole=Whole(
+            _stats_of_all,
+            record("Stats", {name: with_redis(STATS.schema["properties"][name]) for name in _MEMBERS}),
+        ),
+    ),
     Resource(
         "/history",
         "The counts of each day, the latest first.",
@@ -256,5 +293,7 @@ RESOURCES = (
         _runs,
         array(PART.schema),
         [gauges.RANGE],
+        rows="",
+        order=itemgetter("at"),
     ),
 )
