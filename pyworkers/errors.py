@@ -40,6 +40,11 @@ class PyworkersError(Exception):
         return f"{where}{self.message}{hint}"
 
 
+def text_with_class(error: BaseException) -> str:
+    """The text of an error after the name of its class, which says nothing about an error of pyworkers."""
+    return str(error) if isinstance(error, PyworkersError) else f"{type(error).__name__}: {error}"
+
+
 class ConfigError(PyworkersError):
     """Invalid configuration: an unknown key, a wrong type, a missing application, a bad cron line."""
 

@@ -25,7 +25,7 @@ from pyworkers.alarms.sending import LONGEST_S, AlarmMessage, SendingError, send
 from pyworkers.config.alarming import TARGETS
 from pyworkers.config.fields import AlarmConfig, Config
 from pyworkers.config.stores import DEFAULT, Stores
-from pyworkers.errors import ConfigError, PyworkersError
+from pyworkers.errors import ConfigError, PyworkersError, text_with_class
 from pyworkers.store import alarms as store
 from pyworkers.store.admin import Admin
 from pyworkers.store.muting import read_muted
@@ -248,6 +248,6 @@ class Watcher:
             sent.end(str(error))
         except Exception as error:
             # A defect of one target must not end the others.
-            sent.end(f"{type(error).__name__}: {error}")
+            sent.end(text_with_class(error))
         else:
             sent.end(None)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyworkers import logs
-from pyworkers.errors import Interrupted
+from pyworkers.errors import Interrupted, text_with_class
 from pyworkers.failpoints import hit
 from pyworkers.ipc import jobsocket
 from pyworkers.ipc.frames import MAX_FRAME, MAX_PAYLOAD, SECONDS, FrameKind, fits, pack, pack_note, pack_short
@@ -175,7 +175,7 @@ class Connection:
                 return packed
             reason = f"an outcome of {len(packed)} bytes"
         except (ValueError, struct.error, LookupError) as error:
-            reason = f"{type(error).__name__}: {error}"[:500]
+            reason = text_with_class(error)[:500]
         log.error("job.unsettled", fate=report.outcome.fate.name.lower(), error=reason)
         return report._replace(outcome=BURIED).pack(handler)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pyworkers import logs
 from pyworkers.app import Worker
+from pyworkers.errors import text_with_class
 from pyworkers.failpoints import hit
 from pyworkers.middleware import pass_client_links
 from pyworkers.protocol.draft import Draft, Writing, draft
@@ -38,7 +39,7 @@ def _made(app: Worker, request: SlotRequest) -> Made:
         check_place(app.stores(), request.queue, jobs)
     except Exception as error:
         log.exception("link.failed", hook="client_middleware", job_class=request.job_class)
-        return Made(error=f"{type(error).__name__}: {error}")
+        return Made(error=text_with_class(error))
     return Made(jobs)
 
 

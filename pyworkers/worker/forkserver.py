@@ -28,7 +28,7 @@ from pyworkers import logs
 from pyworkers.app import Worker
 from pyworkers.config import carrying, own_redis
 from pyworkers.encryption import hand_over, read_keys
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, text_with_class
 from pyworkers.ipc import control
 from pyworkers.ipc.control import (
     ControlMessage,
@@ -164,7 +164,7 @@ class ForkServer:
                 self._permit = process.FailurePermit()
         except BaseException as error:
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
-            text = f"{type(error).__name__}: {error}{searched(error, load)}{meant(error, load)}"
+            text = f"{text_with_class(error)}{searched(error, load)}{meant(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
         opened = left_open(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -169,6 +170,20 @@ def test_an_import_that_fails_is_shown_without_our_own_frames(tmp_path: Path, sa
     assert "ZeroDivisionError: division by zero" in output
     files = [line.split('"')[1] for line in output.splitlines() if line.startswith('  File "')]
     assert [Path(file).name for file in files] == ["tasks.py", "helper.py", "helper.py"]
+
+
+def test_an_error_of_ours_has_its_place_and_its_fix_and_no_class(tmp_path: Path, safe: str) -> None:
+    (tmp_path / "tasks.py").write_text(APP)
+    (tmp_path / "keys").write_text("short\n")
+    (tmp_path / "workers.toml").write_text(f'[redis]\nurl = "{safe}"\n[encryption]\nkeys = "keys"\n')
+    status, output = check(tmp_path, "--app", "tasks:worker", "--config", "workers.toml")
+    assert status == 2
+    assert output.endswith(
+        "Error: keys:1: encryption keys: not base64: make a key with: openssl rand -base64 32\n"
+    )
+    (tmp_path / "tasks.py").write_text(f"{APP}@worker.process('mail')\ndef second(message): ...\n")
+    status, output = check(tmp_path, "--app", "tasks:worker", "--url", safe)
+    assert status == 2 and re.search(r"^Error: tasks\.py:\d+: second: ", output, re.MULTILINE)
 
 
 def test_a_module_that_is_not_there_is_searched_in_named_places(tmp_path: Path, safe: str) -> None:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import ClassVar, TypeAlias
 
 from pyworkers import logs
-from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost
+from pyworkers.errors import BadMessageError, JobTimeout, WorkerLost, text_with_class
 from pyworkers.ipc.control import HandlerFacts, Manifest
 from pyworkers.protocol import effects, retry
 from pyworkers.protocol.effects import (
@@ -301,7 +301,7 @@ def _killed(killed: bool) -> dict[str, object]:
 
 
 def _left_out(job: Delivery, field: str, error: Exception) -> None:
-    reason = f"{type(error).__name__}: {error}"[:500]
+    reason = text_with_class(error)[:500]
     about = running.names(job.raw, job.queue)
     log.error("effect.left_out", queue=job.queue, **about, field=field, error=reason)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyworkers import logs
+from pyworkers.errors import text_with_class
 from pyworkers.middleware import EffectsOf
 from pyworkers.observing.readable import pieces_of
 from pyworkers.protocol.envelope import splice
@@ -86,7 +87,7 @@ def with_envelope_effects(execution: Execution, outcome: Outcome, clock: Callabl
 
 def left_out(field: str, error: Exception) -> None:
     """Log that an effect which this field of an envelope asks for is not made."""
-    log.error("effect.left_out", field=field, error=f"{type(error).__name__}: {error}"[:500])
+    log.error("effect.left_out", field=field, error=text_with_class(error)[:500])
 
 
 def _with_rest(execution: Execution, outcome: Outcome) -> Outcome:
