@@ -7,7 +7,7 @@ imports it. Only its client connects to Redis, when the application first enqueu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +21,6 @@ from pyworkers.declaring import Declarations
 from pyworkers.encryption import Encryption, KeySource
 from pyworkers.enqueueing.carrying import Carrying
 from pyworkers.enqueueing.producer import Producer
-from pyworkers.enqueueing.routing import check_known
 from pyworkers.errors import BadArgumentError
 from pyworkers.functions import NamePrefix
 from pyworkers.handler import Handler
@@ -34,6 +33,7 @@ from pyworkers.protocol.draft import Draft, PushedJob, draft
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.limits import LimitStats
+from pyworkers.protocol.options import suggestion
 from pyworkers.protocol.status import JobStatus
 from pyworkers.store.cancel import Cancelled
 
@@ -125,7 +125,7 @@ class Worker(Declarations, Producer):
     def check_queue(self, queue: str) -> None:
         """Raise BadArgumentError for a queue that the application and its configuration do not know."""
         file = partial(queues_of_file, self._config, os.environ)
-        check_known(queue, self._registry.queues(), file)
+        _check_known(queue, self._registry.queues(), file)
 
     def manifest(self) -> Manifest:
         """The application's declarations as JSON values, for the master."""
@@ -276,3 +276,24 @@ class Worker(Declarations, Producer):
 
         admins = map(Admin, self.stores().by_name.values())
         return [use for admin in admins for use in admin.run(limituses.uses(admin.keys))]
+
+
+def _check_known(
+    queue: str, declared: Collection[str], configured: Callable[[], Collection[str] | None]
+) -> None:
+    """Raise BadArgumentError for a queue without a handler and without a group.
+
+    ``declared`` are the queues of the jobs, handlers and groups of the application; ``configured`` returns
+    the queues of the configuration file, or None if this program knows no file. A server may have groups in a
+    file that this program does not know: then only a name that is like a declared one is an error.
+    """
+    if queue in declared:
+        return
+    others = configured()
+    if others is not None and queue in others:
+        return
+    near = suggestion(queue, (*declared, *(others or ())))
+    if near or others is not None:
+        names = "any_queue=True, if another application or a group of the server has it"
+        hint = f"{near} Otherwise: {names}" if near else names
+        raise BadArgumentError(f"the application knows no queue {queue!r}", hint=hint)
