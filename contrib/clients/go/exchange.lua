@@ -10,13 +10,13 @@
 --      8 number of the queues to take from
 --      then in their order the place of each, counted from 1
 --      then for each outcome: code and raw; for a fate that keeps the job also at and payload ('' is raw);
---      the code is the fate (those of outcome.py) plus 20 times the place of its queue
+--      the code is the fate (outcome.py) plus 20 times the place of its queue
 --      if 10 is added to the code, there are other arguments instead of raw, for a large job (extract.py):
 --      length of the list, or else the outcome is not settled; probable index of the job; its length; its
 --      first and last bytes; samples of it
 --      a note (fate 7) has the effects alone: its job stays, and must be in the list
 --      two numbers after the code: the job is a done member of a batch; the distances from its end of the id of
---      the batch, and of its own
+--      the batch, and of its own id
 --      then for each effect: place of its outcome, counted from 1, name and arguments (protocol/effects)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,
 --           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,
@@ -223,7 +223,7 @@ end
 batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
 -- Of a group whose results are put together; another program may have written any size.
 batch.MOST_MEMBERS = 1000000
--- What stands for the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
+-- The placeholder of the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
 -- the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
 
@@ -341,7 +341,7 @@ function batch.result(key)
   return '[' .. table.concat(results, ',') .. ']'
 end
 
--- Announce the end of a batch to those who wait for its result, as that of a tracked job (track.py).
+-- Announce the end of a batch to those who wait for its result, as of a tracked job (track.py).
 function batch.announce(id, answer, life)
   if redis.call('HEXISTS', batch.key(id), 'answer') == 1 then
     local stream = PREFIX .. 'pyworkers:result:' .. id
@@ -453,7 +453,7 @@ function batch.conclude(id, told)
   end
 end
 
--- A member has ended and is not done: fire on_death here and in the batches above. `kind` is that of its end.
+-- A member has ended and is not done: fire on_death here and in the batches above. `kind` is the kind of its end.
 function batch.mourn(id, member, kind)
   local known = {}
   while id and not known[id] do
@@ -475,7 +475,7 @@ function batch.mourn(id, member, kind)
 end
 
 -- A chain ends early: the steps that have not run are skipped, and the members of those that are batches. A hold
--- stays if it is not that of such a step. Each batch is visited once: one that another program has written may be
+-- stays if it is not of such a step. Each batch is visited once: one that another program has written may be
 -- its own member.
 function batch.skip(id)
   local ids, known = { id }, { [id] = true }
@@ -585,7 +585,7 @@ end
 -- The runs that are kept of a cron entry.
 local MOST_RUNS = 50
 
--- Delete the runs of a cron entry with the earliest slots; a slot stands in front of the name of its run.
+-- Delete the runs of a cron entry with the earliest slots; a slot is in front of the name of its run.
 local function forget_runs(key)
   local names = redis.call('HKEYS', key)
   table.sort(names, function(one, other)
@@ -618,8 +618,8 @@ end
 -- Pass a free slot to the job that has waited longest: it leaves `schedule` for the head of its queue, and is
 -- called from now on. A job that is no longer in `schedule` is skipped. Returns true if a job was called.
 --
--- A member of `waiting` is the queue and the id of a job. Its score is that of the job in `schedule`, exact to the
--- microsecond and therefore unique; that of a called job is the time of the call.
+-- A member of `waiting` is the queue and the id of a job. Its score is the score of the job in `schedule`, exact to the
+-- microsecond and therefore unique; for a called job it is the time of the call.
 local function call_next(waiting, schedule, queues, now)
   while true do
     local first = redis.call('ZRANGEBYSCORE', waiting, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
@@ -888,9 +888,9 @@ local function find(list, i)
   return found
 end
 
--- 1 if a job is in the list, false if not, or an error. A write that changes nothing (LTRIM) stands for the
+-- 1 if a job is in the list, false if not, or an error. A write that changes nothing (LTRIM) replaces the
 -- removal: if Redis refuses all writes, it refuses this one, and it refuses none for lack of memory after it.
-local function stands(list, raw)
+local function contains(list, raw)
   local place = redis.pcall('LPOS', list, raw, 'RANK', -1)
   if type(place) ~= 'number' then
     return place
@@ -899,7 +899,7 @@ local function stands(list, raw)
   return refusal.err and refusal or 1
 end
 
--- The members that are done, by batch: those of one batch are counted together.
+-- The members that are done, by batch: the members of one batch are counted together.
 local ID, MOST = 24, 4000 -- the length of an id (batch.py); the arguments of a command that Lua's stack holds
 local counts, latest = {}, {}
 local function count(batch, jid, ordinal)
@@ -926,7 +926,7 @@ while i < last do
       raw = find(step[LIST], i)
     end
     if step[FATE] == NOTE then
-      removed = raw and stands(step[LIST], raw) or 0
+      removed = raw and contains(step[LIST], raw) or 0
     else
       removed = raw and redis.pcall('LREM', step[LIST], -1, raw) or 0
     end

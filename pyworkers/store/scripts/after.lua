@@ -1,4 +1,4 @@
--- Read one page of a sorted set, after a given member. The order is that of Redis, by score and then by
+-- Read one page of a sorted set, after a given member. The order is Redis' order, by score and then by
 -- bytes, so a page begins in the right place even if members before it were added or removed.
 --
 -- KEYS 1 sorted set

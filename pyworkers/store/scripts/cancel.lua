@@ -4,7 +4,7 @@
 -- some 1000 jobs in each call. Call it again, with the place in the reply, while that is 'searching'.
 --
 -- KEYS 1 pyworkers:cancelled  2 schedule  3 retry  4 queues
--- ARGV 1 jid  2 place: '' in the first call, then that of the last reply  3 the day in UTC, as 2026-11-28, for a counter
+-- ARGV 1 jid  2 place: '' in the first call, then the place in the last reply  3 the day in UTC, as 2026-11-28, for a counter
 --      last: the prefix of all keys, or ''
 -- Returns { 'searching', place }
 --      or { 'removed' }: it was waiting, and has ended as cancelled: for its lock, its batch and its result, too

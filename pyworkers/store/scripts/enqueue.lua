@@ -2,12 +2,12 @@
 -- The receipt of a request is written in the step that pushes its jobs; a second one is answered from it. One receipt
 -- has all thousands of a request: another request is refused before any of its jobs is pushed.
 --
--- KEYS 1 receipt  2 … those of push.lua
+-- KEYS 1 receipt  2 … as in push.lua
 -- ARGV 1 digest of the request, or '' for a request without a receipt  2 life of the receipt in s
---      3 number of this thousand  4 … those of push.lua
+--      3 number of this thousand  4 … as in push.lua
 -- Returns what push.lua returns; or, and nothing was done:
 --      { 'kept', jids and duplicates as in 'pushed' … } of the receipt
---      { 'taken' }: the receipt is that of another request
+--      { 'taken' }: the receipt is from another request
 
 local kept = ARGV[1] ~= '' and redis.call('HMGET', KEYS[1], 'digest', ARGV[3])
 if kept and kept[1] then

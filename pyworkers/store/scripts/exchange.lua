@@ -10,13 +10,13 @@
 --      8 number of the queues to take from
 --      then in their order the place of each, counted from 1
 --      then for each outcome: code and raw; for a fate that keeps the job also at and payload ('' is raw);
---      the code is the fate (those of outcome.py) plus 20 times the place of its queue
+--      the code is the fate (outcome.py) plus 20 times the place of its queue
 --      if 10 is added to the code, there are other arguments instead of raw, for a large job (extract.py):
 --      length of the list, or else the outcome is not settled; probable index of the job; its length; its
 --      first and last bytes; samples of it
 --      a note (fate 7) has the effects alone: its job stays, and must be in the list
 --      two numbers after the code: the job is a done member of a batch; the distances from its end of the id of
---      the batch, and of its own
+--      the batch, and of its own id
 --      then for each effect: place of its outcome, counted from 1, name and arguments (protocol/effects)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,
 --           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,
@@ -114,9 +114,9 @@ local function find(list, i)
   return found
 end
 
--- 1 if a job is in the list, false if not, or an error. A write that changes nothing (LTRIM) stands for the
+-- 1 if a job is in the list, false if not, or an error. A write that changes nothing (LTRIM) replaces the
 -- removal: if Redis refuses all writes, it refuses this one, and it refuses none for lack of memory after it.
-local function stands(list, raw)
+local function contains(list, raw)
   local place = redis.pcall('LPOS', list, raw, 'RANK', -1)
   if type(place) ~= 'number' then
     return place
@@ -125,7 +125,7 @@ local function stands(list, raw)
   return refusal.err and refusal or 1
 end
 
--- The members that are done, by batch: those of one batch are counted together.
+-- The members that are done, by batch: the members of one batch are counted together.
 local ID, MOST = 24, 4000 -- the length of an id (batch.py); the arguments of a command that Lua's stack holds
 local counts, latest = {}, {}
 local function count(batch, jid, ordinal)
@@ -152,7 +152,7 @@ while i < last do
       raw = find(step[LIST], i)
     end
     if step[FATE] == NOTE then
-      removed = raw and stands(step[LIST], raw) or 0
+      removed = raw and contains(step[LIST], raw) or 0
     else
       removed = raw and redis.pcall('LREM', step[LIST], -1, raw) or 0
     end

@@ -6,7 +6,7 @@
 --      'text', 'length', 'active' (server of an ordered queue), 'since' (when the next job of a queue was
 --      enqueued, as the job has it (JSON); an empty text if that is not among the last bytes of the job), 'head'
 --      (the next job of a queue; an empty text if it is large)
--- Returns the replies in the order of KEYS; an error stands for a key that cannot be read.
+-- Returns the replies in the order of KEYS; an error is the reply of a key that cannot be read.
 
 -- Every producer writes the time after the arguments. A job may have megabytes; a pattern reads each byte.
 local tail = 4096

@@ -3,7 +3,7 @@
 -- KEYS 1 list or sorted set
 -- ARGV 1 'up', or 'down': the end from which places count
 --      then for each job: token, place, score or ''
--- Returns for each job: its bytes, or false if it is not found near its place or among those of its score, and
+-- Returns for each job: its bytes, or false if it is not found near its place or among the jobs of its score, and
 --         its place, from the same end.
 
 -- A queue moves while a person reads a page of it: by 20,000 jobs, of which Lua looks at each in about 1 µs.

@@ -9,7 +9,7 @@
 --      8 bytes to keep of the beginning of such a job  9 and of its end
 --      10 most jobs to return
 --      11… texts: only jobs that contain all of them are returned; '=NAMES:TEXT' exactly, '~NAMES:TEXT', which is
---        in lower case, in upper or lower case. NAMES, separated by commas: the text stands in the value of a
+--        in lower case, in upper or lower case. NAMES, separated by commas: the text is in the value of a
 --        member of that name, at any depth, and nowhere else; without names anywhere
 -- Returns {jobs in the key, or -1: a key of another type,  place after the last job read,  token and score of
 --          that job,  then for each job returned: place, score or '', token, length, its bytes or beginning, its

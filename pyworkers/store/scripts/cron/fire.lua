@@ -2,10 +2,10 @@
 -- key is set after the push: if the push fails (the queue's key has another type), the slot must stay due.
 -- A slot whose job is a duplicate, or whose queue is full, is dealt with like one that was enqueued.
 --
--- KEYS 1 slot  2 last slots of all entries  3 run-time entries  4 paused entries  5 … those of push.lua
+-- KEYS 1 slot  2 last slots of all entries  3 run-time entries  4 paused entries  5 … as in push.lua
 -- ARGV 1 life of the slot's key in s  2 name of the entry  3 slot
 --      4 definition of a run-time entry, which does not fire if it was changed meanwhile; else ''
---      5 … those of push.lua
+--      5 … as in push.lua
 -- Returns what push.lua returns; { 'passed' } if the slot is dealt with, or the entry is paused or changed.
 
 if redis.call('GET', KEYS[1]) == '1' or redis.call('SISMEMBER', KEYS[4], ARGV[2]) == 1 then

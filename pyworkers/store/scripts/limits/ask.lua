@@ -1,7 +1,7 @@
 -- pyworkers ask, wire 1
 --
 -- Let a job of an in-progress list start if all its limits allow it; otherwise put it into schedule until its
--- turn, or leave it in the list if its turn is near. That the job stands in the list is the receipt: asked again
+-- turn, or leave it in the list if its turn is near. The presence of the job in the list is the receipt: asked again
 -- after a lost reply, a job that holds its slots gets the same answer.
 --
 -- A limit has two keys. The members of the first are the starts of the last window (a rate), or the jobs that hold
@@ -105,7 +105,7 @@ local function check_rate(limit)
   return false
 end
 
--- True if there is a slot; perhaps that of a called job that does not arrive.
+-- True if there is a slot; perhaps of a called job that does not arrive.
 local function check_slot(limit)
   local mine = tonumber(redis.call('ZSCORE', limit.waiting, waiter) or '')
   local called = redis.call('ZCOUNT', limit.waiting, '-inf', now)

@@ -4,7 +4,7 @@
 --
 -- KEYS 1 limits  2 schedule  3 queues  4 owners
 --      then for each limit: both keys (ask.lua)
--- ARGV 1 '1' to reset  2 what the key of a lease begins with  3 and that of a tombstone
+-- ARGV 1 '1' to reset  2 what the key of a lease begins with  3 and the key of a tombstone
 --      then for each limit: its name
 -- Returns { number of the slots freed, number of the jobs called }.
 

@@ -75,7 +75,7 @@ else
   else
     redis.call('ZREM', from, raw)
   end
-  -- As in `keep`: these bytes may be those of another job.
+  -- As in `keep`: these bytes may belong to another job.
   while redis.call('ZSCORE', to, payload) do
     payload = payload .. ' '
   end

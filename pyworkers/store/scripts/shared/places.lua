@@ -3,7 +3,7 @@
 
 -- How far from the index at which a job was seen it is searched.
 local REACH = 300
--- What stands for a job that is being removed: no job has these bytes.
+-- The placeholder of a job that is being removed: no job has these bytes.
 local GONE = '\0pyworkers: withdrawn'
 
 -- The index of a job near the one at which it was seen; nil if it is not there. A search through a million jobs

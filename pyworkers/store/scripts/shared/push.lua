@@ -89,7 +89,7 @@ local function read_jobs(k, a)
     lock = lock + 1
   end
   if p ~= #ARGV + 1 or lock ~= #KEYS + 1 then
-    return nil, 'the number of keys or of arguments is not that of the jobs'
+    return nil, 'the number of keys or of arguments does not fit the jobs'
   end
   return jobs
 end

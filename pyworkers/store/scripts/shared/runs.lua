@@ -3,7 +3,7 @@
 -- The runs that are kept of a cron entry.
 local MOST_RUNS = 50
 
--- Delete the runs of a cron entry with the earliest slots; a slot stands in front of the name of its run.
+-- Delete the runs of a cron entry with the earliest slots; a slot is in front of the name of its run.
 local function forget_runs(key)
   local names = redis.call('HKEYS', key)
   table.sort(names, function(one, other)

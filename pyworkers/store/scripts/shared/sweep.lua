@@ -1,6 +1,6 @@
 -- Shared by the scripts of the sweep: the loader puts it in front of them.
 --
--- KEYS 1 turn  2 missing, and ARGV 1 token  2 life of the turn in ms, are those of each of them. `missing` is a
+-- KEYS 1 turn  2 missing, and ARGV 1 token  2 life of the turn in ms, are the same for each of them. `missing` is a
 -- HASH: 'L:JID', 'M:JID' or 'T:JID', for a lock, a member or a tracked job whose end is awaited, to the token of the
 -- sweep that first did not find the job ('-' before that), a space, and the name of the lock or the id of the batch.
 
@@ -29,7 +29,7 @@ local function walk(value, ids)
   end
 end
 
--- Add the ids in the text of a job: its own, and those of the steps that follow in a chain. Arguments may hold a
+-- Add the ids in the text of a job: its own, and the ids of the steps that follow in a chain. Arguments may hold a
 -- "jid" as well: at worst, a job counts as found that is gone.
 local function add_ids(raw, ids)
   for jid in string.gmatch(raw, '"jid"%s*:%s*"([^"\\]*)"') do
@@ -75,7 +75,7 @@ local function is_awaited(prefix, jid)
 end
 
 -- A function that notes a job as missing: 'L', 'M' or 'T', its id, and the name of the lock or the batch. `most` and the
--- number of shares bound the memory: a sweep looks for the jobs of one share, and for those of an earlier sweep.
+-- number of shares bound the memory: a sweep looks for the jobs of one share, and for the jobs of an earlier sweep.
 local function note_for(most, shares, share)
   local number = redis.call('HLEN', KEYS[2])
   local room = most - number

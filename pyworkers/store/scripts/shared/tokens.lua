@@ -5,7 +5,7 @@ local LARGE, EDGE, SAMPLES, SAMPLE, TOKEN = 16384, 1024, 32, 16, 20
 -- The jobs of one command are copied into Lua's memory.
 local MOST_BYTES, MOST_AT_ONCE = 1048576, 2000
 
--- The text that stands for a job (extract.py).
+-- The text that represents a job (extract.py).
 local function token_of(raw)
   if #raw > LARGE then
     local parts = { #raw, raw:sub(1, EDGE), raw:sub(-EDGE) }

@@ -3,8 +3,8 @@
 -- Pass a free slot to the job that has waited longest: it leaves `schedule` for the head of its queue, and is
 -- called from now on. A job that is no longer in `schedule` is skipped. Returns true if a job was called.
 --
--- A member of `waiting` is the queue and the id of a job. Its score is that of the job in `schedule`, exact to the
--- microsecond and therefore unique; that of a called job is the time of the call.
+-- A member of `waiting` is the queue and the id of a job. Its score is the score of the job in `schedule`, exact to the
+-- microsecond and therefore unique; for a called job it is the time of the call.
 local function call_next(waiting, schedule, queues, now)
   while true do
     local first = redis.call('ZRANGEBYSCORE', waiting, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)

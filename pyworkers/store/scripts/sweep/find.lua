@@ -14,7 +14,7 @@ if not sweeping() then
   return nil
 end
 local MOST_JOBS, MOST_BYTES, REACH = 1000, 1048576, 10
--- Redis counts from an end of a list to each slice. Jobs are about as large as those of the last page.
+-- Redis counts from an end of a list to each slice. Jobs are about as large as the jobs of the last page.
 local last = tonumber(ARGV[#ARGV - 1])
 local PER_SLICE = math.max(50, #ARGV > 3 and math.floor(last / 4) or 0)
 local ids, jobs, bytes = {}, 0, 0

@@ -54,7 +54,7 @@ end
 strike(ids)
 
 -- True for a batch in a chain, a step of which has yet to start before it: if the job of that step is gone, the
--- chain ends, and the batch with it. The jobs that follow a batch stand in it. One that stands in an earlier batch
+-- chain ends, and the batch with it. The jobs that follow a batch are in it. One that is in an earlier batch
 -- is no such step: there it is not gone. Each batch is visited once: one that another program has written may be
 -- around itself.
 local function is_ahead(id, known)

@@ -4,7 +4,7 @@
 -- some 1000 jobs in each call. Call it again, with the place in the reply, while that is 'searching'.
 --
 -- KEYS 1 pyworkers:cancelled  2 schedule  3 retry  4 queues
--- ARGV 1 jid  2 place: '' in the first call, then that of the last reply  3 the day in UTC, as 2026-11-28, for a counter
+-- ARGV 1 jid  2 place: '' in the first call, then the place in the last reply  3 the day in UTC, as 2026-11-28, for a counter
 --      last: the prefix of all keys, or ''
 -- Returns { 'searching', place }
 --      or { 'removed' }: it was waiting, and has ended as cancelled: for its lock, its batch and its result, too
@@ -204,7 +204,7 @@ end
 batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
 -- Of a group whose results are put together; another program may have written any size.
 batch.MOST_MEMBERS = 1000000
--- What stands for the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
+-- The placeholder of the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
 -- the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
 
@@ -322,7 +322,7 @@ function batch.result(key)
   return '[' .. table.concat(results, ',') .. ']'
 end
 
--- Announce the end of a batch to those who wait for its result, as that of a tracked job (track.py).
+-- Announce the end of a batch to those who wait for its result, as of a tracked job (track.py).
 function batch.announce(id, answer, life)
   if redis.call('HEXISTS', batch.key(id), 'answer') == 1 then
     local stream = PREFIX .. 'pyworkers:result:' .. id
@@ -434,7 +434,7 @@ function batch.conclude(id, told)
   end
 end
 
--- A member has ended and is not done: fire on_death here and in the batches above. `kind` is that of its end.
+-- A member has ended and is not done: fire on_death here and in the batches above. `kind` is the kind of its end.
 function batch.mourn(id, member, kind)
   local known = {}
   while id and not known[id] do
@@ -456,7 +456,7 @@ function batch.mourn(id, member, kind)
 end
 
 -- A chain ends early: the steps that have not run are skipped, and the members of those that are batches. A hold
--- stays if it is not that of such a step. Each batch is visited once: one that another program has written may be
+-- stays if it is not of such a step. Each batch is visited once: one that another program has written may be
 -- its own member.
 function batch.skip(id)
   local ids, known = { id }, { [id] = true }
@@ -566,7 +566,7 @@ end
 -- The runs that are kept of a cron entry.
 local MOST_RUNS = 50
 
--- Delete the runs of a cron entry with the earliest slots; a slot stands in front of the name of its run.
+-- Delete the runs of a cron entry with the earliest slots; a slot is in front of the name of its run.
 local function forget_runs(key)
   local names = redis.call('HKEYS', key)
   table.sort(names, function(one, other)
