@@ -41,6 +41,22 @@ def test_a_minute_has_the_jobs_of_all_servers_and_the_waits_of_queues(
     assert entry.at % 60 == 0 and now - 60 < entry.at <= time.time()
 
 
+def test_an_absurd_heartbeat_of_a_stranger_counts_as_nothing(
+    run_work: Run, db: redis.Redis, keys: Keys
+) -> None:
+    now = time.time()
+    register(db, keys, "real:1:x", {}, beat=now, busy=3, concurrency=5)
+    for number in ("1e300", "-7", "9" * 18, "inf", "x"):
+        identity = f"stranger:{len(number)}:{number[0]}"
+        register(db, keys, identity, {}, beat=now)
+        db.hset(keys.process(identity), mapping={"busy": number, "concurrency": number})
+    run_work(gauges.note_busy(keys, "noted:1:x", 10**18, 10**18))
+    db.sadd(keys.processes, "noted:1:x")
+    run_work(gauges.note(keys, []))
+    [entry] = entries(run_work, keys)
+    assert (entry.busy, entry.concurrency) == (3, 5)
+
+
 def test_a_minute_is_noted_once(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 1, 2)))
     run_work(gauges.add(keys, MINUTE, GaugeEntry(NOON, 5, 6)))

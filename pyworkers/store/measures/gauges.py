@@ -8,7 +8,7 @@ id of an entry is the time at which it begins, so that Redis refuses a second on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -36,6 +36,8 @@ _PER_CALL = 1000
 # A shorter wait is none.
 _DIGITS = 1
 _ABSURD = 1e15
+# Of one server: numbers of another program above it count as nothing.
+_MOST_JOBS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +138,13 @@ def _ms(at: float) -> int:
 
 def _jobs(keys: Keys, now: float) -> Steps[tuple[int, int]]:
     """How many jobs run on all servers, and how many can."""
-    busy = concurrency = 0
+    known: list[tuple[int, int]] = []
     others: list[str] = []
     for some in portions((yield from Identities(keys).rest()), _PER_CALL):
         stored = yield from one("MGET", *map(keys.busy, some), read=list)
         for identity, numbers in zip(some, stored, strict=True):
             runs, _, can_run = (numbers or b"").partition(b" ")
-            busy, concurrency = busy + as_count(runs), concurrency + as_count(can_run)
+            known.append((as_count(runs), as_count(can_run)))
             if not numbers:
                 others.append(identity)
     # Servers of other programs, and of pyworkers 0.2, have these numbers in their heartbeats alone.
@@ -150,8 +152,12 @@ def _jobs(keys: Keys, now: float) -> Steps[tuple[int, int]]:
     for identity, values in zip(others, replies, strict=True):
         view = described(identity, values)
         if view is not None and not view.silent(now):
-            busy, concurrency = busy + max(0, view.busy), concurrency + max(0, view.concurrency)
-    return busy, concurrency
+            known.append((view.busy, view.concurrency))
+    return _sum(busy for busy, _ in known), _sum(can_run for _, can_run in known)
+
+
+def _sum(numbers: Iterable[int]) -> int:
+    return sum(number for number in numbers if 0 < number <= _MOST_JOBS)
 
 
 def _waits(keys: Keys, served: Sequence[str], now: float) -> Steps[tuple[dict[str, float], int]]:
