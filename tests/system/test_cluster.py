@@ -29,8 +29,9 @@ from pyworkers.store.calls import command as command_of
 from pyworkers.store.jobs import InProgress
 from pyworkers.store.store import Store
 from pyworkers.store.transport.blocking import Wires
-from pyworkers.store.transport.connections import connect, connect_async
+from pyworkers.store.transport.connections import connect, connect_async, primary_of
 from pyworkers.store.transport.link import Link
+from pyworkers.store.transport.primary import Watch
 from pyworkers.store.transport.replies import integer
 from pyworkers.store.transport.wire import AsyncWires
 from tests.conftest import missing
@@ -227,6 +228,51 @@ def test_each_kind_of_client_follows(cluster: Cluster, way: str) -> None:
     with Client(config.url, namespace=NAMESPACE) as blocking:
         asyncio.run(ask_and_move())
     assert cluster.primary is not former
+
+
+def test_no_call_begins_on_a_connection_that_the_watch_is_about_to_close(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once another primary is known: the reply to a call on the former connection might be lost."""
+    monkeypatch.setattr(Watch, "_look", lambda *_: None)
+    config, ping = RedisConfig(cluster.url, NAMESPACE), PACK(("PING",))
+
+    def leave(client: Any) -> None:
+        """Know another primary."""
+        watch = primary_of(client).watch  # type: ignore[union-attr]
+        watch._known = watch.known._replace(address=("127.0.0.1", 1))  # type: ignore[union-attr]
+
+    async def in_a_loop() -> None:
+        client = connect_async(config)
+        wires = AsyncWires(connect_async(config))
+        async with client, contextlib.aclosing(wires):
+            await client.execute_command("PING")
+            [pooled] = client.connection_pool._available_connections
+            writer = pooled._writer
+            await wires.exchange(ping, 1)
+            [wire] = wires._wires
+            leave(client)
+            await client.execute_command("PING")
+            assert pooled._writer is not writer
+            leave(client)
+            await wires.exchange(ping, 1)
+            assert wires._wires != [wire]
+
+    client = connect(config)
+    wires = Wires(client)
+    with contextlib.closing(client), contextlib.closing(wires):
+        client.execute_command("PING")
+        [pooled] = client.connection_pool._available_connections
+        socket = pooled._sock
+        wires.exchange(ping, 1)
+        [idle] = wires._idle
+        leave(client)
+        client.execute_command("PING")
+        assert pooled._sock is not socket
+        leave(client)
+        wires.exchange(ping, 1)
+        assert wires._idle != [idle]
+    asyncio.run(in_a_loop())
 
 
 def test_with_the_least_rights(tmp_path: Path, cluster: Cluster) -> None:

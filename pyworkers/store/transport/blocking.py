@@ -133,9 +133,10 @@ class _Wire:
 
     def is_usable(self) -> bool:
         """False if another process opened it, or if it is readable: between exchanges, a readable connection
-        has been closed by the server, or because another server is the primary.
+        has been closed by the server, or because another server is the primary. That one is closed soon.
         """
-        return self._pid == os.getpid() and not self._poll.poll(0)
+        is_former = getattr(self._connection, "is_former", False)
+        return self._pid == os.getpid() and not is_former and not self._poll.poll(0)
 
     def exchange(self, packed: bytes, count: int) -> list[Any]:
         replies: list[Any] = []

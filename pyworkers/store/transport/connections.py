@@ -387,6 +387,9 @@ class WaitingPool(redis.ConnectionPool):
         try:
             connection = super().get_connection(*args, **options)
             self._lent[connection] = turn
+            if getattr(connection, "is_former", False):
+                connection.disconnect()
+                connection.connect()
         except BaseException:
             turn.leave()
             self.disconnect(inuse_connections=False)
@@ -438,7 +441,11 @@ class AsyncPool(redis.asyncio.BlockingConnectionPool):
         """As redis-py's."""
         try:
             with reading("the login"):
-                return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+                connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+                if getattr(connection, "is_former", False):
+                    await connection.disconnect()
+                    await connection.connect()
+                return connection
         except BaseException:
             await self.disconnect(inuse_connections=False)
             raise

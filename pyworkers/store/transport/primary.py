@@ -175,6 +175,11 @@ class Primary:
         """One node of the cluster, for connections with the same options."""
         return Node(self, node)
 
+    def leads_to(self, address: Address) -> bool:
+        """False if another server is known to be the primary."""
+        known = self.watch.known
+        return known is None or known.address == address
+
     def moved(self, error: Any) -> None:
         """Ask the node first that another one names, in a refusal with its address."""
         if error.host:
@@ -208,6 +213,10 @@ class Node(Primary):
     def opened(self, connection: object, address: Address, leave: _Leave) -> None:
         """Nothing: the calls that asked for it end their connections."""
 
+    def leads_to(self, address: Address) -> bool:
+        """True, whichever is the primary."""
+        return True
+
 
 class Followed(redis.Connection):
     """A blocking connection to the primary, which the watch closes when another one is named."""
@@ -217,6 +226,11 @@ class Followed(redis.Connection):
         self._primary = primary
         self.is_left = False
         """True after the refusal of a server that is not the primary: a pool closes it."""
+
+    @property
+    def is_former(self) -> bool:
+        """True if another server is the primary: the watch closes it soon, so no command may begin."""
+        return not self._primary.leads_to((self.host, self.port))
 
     def _connect(self) -> Any:
         self.is_left = False
@@ -241,6 +255,11 @@ class AsyncFollowed(redis.asyncio.Connection):
         super().__init__(**options, kind=primary.directory.kind, announced=True)
         self._primary = primary
         self.is_left = False
+
+    @property
+    def is_former(self) -> bool:
+        """As of ``Followed``."""
+        return not self._primary.leads_to((self.host, self.port))
 
     async def _connect(self) -> None:
         self.is_left = False
@@ -325,6 +344,11 @@ class Watch:
             yield
         finally:
             self._listeners.remove(changed)
+
+    @property
+    def known(self) -> NamedPrimary | None:
+        """The primary that was named last."""
+        return self._known
 
     def _follow(self, found: NamedPrimary, *, only_newer: bool = False) -> NamedPrimary:
         with self._lock:

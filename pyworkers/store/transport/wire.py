@@ -93,6 +93,7 @@ class Wire(asyncio.Protocol):
         # Taken from redis-py, which would close the socket. The writer is kept, because a StreamWriter closes
         # its socket when it is garbage-collected.
         self.protocol = int(connection.protocol)
+        self._connection = connection
         reader, self._writer = connection._reader, connection._writer
         connection._reader = connection._writer = None
         self._transport = self._writer.transport
@@ -170,6 +171,11 @@ class Wire(asyncio.Protocol):
             return await reply
         finally:
             self.load_bytes -= len(packed)
+
+    @property
+    def is_former(self) -> bool:
+        """True if another server is known to be the primary, so that this connection is closed soon."""
+        return getattr(self._connection, "is_former", False) is True
 
     @property
     def idle_s(self) -> float:
@@ -391,6 +397,8 @@ class AsyncWires:
     def _least_loaded(self) -> Wire | None:
         """The least loaded connection, None if there is none; opens another if even this is busy."""
         wires = self._wires
+        for wire in [wire for wire in wires if wire.is_former]:
+            self._leave(wire)
         if any(wire.closed for wire in wires):
             wires = self._wires = [wire for wire in wires if not wire.closed]
         if not wires:
