@@ -161,6 +161,9 @@ class _ProtocolRefusedError(ConnectionError):
 class _TrackingLink(Link):
     """A link on which Redis announces the changes of the keys that were read."""
 
+    # The node that imports the slot would announce nothing here.
+    _asks = False
+
     def __init__(self, config: RedisConfig, announce: Announced, agreed: Callable[[], None]) -> None:
         super().__init__(config, protocol=_RESP3)
         self._announce = announce

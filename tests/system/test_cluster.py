@@ -424,11 +424,17 @@ async def over_wires_of_a_loop(config: RedisConfig) -> list[int]:
         return await wires.exchange(b"".join(map(PACK, INCREASE)), 2)
 
 
+async def over_a_link(config: RedisConfig) -> list[int]:
+    async with contextlib.aclosing(Link(config)) as link:
+        return [await link.execute_command(*words, read=integer) for words in INCREASE]
+
+
 WAYS: list[Callable[[RedisConfig], list[int]]] = [
     lambda config: Admin(config).run(every([command_of(*words, read=integer) for words in INCREASE])),
     lambda config: asyncio.run(over_a_store(config)),
     over_wires,
     lambda config: asyncio.run(over_wires_of_a_loop(config)),
+    lambda config: asyncio.run(over_a_link(config)),
 ]
 
 
@@ -440,10 +446,10 @@ def test_each_command_runs_once_at_the_node_that_has_its_key(cluster: Cluster) -
     with ThreadPoolExecutor() as threads:
         found = [threads.submit(way, RedisConfig(cluster.url, NAMESPACE)) for way in WAYS]
         counts = [one.result() for one in found]
-    assert [sorted(numbers) for numbers in zip(*counts, strict=True)] == [[1, 2, 3, 4]] * 2
+    assert [sorted(numbers) for numbers in zip(*counts, strict=True)] == [[1, 2, 3, 4, 5]] * 2
     cluster.migrate(target)
     cluster.end_reshard(target)
-    assert [int(command(target, "GET", f"{{app}}:{key}")) for key in ("here", "there")] == [4, 4]
+    assert [int(command(target, "GET", f"{{app}}:{key}")) for key in ("here", "there")] == [5, 5]
 
 
 def test_no_lease_ends_while_the_slot_moves(tmp_path: Path, cluster: Cluster) -> None:

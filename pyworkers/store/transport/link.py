@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hiredis
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.store.transport.connections import SOCKET_TIMEOUT_S, AsyncConnection, connect_async, primary_of
+from pyworkers.store.transport import replies
+from pyworkers.store.transport.connections import (
+    SOCKET_TIMEOUT_S,
+    AsyncConnection,
+    connect_async,
+    node_of_async,
+    primary_of,
+)
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
-from pyworkers.store.transport.redirects import CODES, Redirects
+from pyworkers.store.transport.redirects import CODES, Redirects, answers
 from pyworkers.store.transport.replies import SHAPES, ReplyReader
 from pyworkers.store.transport.wire import NotSentError, Wire, open_wire
+
+if TYPE_CHECKING:
+    from pyworkers.store.transport.primary import Address
 
 
 class Link:
     """One connection at a time, opened with the first command and again after a loss."""
+
+    _asks = True
+    """True if the node that imports the slot is asked for what the primary does not have any more."""
 
     def __init__(self, config: RedisConfig, timeout_s: float = SOCKET_TIMEOUT_S, **options: Any) -> None:
         """``options`` are redis-py's, and override the defaults."""
@@ -37,7 +50,8 @@ class Link:
     ) -> Any:
         """The reply to one command, strings as bytes. Raises redis-py's errors and OSError.
 
-        What a former primary or a node of a cluster refuses is sent again, for some seconds.
+        What a former primary or a node of a cluster refuses is sent again, for some seconds, and to the node
+        that imports the slot.
 
         ``read`` converts the reply, instead of the check of its shape. ``on_reply`` is called with the result
         as soon as the reply has arrived; the waiting task continues a little later.
@@ -46,19 +60,40 @@ class Link:
         unknown; so does an error reply of the wrong server, and the next command resolves the address again.
         """
         redirects: Redirects | None = None
-        drops = self._drops
+        drops, reader = self._drops, read or SHAPES.get(command[0])
         while drops == self._drops:
             wire = self._wire
             if wire is None or wire.closed:
                 wire = await self._open()
             try:
-                return await wire.send(command, on_reply, read or SHAPES.get(command[0]))
+                return await wire.send(command, on_reply, reader)
             except ResponseError as error:
                 self._leave_after(error, wire)
                 redirects = redirects or Redirects(primary_of(self._opener))
-                pause_s = redirects.pause_s(error)
+                refusal = error
+            # A blocking command, which alone has on_reply, might wait there for longer than the slot moves.
+            if self._asks and on_reply is None and (node := redirects.node_in(refusal)) is not None:
+                reply = await self._ask(node, command)
+                if not isinstance(reply, ResponseError):
+                    return reply if reader is None else replies.read(command[0], reader, reply)
+                refusal = reply
+            pause_s = redirects.pause_s(refusal)
             await asyncio.sleep(pause_s)
         raise ConnectionError("another server is the primary")
+
+    async def _ask(self, node: Address, command: tuple[Any, ...]) -> Any:
+        """The answer, or the refusal, of the node that imports the slot."""
+        opener = node_of_async(self._opener, node)
+        wire = await open_wire(opener, self._timeout_s)
+        try:
+            packed = hiredis.pack_command(("ASKING",)) + hiredis.pack_command(command)
+            [reply] = answers(await wire.exchange(packed, 2))
+            return reply
+        except NotSentError:
+            raise ConnectionError("the connection was lost") from None
+        finally:
+            wire.close(ConnectionError("closed"))
+            await opener.aclose()
 
     async def send_together(
         self, commands: Sequence[tuple[Any, ...]], wire: Wire | None = None
@@ -73,16 +108,16 @@ class Link:
             if wire is None or wire.closed:
                 wire = await self._open()
         try:
-            replies = await wire.exchange(b"".join(map(hiredis.pack_command, commands)), len(commands))
+            found = await wire.exchange(b"".join(map(hiredis.pack_command, commands)), len(commands))
         except NotSentError:
             raise ConnectionError("the connection was lost") from None
         except asyncio.CancelledError:
             wire.close(ConnectionError("a command was cancelled"))
             raise
-        for reply in replies:
+        for reply in found:
             if isinstance(reply, ResponseError):
                 self._leave_after(reply, wire)
-        return wire, replies
+        return wire, found
 
     def _leave_after(self, error: ResponseError, wire: Wire) -> None:
         """Send no more commands to a server that has refused one because it is the wrong one."""
