@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,8 +23,9 @@ from pyworkers.protocol.moving import MoveState
 from pyworkers.store import moving
 from pyworkers.store.admin import Admin
 from pyworkers.store.moving import ReadJobs
+from tests.helpers import warm
 from tests.helpers.replies import as_list
-from tests.helpers.support import free_port
+from tests.helpers.support import ROOT, free_port
 
 Run = Callable[..., Result]
 WORDS = ("move", "reports", "--from", "default", "--to", "archive")
@@ -84,6 +84,13 @@ def test_all_jobs_of_a_queue_arrive_with_their_bytes_order_and_times(
     assert all(there.ttl(key) > 0 for key in there.scan_iter(keys.moved("*")))
 
 
+def command(*more: str, **points: str) -> subprocess.CompletedProcess[str]:
+    """The command in its own process, with failpoints."""
+    failing = ",".join(f"{name}=kill@{nth}" for name, nth in points.items())
+    more_env = {"PYTHONPATH": str(ROOT), "PYWORKERS_FAILPOINTS": failing}
+    return warm.run(["-m", "pyworkers", *WORDS, *more], cwd=ROOT, env=os.environ | more_env)
+
+
 # A kill at each step, of the first portion and of later ones.
 KILLS = [
     "begun",
@@ -101,27 +108,18 @@ def test_a_kill_at_each_step_loses_no_job_and_doubles_none(
     jobs = sorted(filled)
     for kill in KILLS:
         step, _, nth = kill.partition("@")
-        points = {"PYWORKERS_FAILPOINTS": f"move_{step}=kill@{nth or 1}"}
-        command = [sys.executable, "-m", "pyworkers", *WORDS, "--yes"]
-        ended = subprocess.run(command, env=os.environ | points, capture_output=True, check=False)
+        ended = command("--yes", **{f"move_{step}": nth or "1"})
         assert ended.returncode == -9, (kill, ended.stderr)
         both = arrived(db, keys) + arrived(there, keys)
         if step == "pushed":
             # Parked here, and there already.
             both = list(set(both))
         assert sorted(both) == jobs, kill
-    ended = subprocess.run([*command], env=dict(os.environ), capture_output=True, check=False)
+    ended = command("--yes")
     assert ended.returncode == 0, ended.stderr
     assert (arrived(db, keys), sorted(arrived(there, keys))) == ([], jobs)
     assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == filled[899::-1]
     assert not db.exists(keys.moves)
-
-
-def command(*more: str, **points: str) -> subprocess.CompletedProcess[bytes]:
-    """The command in its own process, with failpoints."""
-    words = [sys.executable, "-m", "pyworkers", *WORDS, *more]
-    failing = {"PYWORKERS_FAILPOINTS": ",".join(f"{name}=kill@{nth}" for name, nth in points.items())}
-    return subprocess.run(words, env=os.environ | failing, capture_output=True, check=False)
 
 
 @pytest.mark.fault("D5")
@@ -134,7 +132,7 @@ def test_what_a_killed_move_has_parked_goes_back_unless_it_has_arrived(
     assert command("--back", back_closed="1").returncode == -9
     if step != "begun":
         continued = command("--yes")
-        assert continued.returncode == 1 and b"finish that first: --back" in continued.stderr
+        assert continued.returncode == 1 and "finish that first: --back" in continued.stderr
     # Only jobs that have arrived are removed.
     assert command("--back", back_removed="1").returncode == (-9 if step == "pushed" else 0)
     if step == "pushed":
@@ -142,7 +140,7 @@ def test_what_a_killed_move_has_parked_goes_back_unless_it_has_arrived(
     assert not db.exists(keys.moves, keys.moving("reports"))
     assert sorted(arrived(db, keys) + arrived(there, keys)) == sorted(filled)
     again = command("--back")
-    assert again.returncode == 1 and b"no job is parked" in again.stderr
+    assert again.returncode == 1 and "no job is parked" in again.stderr
     assert command("--yes").returncode == 0
     assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == filled[299::-1]
 
