@@ -89,6 +89,8 @@ def small_shop(admin: Admin, db: redis.Redis, keys: Keys) -> None:
         db.zremrangebyrank(jobs, 2, -1)
     # The last one is the job of the picture.
     db.zremrangebyrank(keys.dead, 0, -3)
+    for server in shop.SERVERS:
+        db.hdel(keys.work(server), *list(db.hkeys(keys.work(server)))[1:])
 
 
 @pytest.fixture
