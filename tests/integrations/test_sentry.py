@@ -242,7 +242,7 @@ def test_the_program_of_the_page(
     tmp_path: Path, one_redis_url: str, namespace: str, endpoint: Endpoint
 ) -> None:
     with serving(tmp_path, one_redis_url, namespace, PROGRAM, SENTRY_DSN=endpoint.dsn) as server:
-        server.push("default", job("j1", "charge", 7, retry=0))
+        server.push("default", job("j1", "charge", 7))
         [event] = endpoint.wait_for("event")
     assert (event["tags"]["pyworkers.jid"], kind_of(event)) == ("j1", "ConnectionError")
 
