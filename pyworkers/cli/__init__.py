@@ -190,7 +190,7 @@ def main() -> None:
     """A worker server for Python that speaks Sidekiq's Redis protocol.
 
     \b
-    Examples: pyworkers run --config conf/workers.toml
+    Examples: pyworkers run --config workers.toml
               pyworkers enqueue mail SendMail '[7, "hello"]' --in 10s
     """
 

@@ -68,7 +68,7 @@ def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     fix for each finding.
 
     \b
-    Example: pyworkers check --config conf/workers.toml
+    Example: pyworkers check --config workers.toml
 
     Exit codes: 0 no findings, or advice alone: that the append-only file of a healthy new Redis is off, that
     a password goes over a network in plain text, that a primary of sentinels takes writes without a replica;

@@ -36,7 +36,7 @@ def check(source: ConfigOptions, as_json: bool) -> None:
     """Print ok, or the first error with its line; exit code 2.
 
     \b
-    Example: pyworkers config check --config conf/workers.toml
+    Example: pyworkers config check --config workers.toml
     """
     source.load()
     if as_json:

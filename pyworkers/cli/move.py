@@ -65,7 +65,7 @@ def move(
     if the other Redis cannot say whether they have. With --yes they go back then, and may run twice.
 
     \b
-    Example: pyworkers move reports --from default --to archive --config conf/workers.toml
+    Example: pyworkers move reports --from default --to archive --config workers.toml
 
     Exit code 1 if jobs stay, or if it is refused.
     """

@@ -138,7 +138,7 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         envvar="PYWORKERS_CONFIG",
         show_envvar=True,
-        help="Configuration file, e.g. conf/workers.toml.",
+        help="Configuration file, e.g. workers.toml.",
     ),
     click.option(
         "--url",

@@ -144,7 +144,7 @@ def run(
     4 Redis unreachable with --fail-fast, 5 a signal has stopped --drain or --once before its end.
 
     \b
-    Examples: pyworkers run --config conf/workers.toml
+    Examples: pyworkers run --config workers.toml
               pyworkers run --app tasks:worker --drain && echo migrated
     """
     _check(source, drain_s, once=once, reload=reload)

@@ -28,7 +28,7 @@ def alarms(source: ConfigOptions, once: bool, test: str | None, as_json: bool) -
     (--once).
 
     \b
-    Example: pyworkers alarms --config conf/workers.toml
+    Example: pyworkers alarms --config workers.toml
     """
     config = source.load({"log.format": "json"} if as_json and not test else {})
     watcher = Watcher(config)

@@ -43,7 +43,7 @@ def web(
     one that other machines could reach without users.
 
     \b
-    Example: pyworkers web --bind 127.0.0.1:7440 --config conf/workers.toml
+    Example: pyworkers web --bind 127.0.0.1:7440 --config workers.toml
     """
     need_extra()
     # Imported here, because help is shown without the extra.
