@@ -29,6 +29,8 @@ const (
 	shortMetrics  = 8 * 3600
 	longMetrics   = 72 * 3600
 	maxStackBytes = 1 << 20
+	// How often Sidekiq reads whether cancel! has marked a running job (STATE_FLUSH_INTERVAL in its job/iterable.rb).
+	markedApart = 5 * time.Second
 )
 
 // tally are the counters since the last beat: the names of stat:*, fields of pyworkers:runs:*, and of Sidekiq's metrics.
@@ -174,6 +176,34 @@ func (s *server) follow(ctx context.Context) error {
 	s.mu.Unlock()
 	if word := textOf(replies[2]); word != "" {
 		s.obey(word)
+	}
+	return nil
+}
+
+// endMarked ends the jobs that Sidekiq's cancel! has marked, as those of an iterable job. Only one that runs for long is looked
+// at, as Sidekiq does. Its end as cancelled deletes the mark.
+func (s *server) endMarked(ctx context.Context) error {
+	var long []*delivery
+	var commands [][]any
+	s.mu.Lock()
+	for d := range s.running {
+		if d.began.Load() && time.Since(d.started) >= markedApart && isPrintable(d.job.id) {
+			long = append(long, d)
+			commands = append(commands, []any{"HEXISTS", s.client.key("it-", d.job.id), "cancelled"})
+		}
+	}
+	s.mu.Unlock()
+	if len(long) == 0 {
+		return nil
+	}
+	replies, err := s.client.send(ctx, commands...)
+	if err != nil {
+		return err
+	}
+	for i, d := range long {
+		if replies[i] == int64(1) {
+			d.cancel(ErrCancelled)
+		}
 	}
 	return nil
 }

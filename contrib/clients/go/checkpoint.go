@@ -149,7 +149,7 @@ func (c *saving) end(job *stored, o *outcome) {
 	defer c.Unlock()
 	isMarked := job.members.get("checkpoint") != nil
 	switch final := isFinal(endingOf(o)); {
-	case final && c.text != nil && !isMarked:
+	case final && !isMarked && (c.text != nil || o.fate == isCancelled):
 		o.effects = append(o.effects, effect{"DeleteIteration", []string{"it-" + job.id}, nil})
 	case !final && c.unwritten:
 		o.effects = append(o.effects, c.store(job.id))

@@ -222,6 +222,7 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	loops.Go(func() { s.repeat(s.options.Lease/6, "lease", s.renew) })
 	loops.Go(func() { s.repeat(time.Second, "remote", s.follow) })
+	loops.Go(func() { s.repeat(markedApart, "remote", s.endMarked) })
 	loops.Go(func() { s.repeat(beatEvery, "heartbeat", s.beat) })
 	loops.Go(func() { s.repeat(beatEvery, "rules", s.checkRules) })
 	exchanged := make(chan error, 1)

@@ -152,6 +152,17 @@ func TestAPausedQueueRestsAndARunningJobIsCancelled(t *testing.T) {
 	}
 	eventually(t, "the note is removed", func() bool { return rdb.ZScore(ctx, "pyworkers:cancelled", id).Err() == redis.Nil })
 
+	if id, err = client.Enqueue(ctx, job); err != nil {
+		t.Fatal(err)
+	}
+	rdb.HSetNX(ctx, "it-"+id, "cancelled", time.Now().Unix()) // as Sidekiq's cancel!
+	if err := client.Result(ctx, id, nil); !errors.As(err, &failed) || failed.State != pyworkers.Cancelled {
+		t.Errorf("the job that Sidekiq cancelled: %v", err)
+	}
+	if rdb.Exists(ctx, "it-"+id).Val() != 0 {
+		t.Error("the mark is there after the end")
+	}
+
 	rdb.SAdd(ctx, "paused", name)
 	job.Class, job.Args = "add", []any{1, 2}
 	eventually(t, "the queue rests", func() bool {
