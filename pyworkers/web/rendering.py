@@ -25,7 +25,7 @@ from pyworkers.web.live.navigation import COUNTED, PROBLEMS
 from pyworkers.web.live.reader import Reader, banner_of
 from pyworkers.web.live.stream import readers_of
 from pyworkers.web.security import Viewer, csrf_token, has_session
-from pyworkers.web.several import away_of, is_joined, sites_of
+from pyworkers.web.several import away_of, is_joined, path_of, sites_of
 
 STATIC = Path(__file__).parent / "static"
 
@@ -98,7 +98,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     """The page of a template. ``title`` is required in ``context``; ``page`` is the one in the navigation."""
     viewer: Viewer | None = request.state.viewer
     root = request.scope.get("root_path", "").rstrip("/")
-    path = request.url.path.removeprefix(root).strip("/")
+    path = path_of(request)
     page = path.partition("/")[0]
     in_json, in_csv = json.addresses_of(request, path or _overview(request))
     counts = Reader.counts_of_all(readers_of(request)) if viewer else {}

@@ -155,8 +155,7 @@ class Sites:
 
     def shows_all(self, request: Request) -> bool:
         """True for a page that shows all of several."""
-        root = request.scope.get("root_path", "").rstrip("/")
-        return bool(self.parts) and is_joined(request.url.path.removeprefix(root).strip("/"))
+        return bool(self.parts) and is_joined(path_of(request))
 
     def choices(self, request: Request, page: str) -> list[Choice]:
         """Those to which the page at this path leads, itself included; none if there is only one."""
@@ -247,6 +246,12 @@ async def _searched(site: Site, jid: str) -> JobView:
     while view.further is not None and view.state is JobState.UNKNOWN and time.monotonic() < end:
         view = await site.read(read_job(site.keys, jid, None, view.further))
     return view
+
+
+def path_of(request: Request) -> str:
+    """The path of a page below the dashboard."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    return request.url.path.removeprefix(root).strip("/")
 
 
 def is_joined(path: str) -> bool:

@@ -16,7 +16,7 @@ from pyworkers.api.columns import REDIS, Column, Kind, Word
 from pyworkers.protocol.status import Progress
 from pyworkers.web.rendering import address, linkable
 from pyworkers.web.security.guard import place_of
-from pyworkers.web.several import ALL, sites_of
+from pyworkers.web.several import ALL, is_joined, path_of, sites_of
 from pyworkers.web.showing import both, duration, milliseconds, moment, number, shown, size
 
 R = TypeVar("R")
@@ -110,7 +110,8 @@ class Joined(Listing[R]):
         self.feed = f"{ALL}{one.feed}" if one.feed else ""
         self.ended, self.sorts, self.queue_of = one.ended, one.sorts, one.queue_of
         self._parts, self._order = parts, order
-        sites, page = sites_of(request), place_of(request)
+        sites, path = sites_of(request), path_of(request)
+        page = path if is_joined(path) else place_of(request)
         form = Markup('<a href="{}">{}</a>')
         self._names = {name: form.format(sites.list_address(request, name, page), name) for name in parts}
 

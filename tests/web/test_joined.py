@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from pyworkers.store.measures.gauges import MINUTE
 from pyworkers.web import app
 from pyworkers.web.live.samples import Rates
 from pyworkers.web.pages.summed import rates_of_all
+from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.interop.browser import Page
@@ -34,6 +36,7 @@ from tests.web.test_finished import keep
 from tests.web.test_gauges import heard, note, spaced
 from tests.web.test_metrics import tally
 from tests.web.test_queues import rows_of
+from tests.web.test_running import runs
 from tests.web.visitor import Visitor
 
 AWAY = "redis://127.0.0.1:1/0"
@@ -103,6 +106,37 @@ def test_the_page_of_a_class_has_the_runs_of_all(
     assert "Processed 10 Failed 1" in there.text and REASON not in there.text
     assert '<a href="/redis/archive/metrics/Both" aria-current="true">archive</a>' in there.html
     assert '<a href="/metrics/Both">All</a>' in there.html
+
+
+def test_the_page_of_a_tag_has_the_jobs_of_all_and_cancels_those_of_one(
+    visitor: Visitor, one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    urls = {"default": one_redis_url, "archive": second_redis_url}
+    for name, url in urls.items():
+        with redis.Redis.from_url(url) as db:
+            db.zadd(keys.schedule, {raw_job(f"{name}-job", tags=["seven"]): 4e9})
+            raw = raw_job(f"{name}-run", queue="mail", tags=["seven"])
+            run_at = {"queue": "mail", "payload": raw.decode(), "run_at": time.time() - 5}
+            runs(db, keys, f"{name}:1:a", {"7.1": json.dumps(run_at)})
+    page = visitor.get("tags/seven")
+    assert REASON in page.text
+    for name in urls:
+        assert f"Jobs with this tag on {name}" in page.text
+        assert f"{visitor.root}redis/{name}/scheduled?tag=seven" in page.links
+        assert f"{visitor.root}redis/{name}/jobs/{name}-run" in page.links
+        assert f"{visitor.root}redis/{name}/tags/seven" in page.links
+    assert page.text.count("Running 1 job Scheduled 1 job") == 2
+    assert redis_of_rows(visitor, "tags/seven") == {"default", "archive"}
+    [button] = [form for form in page.posts if form.hidden.get("redis") == "archive"]
+    question = visitor.press(button, "ask")
+    [answer] = [form for form in question.posts if "cancel" in form.buttons.values()]
+    assert "Jobs with the tag seven are cancelled: 1 job removed" in visitor.press(answer).text
+    left = []
+    for url in urls.values():
+        with redis.Redis.from_url(url) as db:
+            left.append(db.zcount(keys.schedule, 4e9, 4e9))
+    assert left == [1, 0]
+    assert REASON not in visitor.get("redis/archive/tags/seven").text
 
 
 def test_jobs_are_in_one_order_and_each_page_goes_on_in_each_redis(visitor: Visitor) -> None:

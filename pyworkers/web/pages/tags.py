@@ -6,6 +6,7 @@ Runs in the event loop of the dashboard. Each place is searched for a short time
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -16,7 +17,7 @@ from starlette.routing import Route
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
-from pyworkers.api.running import CANCEL_TAG, read_tagged
+from pyworkers.api.running import CANCEL_TAG, WorkPage, read_tagged
 from pyworkers.api.schemas import COUNT
 from pyworkers.errors import StoreError
 from pyworkers.web import names
@@ -27,8 +28,10 @@ from pyworkers.web.lists.words import jobs, title_of
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages.running import held
 from pyworkers.web.rendering import address, linkable, render
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import visible
 from pyworkers.web.site import site_of
+from pyworkers.web.tables import joined
 
 _ACTIONS = (CANCEL_TAG,)
 # With three sets and these queues, at most a second of searches.
@@ -43,11 +46,35 @@ class Searched(NamedTuple):
     about: str
 
 
+class _Tagged(NamedTuple):
+    """What one Redis has; ``further`` queues were not searched."""
+
+    works: WorkPage
+    places: list[Searched]
+    further: int
+
+
 async def show(request: Request) -> Response:
     """The page of one tag."""
-    site, tag = site_of(request), names.decode(request.path_params["tag"])
+    sites, tag = sites_of(request), names.decode(request.path_params["tag"])
     if not linkable(tag):
         raise HTTPException(404, "No job can have this tag.")
+    found = await sites.each(request, partial(_read, tag))
+    mask, columns = site_of(request).settings.mask, ("class", "queue", "run_at", "identity")
+    tables = {name: held(sites.at(request, name), one.works, mask, columns) for name, one in found.items()}
+    return await render(
+        request,
+        "tag.html",
+        title=f"Tag {visible(tag)}",
+        tag=tag,
+        parts=[(name if sites.parts else "", one) for name, one in found.items()],
+        running=joined(request, tables, lambda work: work.run_at),
+        actions=_ACTIONS,
+    )
+
+
+async def _read(tag: str, request: Request) -> _Tagged:
+    site = site_of(request)
     works = await site.read(read_tagged(site.keys, tag))
     filled = [
         queue for queue in (await reader_of(request).recent()).queues if queue.size and linkable(queue.name)
@@ -55,17 +82,7 @@ async def show(request: Request) -> Response:
     largest = sorted(filled, key=lambda queue: -queue.size)[:_MOST_QUEUES]
     places = [SCHEDULED, RETRIES, DEAD, *(Place.of_queue(queue.name) for queue in largest)]
     found = [await _search(request, place, tag) for place in places]
-    return await render(
-        request,
-        "tag.html",
-        title=f"Tag {visible(tag)}",
-        tag=tag,
-        places=[one for one in found if one is not None],
-        further=len(filled) - len(largest),
-        works=works,
-        running=held(request, works, site.settings.mask, ("class", "queue", "run_at", "identity")),
-        actions=_ACTIONS,
-    )
+    return _Tagged(works, [one for one in found if one is not None], len(filled) - len(largest))
 
 
 async def _search(request: Request, place: Place, tag: str) -> Searched | None:
