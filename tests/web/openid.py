@@ -160,16 +160,22 @@ def open_id_provider() -> Iterator[OpenIdProvider]:
             thread.join()
 
 
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+
+
 @contextmanager
-def slow_provider() -> Iterator[tuple[str, threading.Event]]:
-    """The issuer of a provider that never ends its answer, and an event: it has been asked."""
+def slow_provider(head: bytes = _HEAD) -> Iterator[tuple[str, threading.Event]]:
+    """The issuer of a provider that never ends its answer, and an event: it has been asked.
+
+    ``head`` is sent at once, and then a byte at a time.
+    """
     asked, ended = threading.Event(), threading.Event()
 
     def answer(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             connection.recv(65536)
             asked.set()
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            connection.sendall(head)
             while not ended.wait(0.05):
                 connection.sendall(b" ")
 

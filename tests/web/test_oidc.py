@@ -503,10 +503,15 @@ def test_other_methods_than_a_list_are_the_usual_one(
     assert logged_in(opened()).status == 200
 
 
-def test_a_login_does_not_wait_for_a_slow_provider(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"H"]
+)
+def test_a_login_does_not_wait_for_a_slow_provider(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
     monkeypatch.setattr(oidc, "_PATIENCE_S", 0.5)
     monkeypatch.setattr(oidc, "_MOST_WAITING", 1)
-    with slow_provider() as (issuer, _):
+    with slow_provider(head) as (issuer, _):
         visitor = opened(issuer=issuer)
         # The second one gets the thread of the first.
         assert [logged_in(visitor).status for _ in range(2)] == [503, 503]

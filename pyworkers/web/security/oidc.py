@@ -12,15 +12,17 @@ import http.client
 import json
 import re
 import secrets
+import socket
 import threading
 import time
 from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
-from urllib.request import HTTPErrorProcessor, Request, build_opener
+from urllib.request import HTTPErrorProcessor, HTTPHandler, HTTPSHandler, Request, build_opener
 
 from pyworkers import logs
 from pyworkers.config.checks import is_safe_url
@@ -303,6 +305,56 @@ class _AnyStatus(HTTPErrorProcessor):
     https_response = http_response
 
 
+class _Limit(HTTPSHandler, HTTPHandler):
+    """Cuts the connection of a request after a time: each byte of an answer has a limit, not their sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expired = False
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(_PATIENCE_S, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        for sock in self._sockets:
+            sock.close()
+
+    def check(self) -> None:
+        """Raise TimeoutError if the time was over."""
+        if self._expired:
+            raise TimeoutError(f"the answer takes more than {_PATIENCE_S:g} s")
+
+    def do_open(self, http_class: Any, req: Request, **about: Any) -> Any:
+        """Open the connection of a request, so that it can be cut: urllib's hook."""
+
+        def made(*given: Any, **more: Any) -> Any:
+            connection = http_class(*given, **more)
+            connect = connection._create_connection
+
+            def connected(*where: Any) -> socket.socket:
+                sock: socket.socket = connect(*where)
+                # A descriptor of its own: TLS takes the other one before its handshake.
+                self._sockets.append(sock.dup())
+                self.check()
+                return sock
+
+            connection._create_connection = connected
+            return connection
+
+        return super().do_open(made, req, **about)
+
+    def _cut(self) -> None:
+        self._expired = True
+        for sock in self._sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
 class _StatusError(OSError):
     """An answer has another status than 200."""
 
@@ -314,23 +366,19 @@ class _StatusError(OSError):
 def _ask(request: Request) -> dict[str, Any]:
     """The JSON object of an answer. Raises OSError, HTTPException, ValueError and RecursionError."""
     request.add_header("Accept", "application/json")
-    with build_opener(_AnyStatus).open(request, timeout=_PATIENCE_S) as answer:
-        status, text = answer.status, _read(answer)
+    limit = _Limit()
+    try:
+        with limit, build_opener(_AnyStatus, limit).open(request, timeout=_PATIENCE_S) as answer:
+            status, text = answer.status, answer.read(_MOST_BYTES)
+    except (OSError, http.client.HTTPException):
+        limit.check()
+        raise
+    limit.check()
     if status != 200:
         raise _StatusError(status, text.decode(errors="replace"))
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("the answer is no JSON object")
-    return found
-
-
-def _read(answer: Any) -> bytes:
-    """The bytes of an answer, in a limited time: each part of a slow one has a limit, not their sum."""
-    end, found = time.monotonic() + _PATIENCE_S, b""
-    while len(found) < _MOST_BYTES and (part := answer.read1(_MOST_BYTES)):
-        found += part
-        if time.monotonic() > end:
-            raise TimeoutError(f"the answer takes more than {_PATIENCE_S:g} s")
     return found
 
 
