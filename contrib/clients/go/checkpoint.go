@@ -80,7 +80,7 @@ func (c *Checkpoint[T]) Save(value T) error {
 	return c.message.due(c.ctx)
 }
 
-// saving is the checkpoint of one run, as Sidekiq stores that of an iterable job.
+// saving is the checkpoint of one run, as Sidekiq stores the checkpoint of an iterable job.
 type saving struct {
 	sync.Mutex
 	isOpen      bool

@@ -110,13 +110,13 @@ func connection(address string) (redis.UniversalClient, error) {
 	login := [...]string{values.Get("sentinel_username"), values.Get("sentinel_password")}
 	values.Del("sentinel_username")
 	values.Del("sentinel_password")
-	// The options of the connections to Redis are those of a URL of one server.
+	// The options of the connections to Redis are the options in a URL of one server.
 	one, err := redis.ParseURL(scheme + "://" + hosts[:at] + "localhost/" + db + "?" + values.Encode())
 	switch {
 	case err != nil:
 		return nil, err
 	case one.TLSConfig != nil:
-		one.TLSConfig.ServerName = "" // that of each host
+		one.TLSConfig.ServerName = "" // the name of each host
 	}
 	options := &redis.UniversalOptions{
 		DB: one.DB, Username: one.Username, Password: one.Password, TLSConfig: one.TLSConfig, Protocol: one.Protocol,
@@ -210,7 +210,7 @@ func (c *Client) try(ctx context.Context, commands [][]any) ([]any, error) {
 	replies := make([]any, len(sent))
 	for i, cmd := range sent {
 		replies[i] = cmd.Val()
-		// In a transaction, the refusal of a command comes before that of EXEC, which has no reason.
+		// In a transaction, the refusal of a command comes before the refusal of EXEC, which has no reason.
 		if cmdErr := cmd.Err(); cmdErr != nil && cmdErr != redis.Nil && (err == nil || isReply(cmdErr) && isAborted(err)) {
 			err = cmdErr
 		}

@@ -124,7 +124,7 @@ func (e *UntrackedError) Error() string {
 // Codes of replies of a server that takes no writes now, or is not ready.
 var away = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "TRYAGAIN", "NOAUTH", "WRONGPASS"}
 
-// isReply is true for an answer of Redis; other errors are those of the connection.
+// isReply is true for an answer of Redis; other errors are of the connection.
 func isReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
@@ -158,7 +158,7 @@ func isLost(err error) bool {
 }
 
 // translate makes an UnavailableError of the errors of a connection. Those of Redis' own, such as OOM and WRONGTYPE,
-// and those of the context stay as they are.
+// and errors of the context stay as they are.
 func translate(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// One exchange settles so many outcomes at most, and so many bytes after the first one.
+	// One exchange settles at most this many outcomes, and this many bytes after the first one.
 	mostOutcomes = 1000
 	mostBytes    = 8 << 20
 	// How long a connection waits at a time for a job of an empty queue. Each is looked at that often in any case.

@@ -352,7 +352,7 @@ func (o QueueOptions) inPlace(d *delivery, found outcome, now float64) *outcome 
 const (
 	// suspectMark is behind the last byte of a job that a dead server had; recover.lua writes it, and an entry for the job.
 	suspectMark = "\t"
-	// From so many dead servers on, a job is a suspect: it runs while no other one does. It is dead when so many servers
+	// From this many dead servers on, a job is a suspect: it runs while no other one does. It is dead when this many servers
 	// died while it was the suspect that they ran.
 	suspectFrom, maxDeaths = 2, 3
 	suspectsFor            = 86400

@@ -36,7 +36,7 @@ type HandlerOptions struct {
 	Backtrace Setting
 	// Timeout is how long a job may run; then its context ends, and an error that it returns is a JobTimeout.
 	Timeout time.Duration
-	// Limits are those of all servers together that allow a job to start. One that may not start yet waits in schedule.
+	// Limits are the limits, of all servers together, that allow a job to start. One that may not start yet waits in schedule.
 	Limits []Limit
 }
 
@@ -97,7 +97,7 @@ func (h Handler) check() error {
 	return checkLimits(h.class, o.Limits)
 }
 
-// namedError is an error with a class of its own: a panic, or that of a result.
+// namedError is an error with its own class: a panic, or the error of a result.
 type namedError struct {
 	class string
 	err   error

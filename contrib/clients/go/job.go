@@ -64,7 +64,7 @@ type Options struct {
 	UniqueBy any
 	// OnDuplicate is what a duplicate does; by default Skip.
 	OnDuplicate OnDuplicate
-	// MaxWaiting refuses a job that is due now if its queue holds so many, after Wait.
+	// MaxWaiting refuses a job that is due now if its queue holds this many, after Wait.
 	MaxWaiting int
 	Wait       time.Duration
 

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// resultMark stands in the arguments of a step for what the step before returned; no value of an application has it.
+// resultMark is the placeholder in the arguments of a step for what the step before returned; no value of an application has it.
 var resultMark = []byte(`{"pyworkers":"RESULT ` + newID() + `"}`)
 
 // maxDepth is the number of lists and objects inside each other below an argument.
@@ -23,7 +23,7 @@ const maxDepth = 500
 // maxDigits is how many digits of an integer a server reads.
 const maxDigits = 4300
 
-// encode is the JSON text of a value as it stands in an envelope: compact, and raw UTF-8 instead of escapes, because
+// encode is the JSON text of a value as it is in an envelope: compact, and raw UTF-8 instead of escapes, because
 // Sidekiq compares bytes that Ruby writes. path and at name the value in the [ArgumentError] for one that JSON cannot
 // hold.
 func encode(value any, path string, at ...any) ([]byte, error) {
@@ -303,7 +303,7 @@ func (w *writer) text(quoted []byte) (string, error) {
 	return text, err
 }
 
-// escapes tells whether a text has the escape of half a surrogate pair, and whether it has that of U+FFFD.
+// escapes tells whether a text has the escape of half a surrogate pair, and whether it has the escape of U+FFFD.
 func escapes(quoted []byte) (lone, replaced bool) {
 	for i := 0; i < len(quoted); i++ {
 		if quoted[i] != '\\' {

@@ -19,7 +19,7 @@ type field struct {
 	text []byte
 }
 
-// members are those of a JSON object in their order; of several with the same name, the last value at the first place.
+// members are the members of a JSON object in their order; of several with the same name, the last value at the first place.
 type members []field
 
 // The levels that an envelope may have: those below an argument, its own, and a few more for other producers.
@@ -117,7 +117,7 @@ func (m members) write(out []byte) []byte {
 }
 
 // walk calls each for every value of the valid list or object that begins at a place: with its name, still quoted, if it
-// is a member, and with its place. each returns the end of the value; walk that of the list or object.
+// is a member, and with its place. each returns the end of the value; walk the end of the list or object.
 func walk(raw []byte, at int, each func(name []byte, at int) (end int, err error)) (int, error) {
 	last := raw[at] + 2 // in ASCII, ] and } come so long after [ and {
 	for at = skipBlanks(raw, at+1); raw[at] != last; at = skipBlanks(raw, at) {

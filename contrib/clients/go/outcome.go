@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// fate is where a job goes; the numbers are those of exchange.lua.
+// fate is where a job goes; the numbers are the same as in exchange.lua.
 type fate int
 
 const (
@@ -165,7 +165,7 @@ var statesOf = map[string]State{
 	"cancelled": Cancelled, "expired": Expired, "put off": Scheduled, "given back": Waiting,
 }
 
-// ends are the effects of the end of a run. The error is that of a result that is too large with what follows.
+// ends are the effects of the end of a run. The error is for a result that is too large with what follows.
 func ends(e ended) ([]effect, error) {
 	found := append(trackEnds(e), historyEnds(e)...)
 	until, _ := e.job.members.text("unique_until")

@@ -120,7 +120,7 @@ func (c *Client) push(ctx context.Context, jobs []*envelope) ([]string, error) {
 	}
 }
 
-// awaitRoom waits until a queue has at most so many jobs, and returns full if it has more by the deadline.
+// awaitRoom waits until a queue has at most this many jobs, and returns full if it has more by the deadline.
 func (c *Client) awaitRoom(ctx context.Context, full *QueueFullError, most int64, deadline time.Time, pause *time.Duration) error {
 	for left := time.Until(deadline); most >= 0 && left > 0; left = time.Until(deadline) {
 		select {

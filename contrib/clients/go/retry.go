@@ -95,7 +95,7 @@ func failed(job *stored, f failure, o *HandlerOptions, now float64) *outcome {
 	return ending(job, isRetried, f, changes, now+min(delay, longestDelay))
 }
 
-// defaultDelay is that of Sidekiq 8, in seconds.
+// defaultDelay is the delay of Sidekiq 8, in seconds.
 func defaultDelay(count int) float64 {
 	return math.Pow(float64(count), 4) + 15 + float64(rand.IntN(10*(count+1)))
 }

@@ -46,7 +46,7 @@ type ServeOptions struct {
 // Python has to run on the same Redis, on any queue. A queue that is ordered or has limits there needs the same in Queues
 // or Limits: otherwise Serve returns an error or, if that server starts later, takes no jobs of the queue while it is there.
 //
-// The error is that of a wrong argument, or that Redis could not be reached at the start or, with outcomes that are not
+// The error says that an argument is wrong, or that Redis could not be reached at the start or, with outcomes that are not
 // settled, at the stop; the jobs of these run again. In between, Serve waits for Redis.
 func Serve(ctx context.Context, client *Client, options ServeOptions, handlers ...Handler) error {
 	s, err := newServer(client, options, handlers)

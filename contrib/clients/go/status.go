@@ -34,7 +34,7 @@ func (s State) Final() bool {
 	return slices.Contains([]State{Done, Failed, Dead, Cancelled, Expired}, s)
 }
 
-// Status is the status of a tracked job. Times are those of the last run; the zero time is one that is not known.
+// Status is the status of a tracked job. Times are of the last run; the zero time is one that is not known.
 type Status struct {
 	State State
 	Queue string
@@ -83,7 +83,7 @@ func (c *Client) Status(ctx context.Context, id string) (Status, error) {
 //
 // It polls nothing: it waits in a command that Redis answers at the end of the job, and holds a connection of the pool
 // meanwhile. The error is a [JobFailedError] if the job has ended without a result, an [UntrackedError] at once if
-// nothing is known of the job, and that of the context. A job that a server pushes, a callback or a step, is known when
+// nothing is known of the job, and the error of the context. A job that a server pushes, a callback or a step, is known when
 // it starts.
 func (c *Client) Result(ctx context.Context, id string, result any) error {
 	status, end, err := c.look(ctx, id)

@@ -95,7 +95,7 @@ export type JobState =
   | "expired"
   | "unknown";
 
-/** The status of a tracked job. Times are in epoch seconds; those of the last run. */
+/** The status of a tracked job. Times are in epoch seconds, and of the last run. */
 export interface JobStatus {
   readonly state: JobState;
   readonly queue: string;
@@ -313,7 +313,7 @@ export class Client {
 
   /**
    * What a job returned that is enqueued with `track`, or what a batch or a chain returned. The wait is one
-   * blocking read on a connection of its own.
+   * blocking read on its own connection.
    *
    * @throws JobFailedError if it has ended without a result
    * @throws ResultTimeoutError

@@ -19,7 +19,7 @@ from pyworkers.integrations.fastapi import lifespan
 from pyworkers.integrations.sqlalchemy import enqueue_after_commit
 
 FOLDER = Path(__file__).parent
-# Without a pool: an event loop owns its connections, and each worker has a loop of its own.
+# Without a pool: an event loop owns its connections, and each worker has its own loop.
 engine = create_async_engine(
     f"sqlite+aiosqlite:///{os.environ.get('SHOP_DB', FOLDER / 'orders.sqlite3')}", poolclass=NullPool
 )

@@ -230,7 +230,7 @@ function laterJob(context, one, args, now) {
   return { ...job, payload: withoutEnqueuedAt(job.payload), conditions: undefined };
 }
 
-/** The last of these names is that of the envelope: behind it are only times. @param {string} payload */
+/** The last of these names is in the envelope: behind it are only times. @param {string} payload */
 function withoutEnqueuedAt(payload) {
   const from = payload.lastIndexOf(',"enqueued_at":');
   return payload.slice(0, from) + payload.slice(from).replace(/^,"enqueued_at":[^,}]*/, "");

@@ -16,7 +16,7 @@ import { BadArgumentError, PyworkersError, RedisUnavailableError, StoreError } f
  * @typedef {object} Wire
  * @property {(command: Command) => Promise<any>} send
  * @property {(commands: readonly Command[]) => Promise<any[]>} transaction all or none
- * @property {() => Promise<{ wire: Wire, close: () => void }>} apart a connection of its own, for a command that blocks
+ * @property {() => Promise<{ wire: Wire, close: () => void }>} apart a separate connection, for a command that blocks
  */
 
 /** The version of the contract between producers and servers that this client speaks. */
@@ -100,7 +100,7 @@ async function checkVersions(wire, key) {
   try {
     versions = await wire.send(["ZRANGEBYSCORE", key, "-inf", "+inf"]);
   } catch (error) {
-    // The rights of the user may be fewer than those of a producer.
+    // The rights of the user may be fewer than a producer's.
     if (!(error instanceof StoreError)) throw error;
   }
   // Without one, no server runs, or one that is older than the key.

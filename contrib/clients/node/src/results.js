@@ -45,7 +45,7 @@ export async function look(wire, keys, jid) {
 }
 
 /**
- * @param {(string | null)[]} values those of `FIELDS`; invalid ones count as missing
+ * @param {(string | null)[]} values the values of `FIELDS`; invalid ones count as missing
  * @returns {import("../index.js").JobStatus}
  */
 export function readStatus(values) {
@@ -157,7 +157,7 @@ async function wait(wire, keys, jid, deadline, signal) {
   throw new ResultTimeoutError(`the job ${jid} has not ended in the time`, { cause });
 }
 
-/** One blocking read on a connection of its own. @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} blockMs @param {AbortSignal} [signal] */
+/** One blocking read on its own connection. @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} blockMs @param {AbortSignal} [signal] */
 async function announced(wire, keys, jid, blockMs, signal) {
   const own = await wire.apart();
   signal?.addEventListener("abort", own.close);

@@ -26,7 +26,7 @@ module Pyworkers
   @lock = Mutex.new
 
   class << self
-    # Set the default client. Its keys are those of jobs of Sidekiq's client, too.
+    # Set the default client. Its keys are also used for jobs of Sidekiq's client.
     #
     # @param (see Client#initialize)
     # @return [Client]
@@ -44,7 +44,7 @@ module Pyworkers
     end
 
     # @api private
-    # @return [Client] that of a pool of Sidekiq's: there are few of them
+    # @return [Client] the client of a pool of Sidekiq's: there are few of them
     def client_of(pool) = @lock.synchronize { @of_pools[pool] ||= Client.new(pool, encryption: @encryption) }
 
     # A step of a chain, or a callback.

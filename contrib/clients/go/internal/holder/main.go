@@ -1,5 +1,5 @@
 // Command holder serves the jobs of tests/clients/test_go_faults.py, which wait for files. What they do is written into the
-// file LEDGER, a line of JSON each: the pid, then words. GRACE is that of ServeOptions.
+// file LEDGER, a line of JSON each: the pid, then words. GRACE is as in ServeOptions.
 package main
 
 import (

@@ -56,7 +56,7 @@ module Pyworkers
     # @option options [Array<String>] :tags labels, which Sidekiq's Web UI shows
     # @option options [String] :jid the id of the job
     # @option options [Hash] :extra fields of your own in the envelope
-    # @return [String] the jid; for a duplicate, that of the job that is there
+    # @return [String] the jid; for a duplicate, the jid of the job that is there
     # @raise [BadArgumentError] with the path of an invalid value
     # @raise [QueueFullError, DuplicateJobError, StoreError] and the job is not enqueued
     # @raise [RedisUnavailableError] and it is unknown whether Redis has the job
@@ -109,7 +109,7 @@ module Pyworkers
     def status(jid) = @results.status(jid)
 
     # What a job returned that is enqueued with +track+, or what a batch or a chain returned. The wait is one blocking
-    # read on a connection of its own.
+    # read on its own connection.
     #
     # @param timeout [Numeric, nil] seconds; nil: without a limit
     # @return [Object]

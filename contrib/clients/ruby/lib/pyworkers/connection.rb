@@ -57,7 +57,7 @@ module Pyworkers
 
       once do |connection|
         connection.multi do |transaction|
-          # A transaction of redis 4 has a setting of its own.
+          # A transaction of redis 4 has its own setting.
           pipeline = transaction.instance_variable_get(:@pipeline)
           pipeline.without_reconnect { nil } if pipeline.respond_to?(:without_reconnect)
           commands.each { |command| transaction.call(*command.map(&:to_s)) }
@@ -65,7 +65,7 @@ module Pyworkers
       end
     end
 
-    # Waits for the entry of a stream, on a connection of its own.
+    # Waits for the entry of a stream, on its own connection.
     #
     # @return [String, nil] the value of its field +v+
     def first_entry(key, seconds)
@@ -116,7 +116,7 @@ module Pyworkers
         hint: "install a release of this gem that speaks theirs"
       )
     rescue StandardError => error
-      # The rights of the user may be fewer than those of a producer.
+      # The rights of the user may be fewer than a producer's.
       raise unless refused?(error) && error.message.start_with?("NOPERM")
 
       true

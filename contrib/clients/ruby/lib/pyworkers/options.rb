@@ -113,7 +113,7 @@ module Pyworkers
       Json.encode(job_class, "job_class")
     end
 
-    # Durations and times of ActiveSupport as what they stand for; words may be symbols.
+    # Durations and times of ActiveSupport as plain values; words may be symbols.
     def plain(name, value)
       return value.to_time if name == :at && value.respond_to?(:to_time) && !value.is_a?(String)
       return value.value if defined?(::ActiveSupport::Duration) && ::ActiveSupport::Duration === value

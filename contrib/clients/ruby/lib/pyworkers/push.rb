@@ -85,7 +85,7 @@ module Pyworkers
       end
     end
 
-    # Waits until a queue has at most so many jobs; false if it has more at the end of the time. The jobs are sent
+    # Waits until a queue has at most this many jobs; false if it has more at the end of the time. The jobs are sent
     # again when there is room for them.
     def room?(queue, most, till, pauses)
       while most >= 0 && (left = till - Connection.now).positive?

@@ -4,7 +4,7 @@ module Pyworkers
   # How far a job is. +total+ is nil if it is not known.
   Progress = Struct.new(:done, :total, :text)
 
-  # The status of a tracked job. Times are those of the last run.
+  # The status of a tracked job. Times are of the last run.
   #
   # @!attribute state [Symbol] +:waiting+, +:scheduled+, +:running+, +:retrying+, +:done+, +:failed+, +:dead+, +:cancelled+,
   #   +:expired+, or +:unknown+: it is not tracked, its status has expired, or there was no such job
@@ -36,7 +36,7 @@ module Pyworkers
         raise BadArgumentError, "a jid is a text that is not empty, not #{jid.inspect}"
       end
 
-      # @param values [Array<String, nil>] those of {FIELDS}; invalid ones count as missing
+      # @param values [Array<String, nil>] the values of {FIELDS}; invalid ones count as missing
       # @return [JobStatus]
       def read_status(values)
         state, queue, attempt, progress, started_at, finished_at, error = values
