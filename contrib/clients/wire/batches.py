@@ -24,10 +24,17 @@ _KEYS = Keys(PREFIX)
 _KEY = _KEYS.batch(BATCH)
 _INNER = "ba7c40123456789abcdef013"
 _HOLD = "401d0123456789abcdef0123"
-_FINISH = (
-    'done {"queue":"done","class":"finish","args":[7],"jid":"f1715401234567890abcdef1",'
-    f'"batch_of":"{BATCH}","created_at":{NOW}}}'
-)
+
+
+def _waiting(job_class: str, jid: str) -> str:
+    """A callback as a batch keeps it."""
+    return (
+        f'done {{"queue":"done","class":"{job_class}","args":["{BATCH}"],"jid":"{jid}","created_at":{NOW}}}'
+    )
+
+
+_FINISH = _waiting("finish", "f1715401234567890abcdef1")
+_REPORT = _waiting("report", "f1715401234567890abcdef2")
 _PUBLISH = {
     "queue": "done",
     "class": "publish",
@@ -71,9 +78,7 @@ def _seen(*command: str, reply: Any) -> dict[str, Any]:
 
 
 def _callback() -> BatchPlan:
-    return BatchPlan(
-        BATCH, _HOLD, {**_FIELDS, "on_success": _FINISH, "on_complete": _FINISH.replace("finish", "report")}
-    )
+    return BatchPlan(BATCH, _HOLD, {**_FIELDS, "on_success": _FINISH, "on_complete": _REPORT})
 
 
 def _chain() -> list[dict[str, Any]]:
