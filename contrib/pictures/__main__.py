@@ -16,7 +16,7 @@ from typing import NamedTuple
 import redis
 
 from contrib.pictures import shop
-from pyworkers.api import Stats
+from pyworkers.api import Stats, ThresholdSet
 from pyworkers.embedded import server_binary
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
@@ -79,7 +79,8 @@ def main() -> None:
                 # Without it, the overview warns of it.
                 db.config_set("appendonly", "yes")
                 shop.fill(db, Keys(), url)
-            dashboard = app(url, token="")
+            ThresholdSet(url).set("mail* oldest > 7200")
+            dashboard = app(url, token="", thresholds=["waiting > 10000", "mail* oldest > 3600"])
             # The reads of the page have an earlier time: they add nothing to the graph.
             counts = replace(Stats.fetch(url), now=time.time() + _AHEAD_S)
             for stats in shop.minutes_before(counts, KEPT):

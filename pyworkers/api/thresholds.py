@@ -21,6 +21,9 @@ from pyworkers.store.values import encodable
 __all__ = [
     "ACTIONS",
     "HIGH",
+    "MEASURES",
+    "REMOVE",
+    "SET",
     "THRESHOLD",
     "ListedThreshold",
     "ThresholdSet",
@@ -28,6 +31,7 @@ __all__ = [
     "above_of_queue",
     "fix_of",
     "listed",
+    "plain_queue",
     "problems_above",
     "read_thresholds",
 ]
@@ -37,6 +41,8 @@ _IN_FILE = "set in [web] thresholds of the configuration"
 _ON_PAGE = "set on the page Thresholds"
 _IN_BOTH = "set in [web] thresholds of the configuration, and on the page Thresholds"
 _GLOB = frozenset("*?[")
+MEASURES = {"waiting": "waiting jobs", "oldest": "seconds that the oldest job waits", "failed": "failures"}
+"""The counts that thresholds are about, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +58,10 @@ class ListedThreshold:
 
 def _counts(one: ListedThreshold, _now: float) -> str:
     """What is compared with the number."""
-    failures = "failures of a minute" if one.threshold.match else "failures of an hour"
-    return {"waiting": "waiting jobs", "oldest": "seconds that the oldest job waits", "failed": failures}[
-        one.threshold.measure
-    ]
+    span_of = (
+        f" of {'a minute' if one.threshold.match else 'an hour'}" if one.threshold.measure == "failed" else ""
+    )
+    return f"{MEASURES[one.threshold.measure]}{span_of}"
 
 
 def _origin(one: ListedThreshold, _now: float) -> str:
@@ -219,9 +225,14 @@ def _highest(thresholds: Sequence[Threshold], measured: Mapping[str, float]) -> 
 
 
 def _queues_of(_admin: Admin, given: Given) -> list[str] | None:
-    """The queue that a threshold names; None for all queues, and for a pattern."""
-    match = _name_in(given["threshold"]).rpartition(" ")[0].rstrip()
-    return [match] if match and not _GLOB & set(match) else None
+    """The queue that a threshold is about; None for all queues, and for a pattern."""
+    queue = plain_queue(_name_in(given["threshold"]).rpartition(" ")[0].rstrip())
+    return [queue] if queue else None
+
+
+def plain_queue(match: str) -> str:
+    """The queue of a pattern that is the name of one; empty for any other."""
+    return "" if _GLOB & set(match) else match
 
 
 SET: Action[ListedThreshold] = Action(

@@ -56,6 +56,7 @@ from pyworkers.web.pages import (
     summed,
     tags,
     tasks,
+    thresholds,
 )
 from pyworkers.web.pages.overview import tiles_of
 from pyworkers.web.refusing import refuse
@@ -71,7 +72,7 @@ from pyworkers.web.waiting import ProgramWaits
 _LIVE = (overview, summed, gauges, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, summed, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
-    tags, running, servers, alarms, audit, batches, limits, locks, cron, metrics, appearance,
+    tags, running, servers, alarms, thresholds, audit, batches, limits, locks, cron, metrics, appearance,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
 RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)

@@ -57,7 +57,10 @@ GROUPS = (
         ("jobs", "tags", "tasks"),
     ),
     PageGroup("Flow", (("batches", "Batches"), ("cron", "Cron"), ("limits", "Limits"), ("locks", "Locks"))),
-    PageGroup("System", (("servers", "Servers"), ("alarms", "Alarms"), ("audit", "Audit"))),
+    PageGroup(
+        "System",
+        (("servers", "Servers"), ("alarms", "Alarms"), ("thresholds", "Thresholds"), ("audit", "Audit")),
+    ),
 )
 NAVIGATION = tuple(page for group in GROUPS for page in group.pages)
 """The pages in the navigation."""

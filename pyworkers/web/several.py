@@ -51,11 +51,14 @@ JOINED = (
     "metrics",
     "servers",
     "alarms",
+    "thresholds",
     "audit",
 )
 """The pages that show all Redis servers, by the first segment of their addresses."""
 _NAMED = ("metrics", "tags")
 """The first segments of the pages of one thing that show all, too."""
+OF_FIRST = ("alarms", "thresholds")
+"""Those whose data are in the first Redis, for all; also at the addresses of another one."""
 ALL = "all/"
 """The beginning of the names of feeds that have the live cells of all Redis servers."""
 _OF_ALL = "pyworkers.of_all"
@@ -77,11 +80,13 @@ class ByRedis:
             return
         root = scope.get("root_path", "").rstrip("/")
         place, _, rest = str(scope["path"]).removeprefix(root).lstrip("/").partition("/")
-        name = rest.partition("/")[0]
+        name, _, page = rest.partition("/")
         part = self._parts.get(name) if place == REDIS else None
         if part is None:
             await self._app(scope, receive, send)
             return
+        if page.removeprefix("api/").partition("/")[0] in OF_FIRST:
+            part = next(iter(self._parts.values()))
         own = f"{root}/{REDIS}/{name}"
         if scope["path"] == own:
             scope = {**scope, "path": f"{own}/", "raw_path": f"{own}/".encode()}

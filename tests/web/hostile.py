@@ -165,7 +165,7 @@ def wrong_types(db: redis.Redis, keys: Keys) -> None:
     )
     lists += (keys.batches, keys.limits, keys.locks, keys.cron_last, keys.cron_entries, keys.cron_paused)
     lists += (keys.suspects, keys.cancelled, keys.own("audit"), keys.watched, keys.stat("processed"))
-    lists += (keys.alarming, keys.alarms)
+    lists += (keys.alarming, keys.alarms, keys.thresholds)
     for key in lists:
         db.rpush(key, f"<{MARK}>")
 
@@ -399,6 +399,7 @@ def _dashboards(db: redis.Redis, keys: Keys) -> None:
         db.lpush(keys.own("audit"), json.dumps(action), other, text, "[]", b"\xff")
         alarm = {"name": text, "when": text, "match": text, "to": [text, 7], "since": HUGE, "text": text}
         db.set(keys.alarming, json.dumps({"alarms": [alarm, alarm, text, {"to": text}]}))
+        db.hset(keys.thresholds, f"{text} waiting", text if number % 2 else number)
         db.hset(keys.alarms, text, json.dumps({**alarm, "pending": text}))
         db.lpush(keys.alarms_sent, json.dumps({"alarm": text, "at": text, "to": 7}), text, "[]", b"\xff")
         task = {"order": (json.dumps({"action": text}), text)[number % 2], "state": text, "seen": "9" * 400}

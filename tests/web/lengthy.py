@@ -40,6 +40,7 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
     db.lpush(keys.own("audit"), json.dumps({"at": now, **action}))
     alarm = {"name": NAME, "when": "latency", "match": NAME, "to": ["webhook"]}
     db.set(keys.alarming, json.dumps({"alarms": [alarm]}))
+    db.hset(keys.thresholds, f"{NAME}* oldest", 10**12 - 1)
     db.hset(keys.alarms, NAME, json.dumps({"since": now, "text": NAME * 3, "pending": []}))
     sent = {"alarm": NAME, "state": "begun", "to": "webhook", "message": NAME * 3, "at": now, "id": "0" * 16}
     db.lpush(keys.alarms_sent, json.dumps(sent))

@@ -190,6 +190,7 @@ FORMS: dict[str, dict[str, str]] = {
     "/servers": {"action": "quiet", "identity": "host:1:a"},
     "/servers/{identity}": {"action": "quiet"},
     "/alarms": {"action": "silence", "name": "x", "subject": "x"},
+    "/thresholds": {"action": "set", "match": "bills", "measure": "waiting", "above": "1"},
     "/problems": {"action": "mute", "code": "x", "number": "1"},
     "/finished": {"action": "again", "at": "{finished}"},
 }

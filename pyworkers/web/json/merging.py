@@ -22,7 +22,7 @@ from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.schemas import TEXT, Schema, array, by_name, more, record
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource, Whole
-from pyworkers.web.several import away_of, merged, sites_of
+from pyworkers.web.several import OF_FIRST, away_of, merged, sites_of
 from pyworkers.web.site import site_of
 
 _CURSOR = Parameter("cursor", "Where the list goes on in each Redis: the cursor of the answer before.")
@@ -35,7 +35,7 @@ def of_all(resource: Resource) -> Resource:
 
     Changes are done at any of them.
     """
-    if resource.actions:
+    if resource.actions and resource.segments[0] not in OF_FIRST:
         resource = replace(resource, choose=_choose)
     if resource.order is not None:
         return _Merged(resource).resource()
