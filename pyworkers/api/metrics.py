@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.schemas import COUNT, NUMBER, TEXT, array, record
@@ -28,12 +28,14 @@ __all__ = [
     "Period",
     "Window",
     "begins_of",
+    "by_begin",
     "read_class_metrics",
     "read_class_names",
     "read_last_hours",
     "read_metrics",
     "read_window",
     "summed",
+    "summed_parts",
 ]
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
@@ -122,7 +124,12 @@ def _percentile(title: str, share: float) -> Column[Any]:
     return Column(f"{title}_ms", Kind.MILLISECONDS, title, value=value, nullable=True)
 
 
-P = TypeVar("P", MetricsPart, DurationsPart)
+class _Part(Protocol):
+    @property
+    def at(self) -> float: ...
+
+
+P = TypeVar("P", bound=_Part)
 DURATIONS: Table[DurationsPart] = Table(
     "DurationsPart",
     Column("at", Kind.MOMENT, "Begin"),
@@ -243,27 +250,37 @@ def summed(found: Sequence[ClassMetrics]) -> ClassMetrics:
         sum(one.failed for one in found),
         sum(one.total_ms for one in found),
         _columns(one.histogram for one in found),
-        parts=[
-            MetricsPart(at, sum(part.processed for part in some), sum(part.failed for part in some))
-            for at, some in _by_begin(part for one in found for part in one.parts)
-        ],
+        parts=summed_parts(one.parts for one in found),
         durations=[
-            DurationsPart(at, _columns(part.histogram for part in some))
-            for at, some in _by_begin(part for one in found for part in one.durations)
+            DurationsPart(some[0].at, _columns(part.histogram for part in some))
+            for some in by_begin(one.durations for one in found)
         ],
     )
+
+
+def summed_parts(found: Iterable[Sequence[MetricsPart]]) -> list[MetricsPart]:
+    """The runs at several Redis servers."""
+    return [
+        MetricsPart(some[0].at, sum(part.processed for part in some), sum(part.failed for part in some))
+        for some in by_begin(found)
+    ]
+
+
+def by_begin(found: Iterable[Sequence[P]]) -> Iterator[list[P]]:
+    """The parts of several Redis servers that begin at the same time, by time.
+
+    Not by their places: one Redis may be read before a minute ends, and the next one after it.
+    """
+    every = sorted((part for parts in found for part in parts), key=_begin)
+    for _, some in groupby(every, key=_begin):
+        yield list(some)
 
 
 def _columns(histograms: Iterable[Sequence[int]]) -> list[int]:
     return [sum(column) for column in zip(*histograms, strict=True)]
 
 
-def _by_begin(parts: Iterable[P]) -> Iterator[tuple[float, list[P]]]:
-    for at, some in groupby(sorted(parts, key=_begin), key=_begin):
-        yield at, list(some)
-
-
-def _begin(part: MetricsPart | DurationsPart) -> float:
+def _begin(part: _Part) -> float:
     return part.at
 
 

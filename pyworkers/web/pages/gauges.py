@@ -17,7 +17,7 @@ from starlette.routing import Route
 from pyworkers.api.columns import Column
 from pyworkers.api.deploys import Deploy, read_deploys
 from pyworkers.api.gauges import GAUGES, Gauges, read_gauges
-from pyworkers.api.metrics import PART, MetricsPart, Window, read_window
+from pyworkers.api.metrics import PART, MetricsPart, Window, by_begin, read_window, summed_parts
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import MAYBE_NUMBER, NUMBER, array, record
 from pyworkers.api.target import Steps
@@ -84,11 +84,8 @@ def _read_gauges(keys: Keys, window: Window, days: int = 0) -> Steps[tuple[list[
 
 def joined(found: Sequence[Hours]) -> Hours:
     """The charts of several Redis servers as one."""
-    runs = [
-        MetricsPart(some[0].at, sum(part.processed for part in some), sum(part.failed for part in some))
-        for some in zip(*(one.runs for one in found), strict=False)
-    ]
-    gauges = [_sum(some) for some in zip(*(one.gauges for one in found), strict=False)]
+    runs = summed_parts(one.runs for one in found)
+    gauges = [_sum(some) for some in by_begin(one.gauges for one in found)]
     # A deployment that is marked in several is one.
     deploys = sorted({deploy for one in found for deploy in one.deploys}, key=lambda deploy: -deploy.at)
     return Hours(runs, gauges, deploys)
