@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyworkers.api.target import Where, admin_of
-from pyworkers.errors import PyworkersError, RedisUnavailableError
+from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.failpoints import hit
 from pyworkers.protocol import moving as rules
 from pyworkers.protocol.keys import check_queue_name
-from pyworkers.protocol.moving import AWAITED, PLACES, Candidate, MoveState
+from pyworkers.protocol.moving import AWAITED, PLACES, Candidate, MoveState, ParkedJob
 from pyworkers.store import moving, queues, sets
 from pyworkers.store.moving import Portion, ReadJobs
 from pyworkers.store.sets import PAGE, MembersByScore
@@ -32,6 +32,8 @@ class MoveCounts:
     moved: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PLACES, 0)))
     left: Counter[str] = field(default_factory=Counter)
     """Why jobs stay → how many."""
+    odd: int = 0
+    """The entries in the list of parked jobs that were none, and are in the queue now as they were."""
 
     @property
     def total(self) -> int:
@@ -50,6 +52,8 @@ class GivenBack(NamedTuple):
     """How many are in the source again."""
     arrived: int
     """How many had arrived in the target, and stay there."""
+    odd: int = 0
+    """As that of ``MoveCounts``."""
 
 
 class QueueMove:
@@ -92,7 +96,7 @@ class QueueMove:
     def look(self) -> Iterator[int]:
         """Count the jobs that would move, and those that would stay; yields how many were looked at."""
         self.counts = MoveCounts()
-        self.counts.moved["queue"] += len(self._source.run(moving.parked(self._from, self.queue)))
+        self.counts.moved["queue"] += len(self._parked())
         for place in PLACES:
             for read in self._pages(place, acting=False):
                 self.counts.moved[place] += len(read.jobs)
@@ -121,14 +125,14 @@ class QueueMove:
         state = self._source.run(moving.state(self._from, self.queue))
         if state is None:
             raise PyworkersError(f"no move of {self.queue} has begun, or it has ended: no job is parked")
-        parked = self._source.run(moving.parked(self._from, self.queue))
+        parked = self._parked()
         arrived = self._close(state, len(parked), unchecked=unchecked)
         hit("back_closed")
         number = 0
         if parked and arrived >= state.portion:
             known = self._source.run(moving.records(self._from, parked))
-            portion = Portion(state.portion, mine=True, jobs=parked)
-            number = len(parked) * self._source.run(moving.remove(self._from, state, portion, known))
+            portion = Portion(state.portion, mine=True, jobs=[job for job in parked if not job.odd])
+            number = len(portion.jobs) * self._source.run(moving.remove(self._from, state, portion, known))
             hit("back_removed")
         if arrived >= 0:
             self._target.run(moving.expire_receipt(self._to, state))
@@ -138,7 +142,19 @@ class QueueMove:
             raise PyworkersError(
                 f"the move of {self.queue} does not end: {reason}", hint="the same command again"
             )
-        return GivenBack(back, number)
+        return GivenBack(back, number, sum(job.odd for job in parked))
+
+    def _parked(self) -> Sequence[ParkedJob]:
+        try:
+            return self._source.run(moving.parked(self._from, self.queue))
+        except StoreError as error:
+            if error.code != "WRONGTYPE":
+                raise
+            key = self._from.moving(self.queue)
+            raise PyworkersError(
+                f"the key {key} is no list of parked jobs: another program has written it",
+                hint=f"look at it and give it another name: redis-cli RENAME {key} ANOTHER",
+            ) from error
 
     def _close(self, state: MoveState, parked: int, *, unchecked: bool) -> int:
         """The number of the last portion that has arrived, after which none does; -1 if that is unknown."""
@@ -167,7 +183,7 @@ class QueueMove:
 
     def _continue(self, state: MoveState) -> int:
         """Move what an earlier process has left parked; returns the number of the last portion."""
-        parked = self._source.run(moving.parked(self._from, self.queue))
+        parked = self._parked()
         if parked and self._target.run(moving.receipt(self._to, state)) is None:
             where = f" to {state.target}" if state.target else ""
             raise PyworkersError(
@@ -196,6 +212,8 @@ class QueueMove:
                 return portion.number
 
     def _deliver(self, state: MoveState, portion: Portion) -> None:
+        self.counts.odd += sum(job.odd for job in portion.jobs)
+        portion = portion._replace(jobs=[job for job in portion.jobs if not job.odd])
         known = self._source.run(moving.records(self._from, portion.jobs))
         pushed = self._target.run(moving.push(self._to, state, portion, known))
         if pushed < 0:

@@ -86,6 +86,7 @@ def move(
         _tell_json(moving, about, dry_run)
     else:
         _tell(moving, dry_run)
+    _tell_odd(moving, moving.counts.odd)
     if moving.counts.left and not dry_run:
         click.get_current_context().exit(1)
 
@@ -121,10 +122,21 @@ def _give_back(start: RedisConfig, moving: QueueMove, title: str, *, yes: bool, 
         noted.end(result_of(found.back))
     if as_json:
         print_action("move", found.back, queue=moving.queue, back=found.back, arrived=found.arrived)
+        _tell_odd(moving, found.odd)
         return
     click.echo(f"gave back {count(found.back)}")
+    _tell_odd(moving, found.odd)
     if found.arrived:
         click.echo(f"{count(found.arrived)} had arrived there", err=True)
+
+
+def _tell_odd(moving: QueueMove, number: int) -> None:
+    if number:
+        entries = "1 entry" if number == 1 else f"{number:,} entries"
+        text = (
+            f"{entries} in the list of parked jobs had no place of a job: put into the queue {moving.queue}"
+        )
+        click.echo(printable(text), err=True)
 
 
 def _run(moving: QueueMove, steps: Iterator[int], label: str) -> None:

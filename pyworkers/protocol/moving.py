@@ -27,6 +27,10 @@ _STAYING = {
     "lock_digest": _LOCKED,
     "unique_token": _LOCKED,
 }
+# A score with which ZADD does not fail: it has no more than two digits in its exponent.
+_PARKED = re.compile(
+    rb"(queue|schedule|retry) (-?(?:inf|[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-][0-9]{1,2})?)) (.*)", re.DOTALL
+)
 _STATE = re.compile(r"(\S+) (\d{1,15}) (.*)", re.DOTALL)
 
 
@@ -57,11 +61,17 @@ class ParkedJob(NamedTuple):
 
     @classmethod
     def parse(cls, entry: bytes) -> ParkedJob:
-        """An entry as park.lua writes it. Raises ValueError."""
-        place, score, raw = entry.split(b" ", 2)
-        if place.decode(errors="replace") not in PLACES:
-            raise ValueError(f"no place of a job: {place!r}")
-        return cls(place, score, raw)
+        """An entry as park.lua writes it; other bytes, of a stranger, have no score."""
+        found = _PARKED.fullmatch(entry)
+        return cls(found[1], found[2], found[3]) if found else cls(b"queue", b"", entry)
+
+    @property
+    def odd(self) -> bool:
+        """True for bytes of a stranger."""
+        return not self.score
+
+    def __bytes__(self) -> bytes:
+        return b"%b %b %b" % self
 
 
 class Candidate(NamedTuple):

@@ -184,8 +184,10 @@ def push(keys: Keys, move: MoveState, portion: Portion, records: Sequence[JobRec
 
 def remove(keys: Keys, move: MoveState, portion: Portion, records: Sequence[JobRecordHash]) -> Request[int]:
     """Remove a portion that has arrived from the source; 0 if another process has."""
-    names = [keys.moving(move.queue), keys.moves, *(record.key(keys) for record in records)]
-    return script("moves/remove", names, [move.queue, move.id, portion.number], integer, keys.namespace)
+    places = [keys.moving(move.queue), keys.moves, keys.queues, keys.queue(move.queue)]
+    names = [*places, *(record.key(keys) for record in records)]
+    args = [move.queue, move.id, portion.number, *map(bytes, portion.jobs)]
+    return script("moves/remove", names, args, integer, keys.namespace)
 
 
 def expire_receipt(keys: Keys, move: MoveState) -> Request[bool]:

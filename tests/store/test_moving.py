@@ -328,6 +328,63 @@ def test_it_is_refused_and_no_job_is_lost(
     assert not there.exists(keys.queue("reports")) and set(jobs) <= set(arrived(db, keys))
 
 
+ODD = [
+    b"\xff\xfe",
+    b"no job",
+    b"retry nan {}",
+    b"retry 1e-999 {}",
+    b"retry in {}",
+    b"retry x {}",
+    b"elsewhere 0 {}",
+    b"",
+    b"queue 0",
+]
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_odd_entries_among_the_parked_jobs_are_kept_and_reported(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run, back: bool
+) -> None:
+    db.hset(keys.moves, "reports", "x 1 archive")
+    there.set(keys.moved("x"), 0)
+    db.rpush(keys.moving("reports"), *ODD, b"queue 0 " + job(1), b"retry 7.5 " + job(2))
+    db.rpush(keys.moving("reports"), b"schedule inf " + job(3), b"schedule 0 " + job(4))
+    found = run("--back" if back else "--yes")
+    assert "9 entries in the list of parked jobs had no place of a job" in found.stderr
+    place = db if back else there
+    waiting = as_list(db.lrange(keys.queue("reports"), 0, -1)) + as_list(
+        there.lrange(keys.queue("reports"), 0, -1)
+    )
+    assert sorted(waiting) == sorted([*ODD, job(1)]) and job(1) in place.lrange(keys.queue("reports"), 0, -1)
+    assert place.zrange(keys.retry, 0, -1, withscores=True) == [(job(2), 7.5)]
+    assert place.zrange(keys.schedule, 0, -1) == [job(4), job(3)]
+    assert not db.exists(keys.moves, keys.moving("reports"))
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_an_odd_entry_next_to_jobs_that_have_arrived_is_kept(
+    db: redis.Redis, there: redis.Redis, keys: Keys, run: Run, back: bool
+) -> None:
+    db.hset(keys.moves, "reports", "x 1 archive")
+    there.set(keys.moved("x"), 1)
+    db.rpush(keys.moving("reports"), b"queue 0 " + job(1), b"no job")
+    assert "1 entry" in run("--back" if back else "--yes").stderr
+    assert as_list(db.lrange(keys.queue("reports"), 0, -1)) == [b"no job"]
+    assert not there.exists(keys.queue("reports")) and not db.exists(keys.moves, keys.moving("reports"))
+
+
+@pytest.mark.parametrize("words", [("--back",), ("--yes",), ("--dry-run",)])
+def test_a_list_of_parked_jobs_of_another_type_is_named(
+    db: redis.Redis, keys: Keys, run: Run, words: tuple[str, ...]
+) -> None:
+    db.hset(keys.moves, "reports", "x 1 archive")
+    db.set(keys.moving("reports"), "text")
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert f"the key {keys.moving('reports')} is no list of parked jobs" in refused.stderr
+    assert db.get(keys.moving("reports")) == b"text"
+
+
 def test_the_audit_says_what_came_of_a_refused_command(db: redis.Redis, keys: Keys, run: Run) -> None:
     for words, reason in (
         (("--back",), "no move of reports has begun, or it has ended: no job is parked"),
