@@ -114,8 +114,7 @@ class Chromium:
         self._driver.quit()
 
     def reset(self) -> None:
-        """Forget cookies, messages and what was emulated; show an empty page."""
-        self.open("about:blank")
+        """Forget cookies, messages and what was emulated."""
         self._command("Network.clearBrowserCookies")
         self._command("Emulation.setScriptExecutionDisabled", value=False)
         self._command("Emulation.setTimezoneOverride", timezoneId="")

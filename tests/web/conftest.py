@@ -66,7 +66,7 @@ def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 def chromium(_browser: Chromium, dashboard: Visitor) -> Iterator[Chromium]:
     """The browser of this session, with an empty page and without cookies.
 
-    It leaves the dashboard before that ends, which would wait for the event stream.
+    It leaves the dashboard before that ends, which would wait for the event stream, and the next test.
     """
     _browser.reset()
     yield _browser

@@ -75,7 +75,7 @@ def test_a_banner_says_that_redis_is_away(chromium: Chromium, valkey_binary: str
             wait_for(lambda: "Redis has not answered since" in chromium.text_of(".banner"))
             server.start()
             wait_for(lambda: not chromium.is_shown(".banner"))
-            chromium.reset()
+            chromium.open("about:blank")
 
 
 def test_a_page_without_redis_goes_on_when_it_answers(
@@ -94,7 +94,7 @@ def test_a_page_without_redis_goes_on_when_it_answers(
             # In one step: between two, the page is replaced.
             heading = "return document.querySelector('h1')?.textContent"
             wait_for(lambda: chromium.run(heading) == "Metrics", message="the page")
-            chromium.reset()
+            chromium.open("about:blank")
 
 
 def test_a_page_says_that_the_dashboard_is_away(
