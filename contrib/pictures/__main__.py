@@ -72,6 +72,7 @@ def main() -> None:
     folder: Path = parser.parse_args().folder
     if reason := lacking():
         sys.exit(reason)
+    folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as temporary:
         directory = Path(temporary)
         with running_server(server_binary(), directory, free_port()) as url:

@@ -19,7 +19,9 @@ import redis
 from pyworkers.api import CronSet, Stats
 from pyworkers.api.target import admin_of
 from pyworkers.protocol import flow
+from pyworkers.protocol.flow.finished import FinishedFacts, entry
 from pyworkers.protocol.histogram import BOUNDS_MS
+from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.counters import histogram_moments, moments
@@ -72,6 +74,8 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
         _servers(pipeline, keys, now, rng)
         _flow(pipeline, keys, now)
         _counted(pipeline, keys, now, rng)
+        _finished(pipeline, keys, now, rng)
+        _alarms(pipeline, keys, now)
         pipeline.execute()
     admin_of(where, keys.namespace).run(_gauges(keys, now, rng))
     cron = CronSet(where, namespace=keys.namespace)
@@ -274,6 +278,43 @@ def _counted(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> Non
                 for bucket in buckets:
                     fields.incrby("u16", f"#{bucket}", 1)
                 fields.execute()
+
+
+def _finished(db: redis.Redis, keys: Keys, now: float, rng: random.Random) -> None:
+    """The last jobs that have ended, as servers with ``keep`` write them; some have failed for good."""
+    db.sadd(keys.finished, "server")
+    worker = next(iter(SERVERS)).rpartition(":")[0]
+    for number in range(60):
+        queue = ("mail", "images", "billing", "search")[number % 4]
+        at, wrong = now - 7 * (60 - number), number % 8 == 2
+        facts = FinishedFacts(
+            "dead" if wrong else "done", at, round(rng.uniform(0.02, 1.8), 3), 3 if wrong else 1,
+            worker, 40, f"{ERRORS[1][2]}: {ERRORS[1][3]}" if wrong else "",
+        )  # fmt: skip
+        raw = job(QUEUES[queue][2], queue, _args(queue, number), _jid(rng), at - 3)
+        found = entry(Keep("server", 1000, 86_400, True), facts, json.loads(raw), raw, queue)
+        db.xadd(keys.finished_jobs("server"), {"v": found.entry}, id=f"{int(at * 1000)}-0")
+
+
+def _alarms(db: redis.Redis, keys: Keys, now: float) -> None:
+    """What a process of alarms watches, and has sent."""
+    watched = [
+        {"name": "images wait", "when": "latency", "match": "images", "to": ["slack", "mail"]},
+        {"name": "many dead", "when": "dead", "match": "*", "to": ["slack"]},
+        {"name": "server is gone", "when": "silent", "match": "*", "to": ["webhook"]},
+    ]
+    db.set(keys.alarming, json.dumps({"holder": "shop-1.example:4790", "alarms": watched}), ex=3600)
+    text = "images: the oldest job has been waiting for 3 min 46 s, more than 2 min"
+    begun = {"since": now - 106, "text": text, "pending": [], "ended": None}
+    db.hset(keys.alarms, "images wait", json.dumps(begun))
+    for ago_s, alarm, state, to, message in (
+        (7_300, "many dead", "begun", "slack", "6 jobs have died in 5 minutes: ChargeCard 6"),
+        (6_900, "many dead", "ended", "slack", "6 jobs have died in 5 minutes: ChargeCard 6"),
+        (106, "images wait", "begun", "slack", text),
+        (105, "images wait", "begun", "mail", text),
+    ):
+        sent = {"alarm": alarm, "state": state, "to": to, "message": message, "at": now - ago_s}
+        db.lpush(keys.alarms_sent, json.dumps({**sent, "id": f"{alarm[0]}0{state[0]}f00d"}))
 
 
 def _gauges(keys: Keys, now: float, rng: random.Random) -> Steps[None]:
