@@ -64,8 +64,9 @@ def test_the_page_of_a_job_says_how_it_ended(dashboard: Visitor, db: redis.Redis
     keys, jid, now = Keys(namespace), "0123456789abcdef", time.time()
     keep(db, keys, FinishedFacts("done", now, 1.5, 2, "web1:7"), {"jid": jid, "args": [{"to": "ann"}]})
     # Its id in the box on every page leads to it.
-    page = dashboard.get(f"find?q={jid}")
-    assert page.path == f"/jobs/{jid}" and "There is no such job" not in page.text
+    assert dashboard.get(f"find?q={jid}").path == f"/jobs/{jid}"
+    page = found(dashboard, f"jobs/{jid}")
+    assert "There is no such job" not in page.text
     assert "State done Class Add Queue q" in page.text
     assert "How it ended" in page.text and "web1:7" in page.text and '"to":"ann"' in page.text
     # A job that runs again has its end to come.
