@@ -172,7 +172,7 @@ GRANTS: tuple[Grant, ...] = (
         admin="hexists hget hmget hset hincrby expire sadd srem scard sismember smembers lrange del unlink",
         read_only="hgetall hget scard sismember sscan lrange",
     ),
-    Grant(_PLAIN.moving("*"), admin="exists lrange rpush type unlink", read_only="llen"),
+    Grant(_PLAIN.moving("*"), admin="exists lrange lrem rpush type unlink", read_only="llen"),
     Grant(
         _PLAIN.wire,
         worker="zadd zremrangebyscore expire",
