@@ -40,6 +40,12 @@ class MoveCounts:
         """The number of jobs moved."""
         return self.moved.total()
 
+    def without_odd(self, parked: Sequence[ParkedJob]) -> list[ParkedJob]:
+        """The jobs among parked entries; counts the others."""
+        jobs = [job for job in parked if not job.odd]
+        self.odd += len(parked) - len(jobs)
+        return jobs
+
     def as_dict(self) -> dict[str, Any]:
         """The numbers for JSON."""
         return {"moved": dict(self.moved), "left": dict(self.left)}
@@ -212,8 +218,7 @@ class QueueMove:
                 return portion.number
 
     def _deliver(self, state: MoveState, portion: Portion) -> None:
-        self.counts.odd += sum(job.odd for job in portion.jobs)
-        portion = portion._replace(jobs=[job for job in portion.jobs if not job.odd])
+        portion = portion._replace(jobs=self.counts.without_odd(portion.jobs))
         known = self._source.run(moving.records(self._from, portion.jobs))
         pushed = self._target.run(moving.push(self._to, state, portion, known))
         if pushed < 0:

@@ -28,6 +28,7 @@ FOREIGN = {
         "application.state.users",
         "application.state.waits",
     },
+    "web/security/oidc.py": {"connection._create_connection", "self._timer.daemon"},
     "worker/hygiene.py": {"os.environ", "sys.stdin", "sys.stdout", "sys.stderr"},
     "worker/importing.py": {"link.stack"},
 }  # fmt: skip
