@@ -16,9 +16,9 @@ from tests.web.document import Document
 from tests.web.test_crawl import kind
 from tests.web.visitor import Visitor
 
-# The least that WCAG asks for, a tablet, and the narrowest window of each wider layout (`@media`).
+# The least that WCAG asks for, and the narrowest window of each wider layout (`@media`).
 # What fits there fits in wider windows of the same layout.
-WIDTHS = (320, 768, 961, 1201)
+WIDTHS = (320, 641, 769, 961, 1201)
 PAGES = [path for path, _ in NAVIGATION]
 # Of pages that differ in names, places and filters alone.
 _MOST_ALIKE = 2
