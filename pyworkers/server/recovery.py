@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from pyworkers import logs
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.failpoints import hit
-from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Unchanged
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
 from pyworkers.server.turn import Turn
 from pyworkers.store import leases
+from pyworkers.store.calls import Request
 from pyworkers.store.store import Store
 
 # The lease of a live owner may have been deleted by hand, or lost by a failover; its next renewal, after a
@@ -37,12 +38,15 @@ PORTION, _REST_S = 500, 0.02
 
 log = logs.get_logger()
 
+T = TypeVar("T")
+
 
 class Registrations:
     """The registered incarnations, ``own`` among them; they are read again when they may have changed."""
 
-    def __init__(self, keys: Keys, own: Incarnations, unchanged: Unchanged) -> None:
-        self._keys = keys
+    def __init__(self, store: Store, own: Incarnations, unchanged: Unchanged) -> None:
+        self._store = store
+        self._owners = store.keys.owners
         self.own = own
         self._unchanged = unchanged
         self._names: list[str] = []
@@ -53,22 +57,29 @@ class Registrations:
     async def names(self) -> list[str]:
         """All identities. Raises PyworkersError."""
         if not self._names or not self._holds():
-            names = await self._unchanged.read(leases.owners(self._keys), self._keys.owners)
+            names = await self._read(leases.owners(self._store.keys))
             self._note(names, found=self.own.identity() in names)
         return self._names
 
     async def check(self) -> None:
         """Notice that Redis has lost the own registration. Raises PyworkersError."""
         if not self._holds():
-            asked = leases.is_registered(self._keys, self.own.identity())
-            self._note([], found=await self._unchanged.read(asked, self._keys.owners))
+            asked = leases.is_registered(self._store.keys, self.own.identity())
+            self._note([], found=await self._read(asked))
 
     def forget(self) -> None:
         """Read them at the next question."""
         self._unchanged.forget()
 
+    async def _read(self, request: Request[T]) -> T:
+        try:
+            return await self._unchanged.read(request, self._owners)
+        except RedisUnavailableError:
+            # Perhaps only the connection with the announcements is lost, and a failed look delays a recovery.
+            return await self._store.arun(request)
+
     def _holds(self) -> bool:
-        return self._found == self.own.identity() and self._unchanged.holds(self._keys.owners)
+        return self._found == self.own.identity() and self._unchanged.holds(self._owners)
 
     def _note(self, names: list[str], *, found: bool) -> None:
         self._names, self._found = names, self.own.identity() if found else ""

@@ -165,7 +165,7 @@ class Services:
         health = server.health.of(Recovery.name)
         # A server that registers has its lease for at least as long.
         unchanged = self.changes.unchanged(lease_s)
-        registrations = Registrations(server.store.keys, server.incarnations, unchanged)
+        registrations = Registrations(server.store, server.incarnations, unchanged)
         return Recovery(server.store, registrations, health, lease_s, self._recovered)
 
     def _recovered(self, jobs: int) -> None:

@@ -42,7 +42,7 @@ class Bench(RedisBench):
     def another(self, incarnations: Incarnations) -> Recovery:
         """The recovery of another server with the same connection."""
         health = Health(time.monotonic, random.Random())
-        registrations = Registrations(self.keys, incarnations, Unchanged(self.changes, LEASE_S))
+        registrations = Registrations(self.store, incarnations, Unchanged(self.changes, LEASE_S))
         return Recovery(self.store, registrations, health, LEASE_S, lambda _: None)
 
     async def prepare(self) -> None:
@@ -258,3 +258,16 @@ async def test_registrations_are_read_again_only_after_a_change(
     bench.recovery.failed(1)
     await sweep(1)
     assert reads[6:] == ["HKEYS", "HEXISTS"]
+
+
+async def test_without_the_connection_with_announcements_the_dead_are_recovered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send(_: object) -> object:
+        raise RedisUnavailableError("lost")
+
+    await bench.lease(LEASE_S).renew()
+    assert await bench.recovery.sweep(0) == 0
+    monkeypatch.setattr(bench.changes, "send", send)
+    bench.recovery._registrations.forget()
+    assert await bench.recovery.sweep(1000) == 1
