@@ -59,7 +59,7 @@ class GivenBack(NamedTuple):
     arrived: int
     """How many had arrived in the target, and stay there."""
     odd: int = 0
-    """As that of ``MoveCounts``."""
+    """As in ``MoveCounts``."""
 
 
 class QueueMove:

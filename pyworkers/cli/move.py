@@ -86,7 +86,6 @@ def move(
         _tell_json(moving, about, dry_run)
     else:
         _tell(moving, dry_run)
-    _tell_odd(moving, moving.counts.odd)
     if moving.counts.left and not dry_run:
         click.get_current_context().exit(1)
 
@@ -113,6 +112,7 @@ def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:
         finally:
             noted.has_changed(moving.counts.total)
         noted.end(result_of(moving.counts.total))
+    _tell_odd(moving, moving.counts.odd)
 
 
 def _give_back(start: RedisConfig, moving: QueueMove, title: str, *, yes: bool, as_json: bool) -> None:

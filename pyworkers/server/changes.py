@@ -56,7 +56,7 @@ class Follower(Protocol):
         """The keys to read, each with the function that takes its reply."""
 
 
-class Unchanged:
+class UnchangedKeys:
     """Tells whether keys are as a read has found them, so that a part which looks often reads seldom.
 
     True for ``life_s`` seconds at most, in case an announcement was lost; never where none are made.
@@ -127,9 +127,9 @@ class Changes(Part):
         self._store.follow({name: one.kind for name, one in follows.items()})
         self.nudge()
 
-    def unchanged(self, life_s: float) -> Unchanged:
+    def unchanged(self, life_s: float) -> UnchangedKeys:
         """For another part that looks at keys: whether they are as it has found them."""
-        return Unchanged(self._store, life_s)
+        return UnchangedKeys(self._store, life_s)
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data."""

@@ -14,7 +14,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.changes import Follow, Unchanged
+from pyworkers.server.changes import Follow, UnchangedKeys
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.lease import LeaseDeadlines
@@ -241,7 +241,7 @@ class Strays(Part):
     def __init__(
         self,
         queues: Queues,
-        unchanged: Unchanged,
+        unchanged: UnchangedKeys,
         health: Health,
         pause_s: float,
     ) -> None:

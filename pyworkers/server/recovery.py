@@ -13,7 +13,7 @@ from typing import TypeVar
 from pyworkers import logs
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.failpoints import hit
-from pyworkers.server.changes import Unchanged
+from pyworkers.server.changes import UnchangedKeys
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class Registrations:
     """The registered incarnations, ``own`` among them; they are read again when they may have changed."""
 
-    def __init__(self, store: Store, own: Incarnations, unchanged: Unchanged) -> None:
+    def __init__(self, store: Store, own: Incarnations, unchanged: UnchangedKeys) -> None:
         self._store = store
         self._owners = store.keys.owners
         self.own = own

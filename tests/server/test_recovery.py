@@ -10,7 +10,7 @@ import pytest
 
 from pyworkers.config.fields import LogConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
-from pyworkers.server.changes import Unchanged
+from pyworkers.server.changes import UnchangedKeys
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.lease import Lease, LeaseDeadlines
@@ -42,7 +42,7 @@ class Bench(RedisBench):
     def another(self, incarnations: Incarnations) -> Recovery:
         """The recovery of another server with the same connection."""
         health = Health(time.monotonic, random.Random())
-        registrations = Registrations(self.store, incarnations, Unchanged(self.changes, LEASE_S))
+        registrations = Registrations(self.store, incarnations, UnchangedKeys(self.changes, LEASE_S))
         return Recovery(self.store, registrations, health, LEASE_S, lambda _: None)
 
     async def prepare(self) -> None:

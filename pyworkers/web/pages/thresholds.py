@@ -1,4 +1,4 @@
-"""Thresholds: those of the configuration, and those that people have set here; sets and removes them."""
+"""Thresholds, from the configuration and from people; sets and removes them."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ class _Limit(HTTPSHandler, HTTPHandler):
 
             def connected(*where: Any) -> socket.socket:
                 sock: socket.socket = connect(*where)
-                # A descriptor of its own: TLS takes the other one before its handshake.
+                # A second descriptor: TLS takes the other one before its handshake.
                 self._sockets.append(sock.dup())
                 self.check()
                 return sock
