@@ -226,7 +226,8 @@ def _highest(thresholds: Sequence[Threshold], measured: Mapping[str, float]) -> 
 
 def _queues_of(_admin: Admin, given: Given) -> list[str] | None:
     """The queue that a threshold is about; None for all queues, and for a pattern."""
-    queue = plain_queue(_name_in(given["threshold"]).rpartition(" ")[0].rstrip())
+    # Other white space at its end is part of the name.
+    queue = plain_queue(_name_in(given["threshold"]).rpartition(" ")[0].rstrip(" "))
     return [queue] if queue else None
 
 

@@ -197,6 +197,16 @@ FORMS: dict[str, dict[str, str]] = {
 """By the path of each route that changes something: a form for what is of another queue."""
 
 
+@pytest.mark.parametrize("match", ["", "bills", "mail*", "[m]ail", "a:b\u00a0", "a:b\x1c"])
+def test_a_threshold_of_more_than_the_own_queues_is_refused(
+    mia: Program, db: redis.Redis, keys: Keys, match: str
+) -> None:
+    assert mia.done("/thresholds", "set", threshold="a:b waiting > 1") == 1
+    for action in ("set", "remove"):
+        assert mia.act("/thresholds", action, threshold=f"{match} waiting > 2").status == 403
+    assert db.hgetall(keys.thresholds) == {b"a:b waiting": b"1"}
+
+
 def test_each_form_for_another_queue_is_refused(
     root: str, one_redis_url: str, ann: Program, bills: dict[str, Any], db: redis.Redis, keys: Keys
 ) -> None:
