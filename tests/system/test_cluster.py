@@ -40,7 +40,7 @@ from tests.helpers.certificates import Certificates
 from tests.helpers.enqueuing import Producer
 from tests.helpers.redises import Cluster, OwnRedis, command
 from tests.helpers.server_process import ServerProcess, serving
-from tests.helpers.support import PATIENCE_S, by_load, free_port, stretched, wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for, by_load, free_port, stretched, wait_for
 
 NAMESPACE = "{app}:"
 CODE = """
@@ -450,6 +450,31 @@ def test_each_command_runs_once_at_the_node_that_has_its_key(cluster: Cluster) -
     cluster.migrate(target)
     cluster.end_reshard(target)
     assert [int(command(target, "GET", f"{{app}}:{key}")) for key in ("here", "there")] == [5, 5]
+
+
+async def test_a_link_keeps_its_connection_to_the_node_that_imports_the_slot(cluster: Cluster) -> None:
+    target = cluster.other_primary()
+
+    def clients() -> int:
+        return sum(b"cmd=incr" in line for line in command(target, "CLIENT", "LIST").splitlines())
+
+    def opened() -> int:
+        with target.client() as client:
+            return int(client.info("stats")["total_connections_received"])
+
+    async with contextlib.aclosing(Link(RedisConfig(cluster.url, NAMESPACE))) as link:
+        await link.execute_command("PING")
+        cluster.begin_reshard(target)
+        before = opened()
+        for number in range(1, 101):
+            assert await link.execute_command("INCR", "{app}:there", read=integer) == number
+        # The other nodes, the watch and this test open a few.
+        assert opened() - before < 50
+        assert clients() == 1
+        cluster.migrate(target)
+        cluster.end_reshard(target)
+        assert await link.execute_command("INCR", "{app}:there", read=integer) == 101
+        await async_wait_for(lambda: clients() == 1)
 
 
 def test_no_lease_ends_while_the_slot_moves(tmp_path: Path, cluster: Cluster) -> None:

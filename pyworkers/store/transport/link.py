@@ -42,6 +42,8 @@ class Link:
         self._timeout_s = timeout_s
         self._opening = asyncio.Lock()
         self._wire: Wire | None = None
+        self._importing: tuple[Address, Wire] | None = None
+        """The connection to the node that imports the slot."""
         self._connecting: asyncio.Task[Wire] | None = None
         self._drops = 0
 
@@ -83,17 +85,31 @@ class Link:
 
     async def _ask(self, node: Address, command: tuple[Any, ...]) -> Any:
         """The answer, or the refusal, of the node that imports the slot."""
-        opener = node_of_async(self._opener, node)
-        wire = await open_wire(opener, self._timeout_s)
+        wire = await self._wire_to(node)
+        packed = hiredis.pack_command(("ASKING",)) + hiredis.pack_command(command)
         try:
-            packed = hiredis.pack_command(("ASKING",)) + hiredis.pack_command(command)
             [reply] = answers(await wire.exchange(packed, 2))
-            return reply
         except NotSentError:
             raise ConnectionError("the connection was lost") from None
-        finally:
-            wire.close(ConnectionError("closed"))
-            await opener.aclose()
+        return reply
+
+    async def _wire_to(self, node: Address) -> Wire:
+        """The connection to the node that imports the slot, kept because a login costs more than a call."""
+        if self._importing is None or self._importing[0] != node or self._importing[1].closed:
+            drops = self._drops
+            wire = await open_wire(node_of_async(self._opener, node), self._timeout_s)
+            if drops != self._drops:
+                wire.close(ConnectionError("closed"))
+                raise ConnectionError("another server is the primary")
+            self._leave_importing()
+            self._importing = node, wire
+        return self._importing[1]
+
+    def _leave_importing(self) -> None:
+        """Close the connection to the node that imported the slot, after the replies to what was sent."""
+        if self._importing is not None:
+            self._importing[1].retire()
+            self._importing = None
 
     async def send_together(
         self, commands: Sequence[tuple[Any, ...]], wire: Wire | None = None
@@ -124,6 +140,7 @@ class Link:
         code = code_of(error)
         if rule_for(code).reaction is not Reaction.RECONNECT:
             return
+        self._leave_importing()
         if code not in CODES:
             wire.close(ConnectionError("the wrong server"))
             return
@@ -145,6 +162,7 @@ class Link:
     def drop_connection(self) -> None:
         """Fail the commands under way: another server is the primary now."""
         self._drops += 1
+        self._leave_importing()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._wire is not None:
@@ -160,6 +178,8 @@ class Link:
     async def aclose(self) -> None:
         """Close the connection."""
         self._drops += 1
+        if self._importing is not None:
+            self._importing[1].close(ConnectionError("closed"))
         if self._wire is not None:
             self._wire.close(ConnectionError("closed"))
         if self._made is not None:
