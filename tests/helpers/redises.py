@@ -308,16 +308,16 @@ class Cluster:
         """The id of a node."""
         return str(command(node, "CLUSTER", "MYID").decode())
 
-    def primary_by(self, node: OwnRedis) -> int:
-        """The port of the node that has the slot, as a node sees it."""
+    def primary_by(self, node: OwnRedis) -> int | None:
+        """The port of the node that has the slot, as a node sees it; None while it knows of none."""
         slots = command(node, "CLUSTER", "SLOTS")
-        return next(int(found[2][1]) for found in slots if found[0] <= self._slot <= found[1])
+        return next((int(found[2][1]) for found in slots if found[0] <= self._slot <= found[1]), None)
 
     @property
     def primary(self) -> OwnRedis:
         """The node that has the slot."""
-        ports = Counter(self.primary_by(node) for node in self.nodes if node.runs)
-        [(port, _)] = ports.most_common(1)
+        seen = (self.primary_by(node) for node in self.nodes if node.runs)
+        [(port, _)] = Counter(port for port in seen if port is not None).most_common(1)
         return next(node for node in self.nodes if node.port == port)
 
     def other_primary(self) -> OwnRedis:
