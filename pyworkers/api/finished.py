@@ -110,7 +110,7 @@ FINISHED: Table[FinishedJob] = Table(
     Column("result_bytes", Kind.COUNT, "Result", value=_fact("result_bytes"), nullable=True,
            about="The size of what it returned as JSON, in bytes; null if that is not kept."),
     Column("error", title="Error", value=_fact("error"), cut=1),
-    Column("args", Kind.PARTS, value=lambda job, _now: job.args if job.has_args else None,
+    Column("args", Kind.PARTS, "Arguments", value=lambda job, _now: job.args if job.has_args else None,
            schema=maybe(array(ANY)), about="null if they are not kept."),
     Column("jid", title="JID", place="jobs", cut=5),
     Column("at", about="Its place, for the action again."),

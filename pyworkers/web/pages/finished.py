@@ -33,14 +33,14 @@ from pyworkers.web.lists.showing import args_text
 from pyworkers.web.paging import ROWS, own_of, owns
 from pyworkers.web.rendering import address, linkable, own_address, render
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import milliseconds, shown, size
+from pyworkers.web.showing import expandable, milliseconds, shown, size
 from pyworkers.web.site import Site, site_of
 from pyworkers.web.tables import Listing, joined
 
 _FILTERS = {"class": "job_class", "queue": "queue", "state": "state", "jid": "jid"}
 _STATES = [state.value for state in JobState if state.final]
 _END = ("ended_at", "duration", "attempts", "worker", "result_bytes", "error")
-_COLUMNS = FINISHED.shown("class", "state", "queue", *_END)
+_COLUMNS = FINISHED.shown("class", "args", "state", "queue", *_END)
 # A job that was retried by hand has ended more than once.
 _MOST_ENDS = 5
 
@@ -92,7 +92,9 @@ def _listing(
     request: Request, columns: Sequence[Column[FinishedJob]], jobs: Sequence[FinishedJob]
 ) -> Listing[FinishedJob]:
     html: Mapping[str, Callable[[FinishedJob], Markup]] = {
-        "class": partial(_class, request, site_of(request).settings.mask),
+        "class": partial(_class, request),
+        "args": partial(_args, site_of(request).settings.mask),
+        "error": lambda job: expandable(job.facts.error),
         "duration": lambda job: Markup("{}").format(milliseconds(job.facts.duration_s * 1000)),
         "result_bytes": lambda job: _result(job.facts.result_bytes),
     }
@@ -104,15 +106,16 @@ async def change(request: Request) -> Response:
     return await act(request, ACTIONS, own_address(request))
 
 
-def _class(request: Request, mask: tuple[str, ...], job: FinishedJob) -> Markup:
-    """The class, which leads to the job, and its arguments."""
+def _class(request: Request, job: FinishedJob) -> Markup:
+    """The class, which leads to the job."""
     name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
-    linked = name
-    if job.jid and linkable(job.jid):
-        linked = Markup('<a href="{}">{}</a>').format(address(request, "jobs", job.jid), name)
-    if not job.has_args:
-        return linked
-    return Markup("{} <code>{}</code>").format(linked, shown(args_text(job, mask), 300))
+    if not job.jid or not linkable(job.jid):
+        return name
+    return Markup('<a href="{}">{}</a>').format(address(request, "jobs", job.jid), name)
+
+
+def _args(mask: tuple[str, ...], job: FinishedJob) -> Markup:
+    return Markup("<code>{}</code>").format(expandable(args_text(job, mask)) if job.has_args else "")
 
 
 def _result(length: int | None) -> Markup:
