@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import hiredis
 import pytest
+import redis
 
 from pyworkers import AsyncClient, Client, Worker
 from pyworkers.api import BatchSet, LimitSet, LockSet, Queue
@@ -31,7 +33,7 @@ from pyworkers.store.store import Store
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, connect_async, primary_of
 from pyworkers.store.transport.link import Link
-from pyworkers.store.transport.primary import Watch
+from pyworkers.store.transport.primary import Primary, Watch
 from pyworkers.store.transport.replies import integer
 from pyworkers.store.transport.wire import AsyncWires
 from tests.conftest import missing
@@ -242,6 +244,14 @@ def test_no_call_begins_on_a_connection_that_the_watch_is_about_to_close(
         watch = primary_of(client).watch  # type: ignore[union-attr]
         watch._known = watch.known._replace(address=("127.0.0.1", 1))  # type: ignore[union-attr]
 
+    @contextlib.contextmanager
+    def refusing() -> Iterator[None]:
+        """The new primary takes no connection yet."""
+        with monkeypatch.context() as patch:
+            for name in ("find", "find_async"):
+                patch.setattr(Primary, name, Mock(side_effect=redis.ConnectionError("not yet")))
+            yield
+
     async def in_a_loop() -> None:
         client = connect_async(config)
         wires = AsyncWires(connect_async(config))
@@ -254,6 +264,10 @@ def test_no_call_begins_on_a_connection_that_the_watch_is_about_to_close(
             leave(client)
             await client.execute_command("PING")
             assert pooled._writer is not writer
+            leave(client)
+            with refusing(), pytest.raises(redis.ConnectionError):
+                await client.execute_command("PING")
+            assert client.connection_pool._in_use_connections == set()
             leave(client)
             await wires.exchange(ping, 1)
             assert wires._wires != [wire]
@@ -269,6 +283,10 @@ def test_no_call_begins_on_a_connection_that_the_watch_is_about_to_close(
         leave(client)
         client.execute_command("PING")
         assert pooled._sock is not socket
+        leave(client)
+        with refusing(), pytest.raises(redis.ConnectionError):
+            client.execute_command("PING")
+        assert client.connection_pool._in_use_connections == set()
         leave(client)
         wires.exchange(ping, 1)
         assert wires._idle != [idle]

@@ -387,9 +387,6 @@ class WaitingPool(redis.ConnectionPool):
         try:
             connection = super().get_connection(*args, **options)
             self._lent[connection] = turn
-            if getattr(connection, "is_former", False):
-                connection.disconnect()
-                connection.connect()
         except BaseException:
             turn.leave()
             self.disconnect(inuse_connections=False)
@@ -441,11 +438,7 @@ class AsyncPool(redis.asyncio.BlockingConnectionPool):
         """As redis-py's."""
         try:
             with reading("the login"):
-                connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-                if getattr(connection, "is_former", False):
-                    await connection.disconnect()
-                    await connection.connect()
-                return connection
+                return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         except BaseException:
             await self.disconnect(inuse_connections=False)
             raise

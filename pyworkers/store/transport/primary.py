@@ -232,6 +232,12 @@ class Followed(redis.Connection):
         """True if another server is the primary: the watch closes it soon, so no command may begin."""
         return not self._primary.leads_to((self.host, self.port))
 
+    def connect(self) -> None:
+        """As redis-py's. Its pool calls it before it lends a connection: one to a former primary is left."""
+        if self._sock is not None and self.is_former:
+            self.disconnect()
+        super().connect()  # type: ignore[no-untyped-call]
+
     def _connect(self) -> Any:
         self.is_left = False
         self.host, self.port = self._primary.find()
@@ -260,6 +266,12 @@ class AsyncFollowed(redis.asyncio.Connection):
     def is_former(self) -> bool:
         """As of ``Followed``."""
         return not self._primary.leads_to((self.host, self.port))
+
+    async def connect(self) -> None:
+        """As of ``Followed``."""
+        if self.is_connected and self.is_former:
+            await self.disconnect()
+        await super().connect()  # type: ignore[no-untyped-call]
 
     async def _connect(self) -> None:
         self.is_left = False
