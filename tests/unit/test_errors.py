@@ -80,7 +80,14 @@ def caused(error: Exception, cause: Exception) -> Exception:
     return error
 
 
+def repeated() -> Exception:
+    """An error that was raised again while it was handled: the cause of its own cause."""
+    error = redis.ConnectionError("again")
+    return caused(error, caused(OSError("between"), error))
+
+
 EXCEPTIONS = [
+    (repeated(), "UNREACHABLE", RECONNECT, AWAY),
     (redis.ConnectionError("Error 111"), "UNREACHABLE", RECONNECT, AWAY),
     (ConnectionResetError(104, "reset"), "UNREACHABLE", RECONNECT, AWAY),
     (BrokenPipeError(32, "pipe"), "UNREACHABLE", RECONNECT, AWAY),
