@@ -60,7 +60,6 @@ class Reader:
         self._feeds = feeds
         self._task: asyncio.Task[None] | None = None
         self._viewers = 0
-        self._came_at = -math.inf
         self._fresh = asyncio.Event()
         self._leaving = False
         self._samples = Samples()
@@ -98,9 +97,8 @@ class Reader:
         return self._watched.ask(feed, read, every_s)
 
     def is_news(self, watched: Iterable[Latest[T]]) -> bool:
-        """True if a viewer may not have this: it was just read, or a viewer has just come."""
-        latest = max(self._came_at, *(one.read_at for one in watched))
-        return time.monotonic() - latest < _NEWS_S
+        """True if this was just read. What was read before is older than the page of a viewer that comes."""
+        return time.monotonic() - max(one.read_at for one in watched) < _NEWS_S
 
     async def read(self) -> Stats:
         """The counts now. Raises PyworkersError."""
@@ -185,7 +183,6 @@ class Reader:
             self._current = False
             self._watched.clear()
         self._viewers += 1
-        self._came_at = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
