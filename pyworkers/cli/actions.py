@@ -6,7 +6,6 @@ Run by people and scripts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -19,7 +18,6 @@ from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.targets import Targets
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
-from pyworkers.config.stores import DEFAULT
 
 
 def commands(actions: Iterable[Action[Any]]) -> dict[str, click.Command]:
@@ -65,7 +63,7 @@ def _targets(source: ConfigOptions, action: Action[Any], given: Given) -> Target
     if subject == "queue":
         return source.target_of(given[action.fields[0].name])
     if subject == "threshold":
-        source = replace(source, redis_name=source.redis_name or DEFAULT)
+        source = source.default_only("thresholds")
     return source.targets()
 
 

@@ -90,6 +90,12 @@ class ConfigOptions:
         """The Redis that has a queue, or the one that ``--redis`` names. Raises as ``redis``."""
         return self.redis_named(self.redis_name or self._stores().name_of(queue))
 
+    def default_only(self, what: str) -> ConfigOptions:
+        """The same for ``[redis]``, which alone has this. Raises ConfigError if ``--redis`` names another."""
+        if self.redis_name not in (None, DEFAULT):
+            raise ConfigError(f"{what} are in [redis], for all Redis servers", hint="leave out --redis")
+        return replace(self, redis_name=DEFAULT)
+
     def targets(self) -> Targets:
         """All Redis servers of the configuration, or the one that ``--redis`` names. Raises ConfigError."""
         stores = self._stores()

@@ -159,4 +159,8 @@ def test_the_commands_show_both_kinds_and_change_one(
     assert cli("thresholds", "remove", "mail* oldest").exit_code == 1
     assert "must be as" in cli("thresholds", "set", "busy > 1").output
     assert "There are no thresholds." in cli("thresholds").output
+    file.write_text('[redis.archive]\nurl = "redis://127.0.0.1:1/0"\n')
+    for words in ([], ["set", "waiting > 5"], ["remove", "waiting"]):
+        refused = cli("thresholds", *words, "--redis", "archive", "--config", str(file))
+        assert (refused.exit_code, "leave out --redis" in refused.output) == (2, True)
     assert "threshold.remove" in cli("audit").output

@@ -1,6 +1,6 @@
 """``pyworkers thresholds``: shows the thresholds of the dashboard, and sets and removes some of them.
 
-Run by people and scripts. Those of the configuration are shown, and never changed.
+Run by people and scripts. It shows thresholds of the configuration, too, and never changes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
     Example: pyworkers thresholds list --json
     """
     declared = list(map(Threshold.parse, source.load().web.thresholds))
-    found = listed(declared, list(ThresholdSet(source.redis())))
+    found = listed(declared, list(ThresholdSet(source.default_only("thresholds").redis())))
     if as_json:
         print_list(map(THRESHOLD.as_dict, found))
     elif found:
