@@ -51,6 +51,6 @@ def check_thresholds(texts: tuple[object, ...]) -> None:
 
 
 def in_force(declared: Sequence[Threshold], stored: Sequence[Threshold]) -> tuple[Threshold, ...]:
-    """Those of the configuration, and the ``stored`` ones, which replace those with the same name."""
+    """The thresholds of the configuration; a ``stored`` one replaces the one with its name."""
     replaced = {one.name for one in stored}
     return (*(one for one in declared if one.name not in replaced), *stored)

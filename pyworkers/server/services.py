@@ -163,7 +163,7 @@ class Services:
     def _make_recovery(self) -> Recovery:
         server, lease_s = self._server, self._server.config.server.lease
         health = server.health.of(Recovery.name)
-        # A server that registers has its lease for at least as long.
+        # If an announcement is lost, a new server is missing for this long at most: its first lease.
         unchanged = self.changes.unchanged(lease_s)
         registrations = Registrations(server.store, server.incarnations, unchanged)
         return Recovery(server.store, registrations, health, lease_s, self._recovered)

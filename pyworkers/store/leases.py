@@ -75,7 +75,7 @@ def owners(keys: Keys) -> Request[list[str]]:
 
 
 def silent(keys: Keys, identity: str, owners: Sequence[str]) -> Steps[list[str]]:
-    """Those of these incarnations, other than this one, that have no lease."""
+    """The incarnations among ``owners``, other than this one, that have no lease."""
     others = [name for name in owners if name != identity]
     leases = [keys.lease(name) for name in others]
     # With its own: while the slot of a cluster moves, a node refuses several keys of which one is missing.

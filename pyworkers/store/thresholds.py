@@ -1,6 +1,6 @@
 """Thresholds: those that people have set, in one hash.
 
-Used by ``api``; never by the server.
+Used by ``api`` and ``stats``; never by the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def reading(keys: Keys) -> Command:
 def stored_in(found: Mapping[bytes, bytes] | None) -> list[Threshold]:
     """The thresholds in a hash by name, at most fifty; what is no threshold is left out."""
     known = (_threshold(name, above) for name, above in sorted((found or {}).items()))
-    return list(islice((one for one in known if one is not None), MOST))
+    return list(islice((found for found in known if found is not None), MOST))
 
 
 def read_thresholds(keys: Keys) -> Request[list[Threshold]]:

@@ -180,8 +180,8 @@ func (s *server) follow(ctx context.Context) error {
 	return nil
 }
 
-// endMarked ends the jobs that Sidekiq's cancel! has marked, as those of an iterable job. Only one that runs for long is looked
-// at, as Sidekiq does. Its end as cancelled deletes the mark.
+// endMarked ends the jobs that Sidekiq's cancel! has marked, as Sidekiq ends its iterable jobs. As in Sidekiq, only a job that
+// has run for five seconds is looked at. A job that ends as cancelled deletes its mark.
 func (s *server) endMarked(ctx context.Context) error {
 	var long []*delivery
 	var commands [][]any

@@ -36,7 +36,7 @@ type HandlerOptions struct {
 	Backtrace Setting
 	// Timeout is how long a job may run; then its context ends, and an error that it returns is a JobTimeout.
 	Timeout time.Duration
-	// Limits are the limits, of all servers together, that allow a job to start. One that may not start yet waits in schedule.
+	// Limits decide when a job may start; all servers count them together. A job that may not start yet waits in schedule.
 	Limits []Limit
 }
 

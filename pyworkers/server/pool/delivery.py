@@ -1,8 +1,7 @@
 """Delivery: the state and the facts of one job, from its fetch until Redis has its outcome.
 
-Used in the master's event loop. It never decodes the job. The pool of a group applies the events
-of its jobs and workers one at a time (``Pool.run``). The report of a job is no event: it goes straight to the
-outbox.
+Used in the master's event loop. It never decodes the job. ``Pool.run`` applies the events of a group one at a
+time. The report of a job is no event: it goes to the outbox at once.
 
     FETCHED ──► OFFERED ──► SETTLING ──► SETTLED
        │         │   ▲          ▲

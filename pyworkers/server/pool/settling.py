@@ -4,8 +4,8 @@ Runs in the master's event loop. ``Settling`` acts: it makes the report of a job
 it, and adds what each step of an end adds. ``Rules`` decides on a lost job, and is pure: the retry policy is
 the worker's, with the options of the handler from the manifest. The master has no user code, so it cannot
 call ``retry_in``. ``Outbox`` keeps the outcomes that are not yet in Redis, and the notes of running jobs. It
-sends nothing itself; the fetcher does. A note rides along with outcomes, or is sent after a short time. An
-outcome takes along what its job has noted before.
+sends nothing itself; the fetcher does. A note is sent with outcomes, or alone after a short time. An
+outcome includes what its job has noted before.
 
     report of a worker ───────────────────────────────► steps: limits, an ordered queue, marks ──► outbox
     cause ──► report ──► steps: flow, checkpoints ──┘
@@ -410,7 +410,7 @@ def _peak(rss_kb: int) -> str:
 
 # A call of more than 1 GB ends the connection (client-query-buffer-limit), and would be sent again for ever.
 MAX_BYTES = 64 * 1024 * 1024
-# Until notes are sent for their own sake: so long, they wait for outcomes and for each other.
+# How long a note waits for outcomes and other notes before it is sent alone.
 _NOTE_S = 0.01
 
 UNTAKEN = Report(REQUEUE)

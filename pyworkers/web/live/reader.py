@@ -144,7 +144,7 @@ class Reader:
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
-        """Those of the configuration, and those that people have set, as of the last read."""
+        """The thresholds in force, as of the last read."""
         return in_force(self._site.settings.thresholds, self._stored)
 
     def above(self, stats: Stats) -> list[Problem]:

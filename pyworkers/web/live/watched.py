@@ -15,7 +15,7 @@ from pyworkers.protocol.keys import Keys
 
 # Viewers ask each second; one that is slow, or a second that fails, loses nothing.
 _WANTED_S = 5.0
-# So many pages that show different things are live at the same time; most cost Redis a read a second.
+# Pages that show different things and are live at the same time; most cost Redis a read a second.
 _MOST = 20
 
 T = TypeVar("T")
