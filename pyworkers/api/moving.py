@@ -102,7 +102,7 @@ class QueueMove:
     def look(self) -> Iterator[int]:
         """Count the jobs that would move, and those that would stay; yields how many were looked at."""
         self.counts = MoveCounts()
-        self.counts.moved["queue"] += len(self._parked())
+        self.counts.moved["queue"] += len(self.counts.without_odd(self._parked()))
         for place in PLACES:
             for read in self._pages(place, acting=False):
                 self.counts.moved[place] += len(read.jobs)
@@ -148,7 +148,9 @@ class QueueMove:
             raise PyworkersError(
                 f"the move of {self.queue} does not end: {reason}", hint="the same command again"
             )
-        return GivenBack(back, number, sum(job.odd for job in parked))
+        odd = sum(job.odd for job in parked)
+        # Next to jobs that had arrived, odd entries are in the queue already.
+        return GivenBack(max(0, back - odd), number, odd)
 
     def _parked(self) -> Sequence[ParkedJob]:
         try:

@@ -338,6 +338,7 @@ ODD = [
     b"elsewhere 0 {}",
     b"",
     b"queue 0",
+    b"queue x {}",
 ]
 
 
@@ -350,7 +351,8 @@ def test_odd_entries_among_the_parked_jobs_are_kept_and_reported(
     db.rpush(keys.moving("reports"), *ODD, b"queue 0 " + job(1), b"retry 7.5 " + job(2))
     db.rpush(keys.moving("reports"), b"schedule inf " + job(3), b"schedule 0 " + job(4))
     found = run("--back" if back else "--yes")
-    assert "9 entries in the list of parked jobs had no place of a job" in found.stderr
+    assert "10 entries in the list of parked jobs had no place of a job" in found.stderr
+    assert ("gave back 4 jobs" if back else "moved 4 jobs") in found.stdout
     place = db if back else there
     waiting = as_list(db.lrange(keys.queue("reports"), 0, -1)) + as_list(
         there.lrange(keys.queue("reports"), 0, -1)

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 parked jobs  2 moves  3 queues  4 queue  5 schedule  6 retry
 -- ARGV 1 name of the queue  2 id of the move  3 number of its last portion
--- Returns the number of jobs; -1 if the move has ended or has parked others, -2 if a key is of another type: then
+-- Returns the number of entries; -1 if the move has ended or has parked others, -2 if a key is of another type: then
 -- nothing was done
 
 local id, portion = string.match(redis.call('HGET', KEYS[2], ARGV[1]) or '', '^(%S+) (%d+)')
@@ -24,7 +24,7 @@ for place = #jobs, 1, -1 do
     keep(sets[from], score, job)
   else
     redis.call('SADD', KEYS[3], ARGV[1])
-    redis.call('RPUSH', KEYS[4], from == 'queue' and job or jobs[place])
+    redis.call('RPUSH', KEYS[4], from == 'queue' and number and job or jobs[place])
   end
 end
 redis.call('UNLINK', KEYS[1])

@@ -3,11 +3,16 @@
 --
 -- KEYS 1 parked jobs  2 moves  3 queues  4 queue  5... the hash of each record
 -- ARGV 1 name of the queue  2 id of the move  3 number of the portion  4... the entries that have arrived
--- Returns 1; 0 if another process has removed it
+-- Returns 1; 0 if another process has removed it; an error if
+-- other bytes are there, and a key of the queue is of another type: then nothing was done
 
 local id, portion = string.match(redis.call('HGET', KEYS[2], ARGV[1]) or '', '^(%S+) (%d+)')
 if id ~= ARGV[2] or portion ~= ARGV[3] then
   return 0
+end
+local others = redis.call('LLEN', KEYS[1]) > #ARGV - 3
+if others and not (holds(KEYS[3], 'set') and holds(KEYS[4], 'list')) then
+  return redis.error_reply('WRONGTYPE a key of the queue has another type')
 end
 for place = 4, #ARGV do
   redis.call('LREM', KEYS[1], 1, ARGV[place])
