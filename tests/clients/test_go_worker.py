@@ -176,11 +176,11 @@ def test_a_worker_in_go_runs_the_jobs_of_a_server_in_python_that_was_killed(side
 
 
 def test_both_share_a_queue_and_stop_without_a_second_run(side: Side) -> None:
-    batch = side.enqueue()
     side.python[0].start()
     stopped = side.start_go()
-    wait_for(lambda: {who for who, _ in side.notes("end")} == {"go", "python"})
     wait_for(lambda: side.redis.scard(side.keys.processes) == 2)
+    batch = side.enqueue()
+    wait_for(lambda: {who for who, _ in side.notes("end")} == {"go", "python"})
     about = calls.run(side.redis, uninformed(side.keys, {"shared": ["batches", "tracked"]}))
     assert (about.older, about.foreign, len(about.current)) == ([], [], 2)
     stopped.terminate()
@@ -191,9 +191,11 @@ def test_both_share_a_queue_and_stop_without_a_second_run(side: Side) -> None:
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("side", ["limited"], indirect=True)
 def test_k5_the_slots_of_a_killed_worker_in_go_come_back(side: Side) -> None:
-    batch = side.enqueue()
     side.python[0].start()
     killed = side.start_go()
+    # Both are there before the first job: one alone would run all within a second.
+    wait_for(lambda: side.redis.scard(side.keys.processes) == 2)
+    batch = side.enqueue()
     wait_for(lambda: sum(who == "go" for who, _ in side.notes("end")) > 4)
     killed.kill()
     side.check(batch, "go")
