@@ -86,7 +86,7 @@ THRESHOLD: Table[ListedThreshold] = Table(
 
 
 def listed(declared: Sequence[Threshold], stored: Sequence[Threshold]) -> list[ListedThreshold]:
-    """Those of the configuration and those that people have set, by queues and measure."""
+    """All thresholds, from the configuration and from people, in the order of queues and measure."""
     found = in_force(declared, stored)
     rows = [ListedThreshold(one, one not in found) for one in (*declared, *stored)]
     return sorted(rows, key=lambda one: one.threshold)

@@ -280,7 +280,7 @@ def _check(value: Any, way: _Way, depth: int) -> None:
 
 
 # By the names of classes, because most of their modules are not loaded.
-_MENDS = {
+_FIXES = {
     **dict.fromkeys(("date", "time"), "pass its text: value.isoformat()"),
     "timedelta": "pass its seconds: value.total_seconds()",
     **dict.fromkeys(("UUID", "Decimal", "Fraction", "PurePath"), "pass its text: str(value)"),
@@ -301,7 +301,7 @@ _MENDS = {
 def _hint(value: Any) -> str:
     """How to pass a value that JSON does not carry."""
     names = (kind.__name__ for kind in type(value).__mro__)
-    found = next((_MENDS[name] for name in names if name in _MENDS), "")
+    found = next((_FIXES[name] for name in names if name in _FIXES), "")
     if not found and hasattr(type(value), "__dataclass_fields__"):
         found = "pass dataclasses.asdict(value)"
     return found or "JSON carries None, bool, int, float, str, list and dict"

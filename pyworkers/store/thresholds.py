@@ -26,7 +26,7 @@ def reading(keys: Keys) -> Command:
 
 
 def stored_in(found: Mapping[bytes, bytes] | None) -> list[Threshold]:
-    """The thresholds in a hash by name, at most fifty; what is no threshold is left out."""
+    """At most fifty thresholds of a hash, in the order of their names. Other entries are ignored."""
     known = (_threshold(name, above) for name, above in sorted((found or {}).items()))
     return list(islice((found for found in known if found is not None), MOST))
 

@@ -342,14 +342,19 @@ ODD = [
 ]
 
 
+def begin(db: redis.Redis, there: redis.Redis, keys: Keys, arrived: int, *parked: bytes) -> None:
+    """A move whose process died: it has parked these entries, as its portion 1."""
+    db.hset(keys.moves, "reports", "x 1 archive")
+    there.set(keys.moved("x"), arrived)
+    db.rpush(keys.moving("reports"), *parked)
+
+
 @pytest.mark.parametrize("back", [True, False])
 def test_odd_entries_among_the_parked_jobs_are_kept_and_reported(
     db: redis.Redis, there: redis.Redis, keys: Keys, run: Run, back: bool
 ) -> None:
-    db.hset(keys.moves, "reports", "x 1 archive")
-    there.set(keys.moved("x"), 0)
-    db.rpush(keys.moving("reports"), *ODD, b"queue 0 " + job(1), b"retry 7.5 " + job(2))
-    db.rpush(keys.moving("reports"), b"schedule inf " + job(3), b"schedule 0 " + job(4))
+    jobs = [b"queue 0 " + job(1), b"retry 7.5 " + job(2), b"schedule inf " + job(3), b"schedule 0 " + job(4)]
+    begin(db, there, keys, 0, *ODD, *jobs)
     found = run("--back" if back else "--yes")
     assert "10 entries in the list of parked jobs had no place of a job" in found.stderr
     assert ("gave back 4 jobs" if back else "moved 4 jobs") in found.stdout
@@ -367,9 +372,7 @@ def test_odd_entries_among_the_parked_jobs_are_kept_and_reported(
 def test_an_odd_entry_next_to_jobs_that_have_arrived_is_kept(
     db: redis.Redis, there: redis.Redis, keys: Keys, run: Run, back: bool
 ) -> None:
-    db.hset(keys.moves, "reports", "x 1 archive")
-    there.set(keys.moved("x"), 1)
-    db.rpush(keys.moving("reports"), b"queue 0 " + job(1), b"no job")
+    begin(db, there, keys, 1, b"queue 0 " + job(1), b"no job")
     assert "1 entry" in run("--back" if back else "--yes").stderr
     assert as_list(db.lrange(keys.queue("reports"), 0, -1)) == [b"no job"]
     assert not there.exists(keys.queue("reports")) and not db.exists(keys.moves, keys.moving("reports"))

@@ -15,8 +15,8 @@
 --      length of the list, or else the outcome is not settled; probable index of the job; its length; its
 --      first and last bytes; samples of it
 --      a note (fate 7) has the effects alone: its job stays, and must be in the list
---      two numbers after the code: the job is a done member of a batch; the distances from its end of the id of
---      the batch, and of its own id
+--      two numbers after the code: the job is a done member of a batch; they say how far from its end the id of
+--      the batch and the id of the job begin
 --      then for each effect: place of its outcome, counted from 1, name and arguments (protocol/effects)
 -- Returns { places of the outcomes whose job was not in the list, counted from 1,
 --           for each of the queues to take from the jobs taken; the last ones are left out if there are enough,

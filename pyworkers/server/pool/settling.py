@@ -416,7 +416,7 @@ _NOTE_S = 0.01
 UNTAKEN = Report(REQUEUE)
 """The report of a job that is handed back: no worker has begun it, so it is not logged and not counted."""
 
-# What a server does at the end of a job, whatever its payload asks for: short, and not repeated by any sweep.
+# The server's own effects at the end of a job: they are short, and no sweep repeats them.
 _OURS = (PassSlot, FreeSlot, PauseQueue, HoldHead, DeleteField)
 _NONE: frozenset[str] = frozenset()
 _REQUEUE, _NOTE = Fate.REQUEUE, Fate.NOTE

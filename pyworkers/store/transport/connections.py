@@ -30,7 +30,7 @@ from pyworkers.config.checks import check_slot, mask_url
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.store.transport.errors import MENDS, NO_THREAD, Reaction, code_of, reply_text, rule_for
+from pyworkers.store.transport.errors import FIXES, NO_THREAD, Reaction, code_of, reply_text, rule_for
 from pyworkers.store.transport.mismatch import (
     AsyncPlainConnection,
     AsyncTlsConnection,
@@ -109,7 +109,7 @@ def translate(error: Exception) -> PyworkersError:
     text = reply_text(error) or type(error).__name__
     kind = RedisUnavailableError if rule.away else StoreError
     message = f"{rule.meaning}: {text}" if rule.meaning else text
-    return kind(message, hint=MENDS.get(rule.code, ""), code=rule.code)
+    return kind(message, hint=FIXES.get(rule.code, ""), code=rule.code)
 
 
 class _Translation:

@@ -109,7 +109,7 @@ TABLE: dict[str, Rule] = dict(
 
 _WHERE_LOGIN = "[redis] username and password, PYWORKERS_REDIS__PASSWORD, or redis://USER:PASSWORD@HOST"
 _RESHARD = "Wait until the slot has moved; if no reshard is under way: redis-cli --cluster fix HOST:PORT."
-MENDS: Mapping[str, str] = {
+FIXES: Mapping[str, str] = {
     "NOAUTH": f"Set the password: {_WHERE_LOGIN}.",
     "WRONGPASS": f"Check user name and password: {_WHERE_LOGIN}.",
     "DENIED": f"Set a password in Redis (requirepass), and here: {_WHERE_LOGIN}.",
