@@ -121,20 +121,26 @@ def _lost(stats: Stats) -> Iterator[Problem]:
 def _unserved(stats: Stats) -> Iterator[Problem]:
     for queue in stats.queues:
         if queue.size and not queue.served:
-            jobs = "1 waiting job" if queue.size == 1 else f"{queue.size} waiting jobs"
+            jobs = "1 waiting job" if queue.size == 1 else f"{queue.size:,} waiting jobs"
             yield Problem(
                 Severity.ERROR,
                 "unserved",
-                f"has {jobs}, and no server takes jobs from it",
+                f"has {jobs}{_oldest(queue, stats.now)}, and no server takes jobs from it",
                 "start a server that has a handler of this queue",
                 queue=queue.name,
             )
 
 
+def _oldest(queue: QueueStats, now: float) -> str:
+    """How long the next job of a queue has been waiting, from a minute on."""
+    waited_s = queue.latency_s(now)
+    return f" (oldest: {span(waited_s)})" if waited_s >= _SHORT_S else ""
+
+
 def _silent(stats: Stats) -> Iterator[Problem]:
     for server in stats.servers:
         if server.silent(stats.now):
-            message = f"wrote its last heartbeat {int(stats.now - server.beat)} s ago"
+            message = f"wrote its last heartbeat {span(stats.now - server.beat)} ago"
             yield Problem(
                 Severity.ERROR, "silent", message, "look at its host and its log", server=server.identity
             )
@@ -183,13 +189,19 @@ def _cut(text: str) -> str:
 
 def span(seconds: float) -> str:
     """A length of time in the words of a message."""
-    return f"{max(0, int(seconds))} s" if seconds < 120 else f"{int(seconds // 60)} min"
+    if seconds < 120:
+        return f"{max(0, int(seconds))} s"
+    if seconds < 7200:
+        return f"{int(seconds // 60)} min"
+    large, small, size = ("h", "min", 60) if seconds < 172_800 else ("d", "h", 3600)
+    whole, rest = divmod(int(seconds // size), 60 if small == "min" else 24)
+    return f"{whole:,} {large} {rest} {small}" if rest else f"{whole:,} {large}"
 
 
 def _paused(stats: Stats) -> Iterator[Problem]:
     for queue in stats.queues:
         if queue.paused:
-            waiting = f", and {queue.size} wait" if queue.size else ""
+            waiting = f", and {queue.size:,} wait{_oldest(queue, stats.now)}" if queue.size else ""
             message = f"is paused: no job of it starts{waiting}"
             yield Problem(Severity.WARNING, "paused", message, "resume it", queue=queue.name)
 

@@ -12,7 +12,7 @@ import redis
 
 from pyworkers.api import Problem, Severity
 from pyworkers.api.causes import causes_in
-from pyworkers.api.problems import problems_in, read_unsafe
+from pyworkers.api.problems import problems_in, read_unsafe, span
 from pyworkers.api.stats import read_stats
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import hold_order, raw_job, register
@@ -36,6 +36,23 @@ def test_the_problems_of_queues_and_servers(run_work: Run, keys: Keys, db: redis
         ("warning", "paused", "\udcff"),
         ("warning", "quiet", "web:4:d"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-3, "0 s"),
+        (119.9, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (7500, "2 h 5 min"),
+        (172_799, "47 h 59 min"),
+        (5e7, "578 d 16 h"),
+    ],
+)
+def test_a_length_of_time_in_a_message(seconds: float, words: str) -> None:
+    assert span(seconds) == words
 
 
 @pytest.mark.parametrize(
