@@ -51,7 +51,7 @@ def test_an_event_has_the_counts_and_the_parts(dashboard: Visitor, db: redis.Red
         assert event["counts"]["enqueued"] == 1
         assert event["away"] is None
         pages = {name for name in event["parts"] if name.startswith("nav:")}
-        assert set(event["parts"]) - pages == {"away", "tiles", "graph", "problems", "servers"}
+        assert set(event["parts"]) - pages == {"away", "tiles", "graph", "graph_table", "problems", "servers"}
         assert "&lt;b&gt;mail" in event["parts"]["problems"]
         assert "<b>mail" not in str(event["parts"])
         assert "<button" not in str(event["parts"])

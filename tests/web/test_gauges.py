@@ -150,7 +150,7 @@ def heard(listener: Listener, part: str) -> str:
     )
 
 
-def test_charts_follow(
+def test_charts_and_their_tables_follow(
     dashboard: Visitor, db: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges_page, "_EVERY_S", 0.5)
@@ -163,6 +163,9 @@ def test_charts_follow(
         wait_for(lambda: "mail 2 h, a&amp;b 1.5 min" in heard(listener, f"{hours}:gauges"))
         wait_for(lambda: "7 by minute" in heard(listener, f"{hours}:runs"))
         wait_for(lambda: 'data-says="1.5 min"' in heard(listener, latency))
+        assert "2 h in <a" in heard(listener, f"{hours}:gauges_table")
+        assert ">7</td>" in heard(listener, f"{hours}:runs_table")
+        assert "1.5 min" in heard(listener, f"{latency}:table")
 
 
 def test_charts_are_not_sent_again_before_the_next_minute(

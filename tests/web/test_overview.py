@@ -15,7 +15,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.web import drawing
 from pyworkers.web.live.samples import Rates, Samples
-from pyworkers.web.pages.overview import graph
+from pyworkers.web.pages.overview import graph, graph_of
 from pyworkers.web.rendering import GROUPS, NAVIGATION
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
@@ -195,6 +195,11 @@ def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
     with events(dashboard, "overview") as parts:
         first = r"Collecting: [1-9][0-9]* of 120 s"
         wait_for(lambda: re.search(first, next(parts)["graph"]), message="the first seconds")
+
+
+def test_the_table_of_the_graph_has_the_means_of_ten_seconds() -> None:
+    found = graph_of([Rates(1, 0, 0)] * 5 + [Rates(2, 0.5, 4)] * 5 + [Rates(4, 0, 0)] * 5)
+    assert found["by_ten"] == [("0 to 10", Rates(3, 0.25, 2)), ("10 to 15", Rates(1, 0, 0))]
 
 
 @pytest.mark.parametrize("values", [[], [0], [1, 5, 2]])

@@ -45,6 +45,7 @@ RANGE = Parameter(
     default=Window.QUARTER.value,
     choices=tuple(window.value for window in Window),
 )
+_PARTS = ("runs", "runs_table", "gauges", "gauges_table")
 _MOST_QUEUES = 5
 _MOST_SAID = 3
 # Servers note the gauges once a minute.
@@ -122,24 +123,11 @@ def words_of(window: Window) -> dict[str, Any]:
 
 def of_all(request: Request, window: Window, hours: Hours) -> dict[str, Any]:
     """The values of a template for the charts of the last hours, with their tables."""
-    parts = hours.gauges
-    return {
-        **words_of(window),
-        **_charts(request, hours),
-        "hours_feed": _feed("hours", window),
-        "by_part": Listing(request, PART.shown("at", "done", "failed"), hours.runs[::-1], time.time()),
-        "by_gauge": Listing(
-            request,
-            (*GAUGES.shown("at", "busy", "concurrency"), _LONGEST),
-            [part for part in reversed(parts) if part.busy is not None],
-            time.time(),
-            html={"longest": partial(_longest, request)},
-        ),
-    }
+    return {**words_of(window), **_charts(request, hours), "hours_feed": _feed("hours", window)}
 
 
 def _charts(request: Request, hours: Hours) -> dict[str, Any]:
-    """The charts of the runs, of the busy jobs of all servers, and of the queues with the longest waits."""
+    """The charts of the runs, of busy jobs, and of the queues with the longest waits, with their tables."""
     runs, gauges = hours.runs, hours.gauges
     marks = marks_of(hours.deploys, [part.at for part in gauges])
     queues = _slowest(gauges)
@@ -152,6 +140,14 @@ def _charts(request: Request, hours: Hours) -> dict[str, Any]:
         "latency_chart": _latency_chart(gauges, queues, marks),
         "slowest": [(f"q{place}", link(request, "queues", name)) for place, name in enumerate(queues, 1)],
         "noted": _noted(gauges),
+        "by_part": Listing(request, PART.shown("at", "done", "failed"), runs[::-1], time.time()),
+        "by_gauge": Listing(
+            request,
+            (*GAUGES.shown("at", "busy", "concurrency"), _LONGEST),
+            [part for part in reversed(gauges) if part.busy is not None],
+            time.time(),
+            html={"longest": partial(_longest, request)},
+        ),
     }
 
 
@@ -165,9 +161,7 @@ def parts_of_all(reader: Reader, request: Request, parameters: str) -> dict[str,
     if len(found) < len(watched) or not reader.is_news(watched):
         return {}
     context = {**words_of(window), **_charts(request, joined(found))}
-    return {
-        f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in ("runs", "gauges")
-    }
+    return {f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in _PARTS}
 
 
 def parts_of_queue(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -177,8 +171,12 @@ def parts_of_queue(reader: Reader, request: Request, parameters: str) -> dict[st
     watched = reader.watch(f"latency?{window.value}", partial(_read_gauges, window=window), _EVERY_S)
     if watched.value is None or not reader.is_news([watched]):
         return {}
-    context = {**words_of(window), **_chart_of(queue, *watched.value)}
-    return {_feed("latency", window, queue=queue): fragment(request, "live/latency.html", **context)}
+    context = {**words_of(window), **_chart_of(request, queue, *watched.value)}
+    feed = _feed("latency", window, queue=queue)
+    return {
+        feed: fragment(request, "live/latency.html", **context),
+        f"{feed}:table": fragment(request, "live/gauges_table.html", **context),
+    }
 
 
 def _feed(kind: str, window: Window, **parameters: str) -> str:
@@ -191,25 +189,19 @@ def _noted(parts: Sequence[Gauges]) -> bool:
     return any(part.busy is not None for part in parts)
 
 
-def _chart_of(queue: str, parts: Sequence[Gauges], deploys: Sequence[Deploy]) -> dict[str, Any]:
+def _chart_of(
+    request: Request, queue: str, parts: Sequence[Gauges], deploys: Sequence[Deploy]
+) -> dict[str, Any]:
+    """The chart of one queue, with its table."""
     marks = marks_of(deploys, [part.at for part in parts])
-    return {"latency_chart": _latency_chart(parts, [queue], marks), "noted": _noted(parts)}
-
-
-async def of_queue(request: Request, queue: str) -> dict[str, Any]:
-    """The values of a template for the chart of one queue."""
-    site, window = site_of(request), window_of(request.query_params, Window.TWO_HOURS)
-    parts, deploys = await site.read(_read_gauges(site.keys, window))
 
     def latency(part: Gauges) -> Markup:
         wait = part.latency_s(queue)
         return UNKNOWN if wait is None else escape(waited(wait))
 
     return {
-        **words_of(window),
-        "ranged": "range" in request.query_params,
-        "latency_feed": _feed("latency", window, queue=queue),
-        **_chart_of(queue, parts, deploys),
+        "latency_chart": _latency_chart(parts, [queue], marks),
+        "noted": _noted(parts),
         "by_gauge": Listing(
             request,
             (*GAUGES.shown("at"), _LATENCY),
@@ -217,6 +209,18 @@ async def of_queue(request: Request, queue: str) -> dict[str, Any]:
             time.time(),
             html={"latency": latency},
         ),
+    }
+
+
+async def of_queue(request: Request, queue: str) -> dict[str, Any]:
+    """The values of a template for the chart of one queue."""
+    site, window = site_of(request), window_of(request.query_params, Window.TWO_HOURS)
+    parts, deploys = await site.read(_read_gauges(site.keys, window))
+    return {
+        **words_of(window),
+        "ranged": "range" in request.query_params,
+        "latency_feed": _feed("latency", window, queue=queue),
+        **_chart_of(request, queue, parts, deploys),
     }
 
 

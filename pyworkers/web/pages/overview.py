@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -45,7 +46,7 @@ TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
 # The counts that lead to a page.
 LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
 EVER = ("done", "failed")
-PARTS = ("tiles", "graph", "problems", "servers")
+PARTS = ("tiles", "graph", "graph_table", "problems", "servers")
 # Five years, which Sidekiq keeps (protocol.md, Counters).
 _MOST_DAYS = 5 * 365
 
@@ -132,9 +133,21 @@ def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
     return {
         "latest": rates[-1] if rates else Rates(),
         "graph": graph(rates),
+        "by_ten": list(_by_ten(rates)),
         "collected": len(rates),
         "graph_length": KEPT,
     }
+
+
+def _by_ten(rates: Sequence[Rates]) -> Iterator[tuple[str, Rates]]:
+    """The means of ten seconds each, the latest first, with their seconds in words."""
+    for end in range(len(rates), 0, -10):
+        some = rates[max(0, end - 10) : end]
+        done, failed, enqueued = (
+            fmean(getattr(rate, kind) for rate in some) for kind in ("done", "failed", "enqueued")
+        )
+        ago = len(rates) - end
+        yield f"{ago} to {ago + len(some)}", Rates(done, failed, enqueued)
 
 
 def problems_of(shown: Sequence[CauseAt], total: int) -> dict[str, Any]:
