@@ -51,8 +51,8 @@ ERRORS = (
     ("images", "ResizeImage", "UnidentifiedImageError", "cannot identify image file 'IMG_2041.heic'", 3),
 )
 JOB = "b7c94e10a35f4d2e8c61"
+"""The dead job of the picture, with a traceback and tags."""
 BATCH = "B4c0ffee"
-"""The dead job of the picture, with a traceback, a history and tags."""
 _TRACEBACK = [
     'File "/srv/shop/shop/mail.py", line 48, in send_receipt',
     "    smtp.send_message(message)",
@@ -304,12 +304,12 @@ def _alarms(db: redis.Redis, keys: Keys, now: float) -> None:
         {"name": "server is gone", "when": "silent", "match": "*", "to": ["webhook"]},
     ]
     db.set(keys.alarming, json.dumps({"holder": "shop-1.example:4790", "alarms": watched}), ex=3600)
-    text = "images: the oldest job has been waiting for 3 min 46 s, more than 2 min"
+    text = "images: the next job has waited for 3m46s; size 1,840"
     begun = {"since": now - 106, "text": text, "pending": [], "ended": None}
     db.hset(keys.alarms, "images wait", json.dumps(begun))
     for ago_s, alarm, state, to, message in (
-        (7_300, "many dead", "begun", "slack", "6 jobs have died in 5 minutes: ChargeCard 6"),
-        (6_900, "many dead", "ended", "slack", "6 jobs have died in 5 minutes: ChargeCard 6"),
+        (7_300, "many dead", "begun", "slack", "6 jobs died in the last five minutes"),
+        (6_900, "many dead", "ended", "slack", "6 jobs died in the last five minutes"),
         (106, "images wait", "begun", "slack", text),
         (105, "images wait", "begun", "mail", text),
     ):
