@@ -60,12 +60,12 @@ _GROUPS = (
 def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     """Check Redis and the application for unsafe settings.
 
-    Reads the Redis server's version, role, eviction policy, persistence, clock and permissions; imports the
-    application; compares its queues with the queues in Redis, its jobs with the jobs of servers that share a
-    queue, and the Redis that it enqueues to in this environment with the server's. Names the ordered queues
-    that a failed job holds for more than a minute, the processes of go-workers and Sidekiq Pro without a
-    heartbeat that have jobs in progress, and moves of queues to another Redis that have not ended. Prints the
-    fix for each finding.
+    Reads the Redis server's version, role, memory, eviction policy, persistence, clock and permissions;
+    imports the application; compares its queues with the queues in Redis, its jobs with the jobs of
+    servers that share a queue, and the Redis that it enqueues to in this environment with the server's.
+    Names the ordered queues that a failed job holds for more than a minute, the processes of go-workers
+    and Sidekiq Pro without a heartbeat that have jobs in progress, and moves of queues to another Redis
+    that have not ended. Prints the fix for each finding.
 
     \b
     Example: pyworkers check --config workers.toml

@@ -34,6 +34,8 @@ OLDEST = (6, 2)
 MOST_OFFSET_S = 1.0
 SLOW_IMPORT_MS = 10_000
 _MOST_NAMED = 5
+# Of maxmemory: what is left is a warning, not yet an outage.
+_MOST_MEMORY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ def judge(
             _version(info),
             _role(info),
             _eviction(info, redis_cli),
+            _memory(info),
             _persistence(info, save, redis_cli),
             *found,
             _replication(info, redis_cli) if followed else None,
@@ -412,6 +415,14 @@ def _eviction(info: Mapping[str, str], redis_cli: str) -> Finding | None:
         return None
     message = f"maxmemory-policy is {policy}: Redis may throw jobs away when its memory is full"
     return Finding("eviction", message, f"{redis_cli} CONFIG SET maxmemory-policy noeviction")
+
+
+def _memory(info: Mapping[str, str]) -> Finding | None:
+    used, most = (float(info.get(name, "0")) for name in ("used_memory", "maxmemory"))
+    if not most or used < _MOST_MEMORY * most:
+        return None
+    message = f"{used / most:.0%} of maxmemory is used: when its memory is full, Redis takes no jobs"
+    return Finding("memory", message, "raise maxmemory, or remove jobs: pyworkers queues shows where")
 
 
 def _persistence(info: Mapping[str, str], save: str | None, redis_cli: str) -> Finding | None:
