@@ -9,16 +9,19 @@ import itertools
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
+_LATE = {"store": 1, "unit": 2}
+"""The folders with the shortest tests. With them at the end, the processes end at nearly the same time."""
 _LOOK_S = 1.0
 """How long the end of a process stays unseen whose connection a program that it started keeps open."""
 
@@ -47,17 +50,28 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
-class Shares:
-    """The numbers of the tests, in a share for each process: neighbours have fixtures in common."""
+def by_module(files: Sequence[Path]) -> list[list[int]]:
+    """The numbers of the tests of each module, given the file of each test; those of ``_LATE`` are last."""
+    modules = [list(numbers) for _, numbers in itertools.groupby(range(len(files)), files.__getitem__)]
+    return sorted(modules, key=lambda numbers: _LATE.get(files[numbers[0]].parent.name, 0))
 
-    def __init__(self, tests: int, processes: int) -> None:
-        bounds = [tests * number // processes for number in range(processes + 1)]
-        self._shares = [deque(range(first, end)) for first, end in itertools.pairwise(bounds)]
+
+class Shares:
+    """The numbers of the tests that are still to run: each process takes one module after the other.
+
+    The tests of a module have fixtures and caches in common. It is divided when no other one is left.
+    """
+
+    def __init__(self, modules: Iterable[Iterable[int]], processes: int) -> None:
+        self._modules = deque(map(deque, modules))
+        self._shares: list[deque[int]] = [deque() for _ in range(processes)]
 
     def take(self, process: int) -> int | None:
-        """The next test of a process; with an empty share it first takes half of the largest one."""
+        """The next test of a process; without another module it takes half of the largest share."""
         share = self._shares[process]
-        if not share:
+        if not share and self._modules:
+            share.extend(self._modules.popleft())
+        elif not share:
             largest = max(self._shares, key=len)
             for _ in range((len(largest) + 1) // 2):
                 share.appendleft(largest.pop())
@@ -84,7 +98,8 @@ class _Processes:
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
-        self._shares = Shares(len(session.items), session.config.option.processes)
+        modules = by_module([item.path for item in session.items])
+        self._shares = Shares(modules, session.config.option.processes)
         self._running: list[_Process] = []
 
     def run(self) -> None:

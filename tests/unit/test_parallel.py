@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.parallel import Shares
+from tests.helpers.parallel import Shares, by_module
 from tests.helpers.support import ROOT
 from tests.integrations.test_pytest import ALONE
 
@@ -99,15 +99,20 @@ def test_the_first_failure_ends_the_session_if_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tests", "processes"), [(0, 2), (1, 3), (10, 3), (100, 8)])
 def test_each_test_is_given_once(tests: int, processes: int) -> None:
-    shares = Shares(tests, processes)
-    given = [shares.take(0) for _ in range(tests)]
+    shares = Shares([range(tests)], processes)
+    given = [shares.take(number % processes) for number in range(tests)]
     assert sorted(test for test in given if test is not None) == list(range(tests))
     assert [shares.take(process) for process in range(processes)] == [None] * processes
 
 
-def test_an_empty_share_takes_the_far_half_of_the_largest() -> None:
-    shares = Shares(8, 2)
-    assert [shares.take(0) for _ in range(5)] == [0, 1, 2, 3, 6]
-    assert [shares.take(1) for _ in range(2)] == [4, 5]
+def test_a_process_runs_whole_modules_until_it_takes_the_far_half_of_the_largest_share() -> None:
+    shares = Shares([range(3), range(3, 5), range(5, 9)], 2)
+    assert [shares.take(process) for process in (0, 1, 1, 1)] == [0, 3, 4, 5]
+    assert [shares.take(0) for _ in range(4)] == [1, 2, 7, 8]
     shares.give_back(1, [5])
-    assert [shares.take(process) for process in (1, 0, 1)] == [5, 7, None]
+    assert [shares.take(process) for process in (1, 0, 1)] == [5, 6, None]
+
+
+def test_the_modules_with_the_shortest_tests_are_last() -> None:
+    names = ["unit/test_a.py", "web/test_b.py", "web/test_b.py", "store/test_c.py", "system/test_d.py"]
+    assert by_module([Path("tests", name) for name in names]) == [[1, 2], [4], [3], [0]]
