@@ -8,21 +8,21 @@ import os
 import pty
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from tests.helpers import warm
 from tests.helpers.processes import state
 from tests.helpers.support import ROOT, wait_for
 
-# The terminal becomes the controlling one of a new session, so that it sends Ctrl-C and changes of its size.
-# Tests that a script runs in the background ignore Ctrl-C, and what they start inherits that.
+# The terminal becomes the controlling one of the session, so that it sends Ctrl-C and changes of its size.
 _LOGIN = """
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.login_tty(0)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+import os, runpy, sys
+os.login_tty(1)
+sys.stdin = open(0, closefd=False)
+runpy.run_module("pyworkers", run_name="__main__", alter_sys=True)
 """
 
 
@@ -34,15 +34,14 @@ class Terminal:
         os.set_blocking(self._own, False)
         self.resize(columns, lines)
         self.shown = b""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: warm.WarmProcess | subprocess.Popen[bytes] | None = None
 
     def start(self, *words: str) -> None:
         ours = ("PYWORKERS_", "REDIS_", "COLUMNS", "LINES")
         env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         env |= {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
-        command = [sys.executable, "-c", _LOGIN, "-m", "pyworkers", *words]
-        theirs = self._theirs
-        self.process = subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+        command, tty = ["-c", _LOGIN, *words], self._theirs
+        self.process = warm.start(command, cwd=Path.cwd(), env=env, stdout=tty, stderr=tty)
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._own, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -91,7 +90,7 @@ class Terminal:
 
         wait_for(ended, message="the program ends")
         self.read()
-        return process.returncode
+        return process.wait()
 
     def close(self) -> None:
         if self.process is not None:
