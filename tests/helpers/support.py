@@ -30,7 +30,6 @@ STALL_S = 5.0
 """Room in each limit for processes that are not scheduled for seconds, also at a low load: a virtual machine
 is paused, or the host runs another one.
 """
-_INTERVAL_S = 0.01
 # Ports: some are not in use yet, others are between two starts of a server.
 _given: deque[int] = deque(maxlen=500)
 
@@ -44,11 +43,11 @@ def whole_lines(path: Path) -> list[str]:
 
 def wait_for(condition: Callable[[], T | None], timeout: float = PATIENCE_S, message: str = "") -> T:
     """The first true value of ``condition()``; fails with ``message`` after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
+    deadline, intervals = time.monotonic() + timeout, _intervals_s()
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(_too_late(timeout, message, condition))
-        time.sleep(_INTERVAL_S)
+        time.sleep(next(intervals))
     return value
 
 
@@ -68,7 +67,7 @@ async def async_wait_for(
     condition: Callable[[], object], timeout: float = PATIENCE_S, message: str = ""
 ) -> object:
     """As ``wait_for``, without blocking the loop; ``condition`` may be a coroutine function."""
-    deadline = time.monotonic() + timeout
+    deadline, intervals = time.monotonic() + timeout, _intervals_s()
     while True:
         result = condition()
         value = await result if inspect.isawaitable(result) else result
@@ -76,7 +75,15 @@ async def async_wait_for(
             return value
         if time.monotonic() > deadline:
             raise AssertionError(_too_late(timeout, message, condition))
-        await asyncio.sleep(_INTERVAL_S)
+        await asyncio.sleep(next(intervals))
+
+
+def _intervals_s() -> Iterator[float]:
+    """From one look to the next: many looks a second use the CPU that the awaited processes need."""
+    interval_s = 0.005
+    while True:
+        yield interval_s
+        interval_s = min(interval_s * 1.2, 0.05)
 
 
 def stretched(seconds: float) -> float:
