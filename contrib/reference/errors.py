@@ -5,7 +5,6 @@ Reads the source of pyworkers and imports ``pyworkers.errors`` alone.
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ def messages() -> tuple[Message, ...]:
 
 def _messages(names: set[str]) -> Iterator[Message]:
     for _, call in calls():
-        error = ast.unparse(call.func).rpartition(".")[2]
+        error = str(getattr(call.func, "attr", "") or getattr(call.func, "id", ""))
         text = template(call.args[0]) if error in names and call.args else ""
         if any(map(str.isalpha, text)):
             fixes = [template(keyword.value) for keyword in call.keywords if keyword.arg == "hint"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from tests.faults.invariants import DECLARED
@@ -36,11 +37,13 @@ ROWS = {
 }
 
 
+@cache
 def marks() -> dict[str, set[str]]:
     """By row, the files whose tests are marked with it."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in TESTS.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        code = path.read_text()
+        for node in ast.walk(ast.parse(code)) if "pytest.mark.fault" in code else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.fault":
                 for row in node.args:
                     found[ast.literal_eval(row)].add(path.relative_to(TESTS).as_posix())
