@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
@@ -14,12 +14,17 @@ from pyworkers.errors import BadArgumentError
 from pyworkers.store.measures import deploys
 from pyworkers.store.measures.deploys import Deploy, read_deploys
 
-__all__ = ["ACTIONS", "DEPLOY", "DEPLOYS", "Deploy", "DeploySet", "read_deploys"]
+__all__ = ["ACTIONS", "DEPLOY", "DEPLOYS", "Deploy", "DeploySet", "merged_deploys", "read_deploys"]
 _MOST_LABEL = 200
 DEPLOY: Table[Deploy] = Table(
     "Deploy", Column("at", Kind.MOMENT, "When"), Column("label", title="Label", cut=1)
 )
 DEPLOYS = array(DEPLOY.schema)
+
+
+def merged_deploys(found: Iterable[Iterable[Deploy]]) -> list[Deploy]:
+    """The deployments of several Redis servers, the latest first; one that several have is there once."""
+    return sorted({deploy for deploys in found for deploy in deploys}, reverse=True)
 
 
 class DeploySet:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from pyworkers.api.columns import Column
-from pyworkers.api.deploys import Deploy, read_deploys
+from pyworkers.api.deploys import Deploy, merged_deploys, read_deploys
 from pyworkers.api.gauges import GAUGES, Gauges, read_gauges
 from pyworkers.api.metrics import PART, MetricsPart, Window, by_begin, read_window, summed_parts
 from pyworkers.api.parameters import Parameter
@@ -83,13 +83,11 @@ def _read_gauges(keys: Keys, window: Window, days: int = 0) -> Steps[tuple[list[
     return found, (yield from read_deploys(keys, since, last + _DAY_S))
 
 
-def joined(found: Sequence[Hours]) -> Hours:
+def summed_hours(found: Sequence[Hours]) -> Hours:
     """The charts of several Redis servers as one."""
     runs = summed_parts(one.runs for one in found)
     gauges = [_sum(some) for some in by_begin(one.gauges for one in found)]
-    # A deployment that is marked in several is one.
-    deploys = sorted({deploy for one in found for deploy in one.deploys}, key=lambda deploy: -deploy.at)
-    return Hours(runs, gauges, deploys)
+    return Hours(runs, gauges, merged_deploys(one.deploys for one in found))
 
 
 def _sum(parts: Sequence[Gauges]) -> Gauges:
@@ -160,7 +158,7 @@ def parts_of_all(reader: Reader, request: Request, parameters: str) -> dict[str,
     found = [one.value for one in watched if one.value is not None]
     if len(found) < len(watched) or not reader.is_news(watched):
         return {}
-    context = {**words_of(window), **_charts(request, joined(found))}
+    context = {**words_of(window), **_charts(request, summed_hours(found))}
     return {f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in _PARTS}
 
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from pyworkers.api import ClassMetrics
 from pyworkers.api.columns import Column
-from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, read_deploys
+from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, merged_deploys, read_deploys
 from pyworkers.api.metrics import (
     BOUNDS_MS,
     CLASS_METRICS,
@@ -109,9 +109,7 @@ async def show_class(request: Request) -> Response:
     async def read(at: Request) -> list[Deploy]:
         return await site_of(at).read(read_deploys(site_of(at).keys, starts[0], time.time()))
 
-    marked = (await sites.each(request, read)).values()
-    # A deployment that is marked in several is one.
-    deploys = sorted({one for some in marked for one in some}, key=lambda one: -one.at)
+    deploys = merged_deploys((await sites.each(request, read)).values())
     return await render(
         request,
         "metrics_class.html",

@@ -53,7 +53,7 @@ async def show(request: Request) -> Response:
         Day(some[0].date, sum(day.processed for day in some), sum(day.failed for day in some))
         for some in zip(*(one.history for one in found), strict=False)
     ]
-    hours = gauges.joined([one.hours for one in found])
+    hours = gauges.summed_hours([one.hours for one in found])
     return await render(
         request,
         "overview.html",
