@@ -312,12 +312,12 @@ def read_window(keys: Keys, window: Window) -> Steps[list[MetricsPart]]:
     Counted by servers of pyworkers and of Sidekiq 8.
     """
     moments = _moments((yield from metrics.span_now(Period.HOUR)).now, window)
-    _, minutes, joined = _HASHES[window]
+    _, minutes, each = _HASHES[window]
     name_of = minute_of if minutes == 1 else ten_minutes_of
     totals = yield from metrics.read_totals(keys, list(map(name_of, moments)))
     return [
-        MetricsPart(moments[start].timestamp(), *map(sum, zip(*totals[start : start + joined], strict=True)))
-        for start in range(0, len(moments), joined)
+        MetricsPart(moments[start].timestamp(), *map(sum, zip(*totals[start : start + each], strict=True)))
+        for start in range(0, len(moments), each)
     ]
 
 
@@ -329,11 +329,11 @@ def begins_of(now: float, window: Window) -> list[float]:
 
 def _moments(now: datetime, window: Window) -> list[datetime]:
     """When the hashes of a window begin."""
-    hashes, minutes, joined = _HASHES[window]
+    hashes, minutes, each = _HASHES[window]
     now = now.replace(second=0, microsecond=0)
-    last = now - timedelta(minutes=now.minute % (minutes * joined))
+    last = now - timedelta(minutes=now.minute % (minutes * each))
     # The newest part may have begun with an earlier hash than the current one.
-    first = last - timedelta(minutes=minutes * (hashes - joined))
+    first = last - timedelta(minutes=minutes * (hashes - each))
     return [first + timedelta(minutes=minutes * place) for place in range(hashes)]
 
 

@@ -41,7 +41,7 @@ class Rights:
         return cls(role, queues)
 
     @classmethod
-    def joined(cls, several: Iterable[Rights]) -> Rights | None:
+    def union(cls, several: Iterable[Rights]) -> Rights | None:
         """The rights of a person who may do all of these, which are for people; None for none."""
         given = list(several)
         acting = [one for one in given if one.role == "operate"]

@@ -80,10 +80,10 @@ def frames_of(text: str) -> list[Frames]:
     marked = list(_marked(text.split("\n"), _printed_path if '  File "' in text else _path))
     if not any(begins and not library for library, begins, _ in marked):
         return [Frames(False, sum(begins for _, begins, _ in marked), text)]
-    return [_joined(library, list(some)) for library, some in groupby(marked, lambda line: line[0])]
+    return [_frames(library, list(some)) for library, some in groupby(marked, lambda line: line[0])]
 
 
-def _joined(library: bool, some: list[tuple[bool, bool, str]]) -> Frames:
+def _frames(library: bool, some: list[tuple[bool, bool, str]]) -> Frames:
     return Frames(library, sum(begins for _, begins, _ in some), "\n".join(line for _, _, line in some))
 
 

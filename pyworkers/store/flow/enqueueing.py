@@ -88,7 +88,7 @@ def enqueue(
         length = yield from one("LLEN", keys.queue(after.room.queue), read=integer)
         if length > after.room.most:
             return Answered(refusal=after)
-    pushed = [_joined(member) for member in jobs]
+    pushed = [_of_batch(member) for member in jobs]
     names, args = conditions.call_of(keys, pushed)
     kept = receipt or Receipt(keys.queues, "", 0)
     answered = yield from script(
@@ -102,7 +102,7 @@ def enqueue(
     return answered
 
 
-def _joined(member: BatchedJob) -> PushedJob:
+def _of_batch(member: BatchedJob) -> PushedJob:
     """The job with the field and the condition of a member of its batch."""
     if not member.batch:
         return member.job

@@ -115,7 +115,7 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
     of_all = bool(sites.parts) and not place.queue
     lists = await sites.each(request, _listed) if of_all else {sites.own: await _listed(request)}
     back = f"{_BEFORE}." in request.url.query
-    listed = _joined(place, asked, lists, back=back) if of_all else lists[sites.own]
+    listed = _listed_in_all(place, asked, lists, back=back) if of_all else lists[sites.own]
     known: dict[str, Any] = {
         "switches": SWITCHES,
         "place": place,
@@ -247,7 +247,7 @@ def _time(place: Place, row: Row) -> float:
     return -(row.score or 0.0) if place.descending else row.score or 0.0
 
 
-def _joined(place: Place, asked: Asked, lists: Mapping[str, Listed], *, back: bool) -> Listed:
+def _listed_in_all(place: Place, asked: Asked, lists: Mapping[str, Listed], *, back: bool) -> Listed:
     """A page of all Redis servers: their first jobs by time, or all that their searches have found.
 
     ``back``: the page before instead, so the last of the jobs that were read.

@@ -250,10 +250,10 @@ async def _stats_of_all(ask: CheckedRequest) -> dict[str, Any]:
         return stats.as_dict()
 
     found = await sites_of(ask.request).each(ask.request, read)
-    return {name: _joined(name, {redis: one[name] for redis, one in found.items()}) for name in _MEMBERS}
+    return {name: _of_all(name, {redis: one[name] for redis, one in found.items()}) for name in _MEMBERS}
 
 
-def _joined(name: str, values: Mapping[str, Any]) -> Any:
+def _of_all(name: str, values: Mapping[str, Any]) -> Any:
     """A member of the counts, by its values at each Redis."""
     kind = STATS.columns[name].kind
     if kind is Kind.COUNT:

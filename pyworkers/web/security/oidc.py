@@ -289,7 +289,7 @@ class Provider:
                 403, f"You have no access to this dashboard: {self.name} sends no claim {claim}.", name
             )
         groups = [held] if isinstance(held, str) else held if isinstance(held, list) else []
-        rights = Rights.joined(rights for group, rights in self._groups.items() if group in groups)
+        rights = Rights.union(rights for group, rights in self._groups.items() if group in groups)
         if rights is None:
             text = f"You have no access to this dashboard: no group in your claim {claim} has a role here."
             raise OidcError(403, text, f"{name}: no group in the claim {claim} has a role")
@@ -305,7 +305,7 @@ class _AnyStatus(HTTPErrorProcessor):
     https_response = http_response
 
 
-class _Limit(HTTPSHandler, HTTPHandler):
+class _Deadline(HTTPSHandler, HTTPHandler):
     """Cuts the connection of a request after a time: each byte of an answer has a limit, not their sum."""
 
     def __init__(self) -> None:
@@ -366,14 +366,14 @@ class _StatusError(OSError):
 def _ask(request: Request) -> dict[str, Any]:
     """The JSON object of an answer. Raises OSError, HTTPException, ValueError and RecursionError."""
     request.add_header("Accept", "application/json")
-    limit = _Limit()
+    deadline = _Deadline()
     try:
-        with limit, build_opener(_AnyStatus, limit).open(request, timeout=_PATIENCE_S) as answer:
+        with deadline, build_opener(_AnyStatus, deadline).open(request, timeout=_PATIENCE_S) as answer:
             status, text = answer.status, answer.read(_MOST_BYTES)
     except (OSError, http.client.HTTPException):
-        limit.check()
+        deadline.check()
         raise
-    limit.check()
+    deadline.check()
     if status != 200:
         raise _StatusError(status, text.decode(errors="replace"))
     found = json.loads(text)
