@@ -12,13 +12,14 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from pyworkers.api.actions import Acted, Action, Given, Performed
 from pyworkers.api.parameters import is_storable
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out, check_queues, done, queues_of
-from pyworkers.web.rendering import render
+from pyworkers.web.rendering import own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.security.guard import REDIS
 from pyworkers.web.several import sites_of
@@ -54,6 +55,15 @@ async def act(request: Request, actions: Iterable[Action[Any]], to: str, refused
     except PyworkersError as error:
         return done(request, refused or to, str(error), failed=True)
     return said(request, outcome, to)
+
+
+def forms(path: str, actions: Iterable[Action[Any]]) -> Route:
+    """The route of the forms of a page, each of which does one of these actions and returns to the page."""
+
+    async def change(request: Request) -> Response:
+        return await act(request, actions, own_address(request))
+
+    return Route(path, change, methods=["POST"])
 
 
 def said(request: Request, outcome: Performed, to: str) -> Response:

@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.alarms import ACTIONS, ALARM, ALARMS, SENT, read_alarms
-from pyworkers.web.buttons import act
+from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.rendering import own_address, render
+from pyworkers.web.rendering import render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import both
 from pyworkers.web.site import site_of
@@ -35,16 +35,11 @@ async def show(request: Request) -> Response:
     )
 
 
-async def change(request: Request) -> Response:
-    """Silence an alarm, or end its silence."""
-    return await act(request, ACTIONS, own_address(request))
-
-
 async def _alarms(ask: CheckedRequest) -> dict[str, Any]:
     return (await ask.site.read(read_alarms(ask.keys))).as_dict()
 
 
-ROUTES = [Route("/alarms", show), Route("/alarms", change, methods=["POST"])]
+ROUTES = [Route("/alarms", show), forms("/alarms", ACTIONS)]
 RESOURCES = (
     Resource(
         "/alarms",

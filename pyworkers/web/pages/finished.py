@@ -26,12 +26,12 @@ from pyworkers.api.finished import (
 from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.status import JobState
-from pyworkers.web.buttons import act
+from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import typed
 from pyworkers.web.lists.showing import args_text
 from pyworkers.web.paging import ROWS, own_of, owns
-from pyworkers.web.rendering import address, linkable, own_address, render
+from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import expandable, milliseconds, shown, size
 from pyworkers.web.site import Site, site_of
@@ -101,11 +101,6 @@ def _listing(
     return Listing(request, columns, jobs, time.time(), html=html, queue_of=lambda job: job.queue)
 
 
-async def change(request: Request) -> Response:
-    """Enqueue a job again."""
-    return await act(request, ACTIONS, own_address(request))
-
-
 def _class(request: Request, job: FinishedJob) -> Markup:
     """The class, which leads to the job."""
     name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
@@ -139,7 +134,7 @@ def _masked(page: FinishedPage, mask: tuple[str, ...]) -> Mapping[str, Any]:
     return found
 
 
-ROUTES = [Route("/finished", show), Route("/finished", change, methods=["POST"])]
+ROUTES = [Route("/finished", show), forms("/finished", ACTIONS)]
 RESOURCES = (
     Resource(
         "/finished",

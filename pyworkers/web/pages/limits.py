@@ -28,7 +28,7 @@ from pyworkers.api.limits import (
 from pyworkers.api.parameters import by_cursor
 from pyworkers.protocol.limits import LimitStats, name_of
 from pyworkers.web import names
-from pyworkers.web.buttons import act
+from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import ROWS, cursor_in, cursor_of, own_of, owns
@@ -75,12 +75,6 @@ async def show_one(request: Request) -> Response:
         reset=RESET, release=RELEASE,
         cells=listing(request, [view.stats], now).first(), holders=holders(request, view, now),
     )  # fmt: skip
-
-
-async def change(request: Request) -> Response:
-    """Free a slot of a limit, or reset it."""
-    key = names.decode(request.path_params["key"])
-    return await act(request, ACTIONS, address(request, "limits", key))
 
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
@@ -148,7 +142,7 @@ FEEDS: Mapping[str, Feed] = {"limits": parts, "limit": parts_of_one}
 ROUTES = [
     Route("/limits", show),
     Route("/limits/{key}", show_one),
-    Route("/limits/{key}", change, methods=["POST"]),
+    forms("/limits/{key}", ACTIONS),
 ]
 RESOURCES = (
     Resource(

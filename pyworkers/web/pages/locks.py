@@ -14,10 +14,10 @@ from starlette.routing import Route
 from pyworkers.api import Lock
 from pyworkers.api.locks import ACTIONS, LOCK, LOCKS, LockPage, read_lock_page
 from pyworkers.api.parameters import Parameter, by_cursor
-from pyworkers.web.buttons import act
+from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.paging import ROWS, cursor_in, number_of, own_of, owns
-from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.rendering import address, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, joined
@@ -57,11 +57,6 @@ def _listing(request: Request, page: LockPage) -> Listing[Lock]:
     return Listing(request, LOCK.shown(), locks, time.time())
 
 
-async def change(request: Request) -> Response:
-    """Release a lock, if the job that the viewer saw still holds it."""
-    return await act(request, ACTIONS, own_address(request))
-
-
 async def _locks(ask: CheckedRequest) -> dict[str, Any]:
     given = ask.given
     page = await ask.site.read(read_lock_page(ask.keys, given["cursor"], given["count"], given["text"] or ""))
@@ -69,7 +64,7 @@ async def _locks(ask: CheckedRequest) -> dict[str, Any]:
     return {"cursor": page.cursor, "scanned": page.scanned, "locks": rows}
 
 
-ROUTES = [Route("/locks", show), Route("/locks", change, methods=["POST"])]
+ROUTES = [Route("/locks", show), forms("/locks", ACTIONS)]
 RESOURCES = (
     Resource(
         "/locks",

@@ -13,10 +13,10 @@ from starlette.routing import Route
 from pyworkers.api.causes import ACTIONS, Cause
 from pyworkers.api.problems import PROBLEM, Severity, problems_in, read_unsafe
 from pyworkers.api.schemas import array
-from pyworkers.web.buttons import act
+from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.stream import reader_of
-from pyworkers.web.rendering import macro, own_address, render
+from pyworkers.web.rendering import macro, render
 from pyworkers.web.several import sites_of
 
 _MOST = 200
@@ -61,11 +61,6 @@ def located(request: Request, found: Mapping[str, Sequence[Cause]]) -> list[Caus
     return sorted(causes, key=lambda one: one.cause.severity is not Severity.ERROR)
 
 
-async def change(request: Request) -> Response:
-    """Mute a cause, or show it again."""
-    return await act(request, ACTIONS, own_address(request))
-
-
 async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
     reader = reader_of(ask.request)
     stats = await reader.read()
@@ -74,7 +69,7 @@ async def _problems(ask: CheckedRequest) -> list[dict[str, Any]]:
     return [problem.as_dict() for problem in (*problems_in(stats), *above, *unsafe)]
 
 
-ROUTES = [Route("/problems", show), Route("/problems", change, methods=["POST"])]
+ROUTES = [Route("/problems", show), forms("/problems", ACTIONS)]
 RESOURCES = (
     Resource(
         "/problems",

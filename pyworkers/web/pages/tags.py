@@ -21,7 +21,7 @@ from pyworkers.api.running import CANCEL_TAG, WorkPage, read_tagged
 from pyworkers.api.schemas import COUNT
 from pyworkers.errors import StoreError
 from pyworkers.web import names
-from pyworkers.web.buttons import act
+from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import Resource
 from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import jobs, title_of
@@ -102,11 +102,5 @@ async def _search(request: Request, place: Place, tag: str) -> Searched | None:
     return Searched(title_of(place), address(request, *segments_of(place), tag=visible(tag)), about)
 
 
-async def change(request: Request) -> Response:
-    """Cancel all jobs with the tag."""
-    tag = names.decode(request.path_params["tag"])
-    return await act(request, _ACTIONS, address(request, "tags", tag))
-
-
-ROUTES = [Route("/tags/{tag}", show), Route("/tags/{tag}", change, methods=["POST"])]
+ROUTES = [Route("/tags/{tag}", show), forms("/tags/{tag}", _ACTIONS)]
 RESOURCES = (Resource("/tags/{tag}", "All jobs with a tag, in all places.", None, COUNT, actions=_ACTIONS),)
