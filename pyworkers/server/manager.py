@@ -98,14 +98,8 @@ class Manager:
         )
         workers = Workers()
         self.jobs = JobTable(workers, self._settling, shared.gates, self._outbox)
-        self.pool = Pool(
-            group.name,
-            spawner,
-            self.jobs,
-            Scheduling(workers, shared.reserved),
-            self._failing,
-            shared.config.server.idle_timeout,
-        )
+        scheduling = Scheduling(workers, shared.reserved)
+        self.pool = Pool(group.name, spawner, self.jobs, scheduling, self._failing, group.idle_s)
         make = OrderedFetcher if group.ordered else Fetcher
         self._fetcher = make(group, inprogress, self._route(shared), shared.callbacks, shared.rng)
         # If the timeout is short, jobs get a third of it before the request to end.
@@ -146,6 +140,7 @@ class Manager:
         if self._in_place is not None:
             self._in_place.use(group.skip_dead)
         self._settling.decide_by(rules)
+        self.pool.end_idle_after(group.idle_s)
         self.pool.use(spawner, group.shares, group.mode, group.least)
 
     async def set_paused(self, queues: Container[str]) -> None:

@@ -201,7 +201,7 @@ class Master:
         self.stop()
 
     def _sources(self) -> Sources:
-        return Sources(self._workload.shards, self._workload.memory, self._config.web.mask)
+        return Sources(self._workload.shards, self._workload.memory, self._configurations)
 
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""

@@ -48,6 +48,8 @@ class Group:
     """The least number of worker processes: it follows the jobs (``processes = "auto"``)."""
     skip_dead: bool = True
     """False: a job that is dead pauses an ordered queue."""
+    idle_s: float = 60.0
+    """Seconds without a job after which a worker ends that ``least`` does not need."""
 
     @property
     def spelled(self) -> str:
@@ -182,7 +184,8 @@ def _sized(group: Grouped, manifest: Manifest, config: Config, cores: int) -> Gr
     if isinstance(group.queues, Mapping):
         queues, strict = dict(group.queues), False
     limits = _limits(queues, config)
-    return Group(group.name, queues, strict, concurrency, processes, mode, limits, least=least)
+    idle_s = config.server.idle_timeout
+    return Group(group.name, queues, strict, concurrency, processes, mode, limits, least=least, idle_s=idle_s)
 
 
 def _limits(queues: Iterable[str], config: Config) -> dict[str, QueueLimit]:

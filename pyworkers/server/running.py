@@ -47,17 +47,19 @@ class Running:
 
 
 class Payloads:
-    """Caches the texts of the running jobs, so that each job is decoded once.
+    """Caches the texts of the running jobs, so that each job is decoded once."""
 
-    ``mask``: names of members whose values are hidden.
-    """
-
-    def __init__(self, mask: Collection[str] = ()) -> None:
-        self._mask = mask
+    def __init__(self) -> None:
+        self._mask: Collection[str] = ()
         self._shown: dict[tuple[int, int], str] = {}
 
-    def of(self, jobs: Iterable[Running]) -> Iterator[tuple[Running, str]]:
-        """Each job with its JSON text; an invalid one is left out."""
+    def of(self, jobs: Iterable[Running], mask: Collection[str] = ()) -> Iterator[tuple[Running, str]]:
+        """Each job with its JSON text; an invalid one is left out.
+
+        ``mask``: names of members whose values are hidden; a reload may have changed it.
+        """
+        if mask != self._mask:
+            self._mask, self._shown = mask, {}
         shown = {}
         for job in jobs:
             # Not by queue: after a reload, another group may have the queue, and count from 1.

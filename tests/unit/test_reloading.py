@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import pyworkers.server
 from pyworkers.config.fields import (
     Config,
     HttpConfig,
@@ -16,9 +20,12 @@ from pyworkers.config.fields import (
     RetryConfig,
     ServerConfig,
 )
+from pyworkers.config.options import describe
 from pyworkers.config.reloading import Configurations
 from pyworkers.errors import ConfigError
 
+SERVER = Path(pyworkers.server.__file__).parent
+READ = re.compile(r"\b(?:_?config|current)\.(\w+)(?:\.(\w+))?")
 STARTED = Config(app="a:b", redis=RedisConfig(url="embedded:x"), server=ServerConfig(lease=30))
 RUNNING = Config(app="a:b", redis=RedisConfig(url="unix:///x"), server=ServerConfig(lease=30))
 
@@ -113,3 +120,38 @@ def test_an_error_changes_nothing(app: str | None) -> None:
     with pytest.raises(ConfigError, match="no application" if app is None else "unknown key"):
         found.read_again()
     assert found.load() == RUNNING
+
+
+def _reads(keys: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Each function of the master that reads a key, or the whole section of one (``log.*``)."""
+    sections = {key.partition(".")[0] for key in keys}
+    for file in SERVER.rglob("*.py"):
+        for part in ast.walk(ast.parse(file.read_text())):
+            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                for section, name in READ.findall(ast.unparse(part)):
+                    key = f"{section}.{name or '*'}"
+                    if key in keys or (not name and section in sections):
+                        yield key, f"{file.relative_to(SERVER)}:{part.name}"
+
+
+def test_only_functions_of_a_load_read_what_a_reload_changes() -> None:
+    """A key that is read elsewhere, so only at the start of the server, is declared with ``restart=True``."""
+    one_table = (option for option in describe() if len(option.path) == 2 and "*" not in option.path)
+    assert set(_reads(frozenset(option.key for option in one_table if not option.restart))) == {
+        ("encryption.keys", "__init__.py:_load"),
+        ("log.*", "__init__.py:serve"),
+        ("log.*", "shard.py:__init__"),
+        ("log.*", "shard.py:configure"),
+        ("log.carry", "__init__.py:_load"),
+        ("log.format", "__init__.py:_load"),
+        ("log.level", "__init__.py:_load"),
+        ("retry.backtrace", "__init__.py:_load"),
+        ("retry.max", "__init__.py:_load"),
+        ("retry.max", "shard.py:_rules"),
+        ("server.idle_timeout", "plan.py:_sized"),
+        ("server.keep", "__init__.py:_kept"),
+        ("server.keep_args", "__init__.py:_kept"),
+        ("server.max_jobs_per_worker", "__init__.py:_load"),
+        ("server.max_memory_mb", "__init__.py:_load"),
+        ("web.mask", "http/pages.py:mask"),
+    }

@@ -53,6 +53,12 @@ def test_a_job_that_runs_on_is_looked_at_once() -> None:
     assert [text for _, text in payloads.of(changed)] == ['{"class":"B"}']
 
 
+def test_a_name_that_a_reload_masks_is_hidden_in_a_job_that_runs_already() -> None:
+    payloads, job = Payloads(), Running("q", 7, 1, b'{"class":"A","args":[{"pin":1}]}', 0.0)
+    assert [text for _, text in payloads.of([job])] == ['{"class":"A","args":[{"pin":1}]}']
+    assert [text for _, text in payloads.of([job], ("pin",))] == ['{"class":"A","args":[{"pin":"(hidden)"}]}']
+
+
 def test_a_queue_that_moves_to_another_group_shows_the_jobs_of_that_group() -> None:
     payloads = Payloads()
     before, after = Running("q", 7, 1, b'{"class":"A"}', 0.0), Running("q", 8, 1, b'{"class":"B"}', 0.0)

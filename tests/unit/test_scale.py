@@ -47,6 +47,15 @@ async def test_workers_without_a_job_end(least: int, needed: int, left: int) -> 
     group.scale.close()
 
 
+async def test_the_time_without_a_job_can_change() -> None:
+    group = Group(3600)
+    group.scale.end_idle_after(0.06)
+    group.scale.set(SIZES, 0)
+    assert group.scale.grow()
+    await async_wait_for(lambda: group.changes == [0])
+    group.scale.close()
+
+
 async def test_where_nothing_is_announced_all_workers_stay() -> None:
     group = Group()
     group.scale.set(SIZES, 0)

@@ -15,6 +15,7 @@ from typing import Any
 
 import simplejson
 
+from pyworkers.config.reloading import Configurations
 from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.histogram import Tally
@@ -38,8 +39,12 @@ class Sources:
     shards: Mapping[str, Shard]
     """What the server does at each Redis, by its name."""
     memory: Memory
-    mask: Collection[str] = ()
-    """Names of members whose values ``stats`` hides."""
+    configurations: Configurations
+
+    @property
+    def mask(self) -> Collection[str]:
+        """Names of members whose values ``stats`` hides."""
+        return self.configurations.current.web.mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Views:
 
     def __init__(self, sources: Sources) -> None:
         self._from = sources
-        self._payloads = Payloads(sources.mask)
+        self._payloads = Payloads()
         self._counted = {name: _Counted(shard) for name, shard in sources.shards.items()}
         self._several = len(sources.shards) > 1
 
@@ -134,7 +139,8 @@ class Views:
         facts = [shard.facts() for shard in self._from.shards.values()]
         enqueued = {queue: size for one in counts for queue, size in one.enqueued.items()}
         jobs: dict[str, list[object]] = {queue: [] for queue in enqueued}
-        for job, payload in self._payloads.of([job for one in facts for job in one.running]):
+        running = [job for one in facts for job in one.running]
+        for job, payload in self._payloads.of(running, self._from.mask):
             message: Any = simplejson.RawJSON(payload)
             jobs.setdefault(job.queue, []).append({"message": message, "started_at": int(job.started_at)})
         page = {

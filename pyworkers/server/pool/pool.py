@@ -124,6 +124,10 @@ class Pool:
         self._scale.set(sizes, least)
         self._jobs.share(any(size > 1 for size in sizes))
 
+    def end_idle_after(self, seconds: float) -> None:
+        """Have a surplus worker stay without a job for this time."""
+        self._scale.end_idle_after(seconds)
+
     def grow(self, fully: bool) -> None:
         """Start another worker, because a job waits for one, unless one is on its way.
 

@@ -20,8 +20,8 @@ class Scale:
     """
 
     def __init__(self, idle_s: float, needed: Callable[[], int], changed: Callable[[], None]) -> None:
-        """``idle_s``: a worker without a job ends after this time."""
-        self._pause_s = idle_s / _LOOKS
+        """``idle_s``: as in ``end_idle_after``."""
+        self.end_idle_after(idle_s)
         self._needed = needed
         self._changed = changed
         self._all: Sequence[int] = ()
@@ -29,6 +29,10 @@ class Scale:
         self._wanted = 0
         self._seen: deque[int] = deque(maxlen=_LOOKS)
         self._timer: asyncio.TimerHandle | None = None
+
+    def end_idle_after(self, idle_s: float) -> None:
+        """Want a worker no more once it had no job for this time."""
+        self._pause_s = idle_s / _LOOKS
 
     def set(self, sizes: Sequence[int], least: int | None) -> None:
         """Have at most workers of these sizes, and this many at least; None: always all of them."""
