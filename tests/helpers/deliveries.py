@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pyworkers.protocol.effects import Effect
 from pyworkers.protocol.outcome import Report
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.settling import UNTAKEN, Outbox
+from pyworkers.server.pool.outbox import UNTAKEN, Outbox
 
 _NUMBERS = itertools.count(1)
 

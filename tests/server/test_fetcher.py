@@ -21,8 +21,8 @@ from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.source import CpuYield, Route, Source
 from pyworkers.server.health import ServerHealth
 from pyworkers.server.plan import Group
-from pyworkers.server.pool import settling
-from pyworkers.server.pool.settling import Outbox
+from pyworkers.server.pool import outbox as outbox_module
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel
 from pyworkers.store import jobs as waiter_module
 from pyworkers.store.calls import Request
@@ -200,7 +200,7 @@ async def test_what_the_wait_cannot_deal_with_ends_the_fetcher(
 async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_before_the_last(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "MAX_BYTES", 1000)
+    monkeypatch.setattr(outbox_module, "MAX_BYTES", 1000)
 
     exchange = InProgress.exchange
     calls: list[tuple[int, int]] = []
@@ -234,7 +234,7 @@ async def test_large_outcomes_are_settled_in_portions_and_nothing_is_fetched_bef
 
 
 async def test_a_flush_settles_all_portions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "MAX_BYTES", 1)
+    monkeypatch.setattr(outbox_module, "MAX_BYTES", 1)
 
     held = bench.keys.inprogress("q", IDENTITY)
     for raw in (b"1", b"2", b"3"):

@@ -17,7 +17,8 @@ from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.outcome import Fate, Outcome, Report, Reports
 from pyworkers.protocol.suspects import MARK, deleting_entry
 from pyworkers.server.pool.delivery import Delivery
-from pyworkers.server.pool.settling import Bystander, Left, Lost, Outbox, Rules, Settling, died, timed_out
+from pyworkers.server.pool.outbox import Outbox
+from pyworkers.server.pool.settling import Bystander, Left, Lost, Rules, Settling, died, timed_out
 from pyworkers.worker.execution import Channel
 from pyworkers.worker.runner import SerialRunner
 from tests.helpers.bench import RedisBench, bench_fixture

@@ -11,7 +11,7 @@ from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.effects import PassSlot, Unlock
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching.large import Cuts
-from pyworkers.server.pool.settling import Outbox, Portion
+from pyworkers.server.pool.outbox import Outbox, Portion
 from tests.helpers.deliveries import delivery
 
 LOST = RedisUnavailableError("the connection is lost", code="UNREACHABLE")

@@ -33,7 +33,7 @@ from pyworkers.protocol.outcome import Report
 from pyworkers.server.fetching.large import Cuts, LargeJobs
 from pyworkers.server.fetching.source import Adoption, Route, Source, Waits
 from pyworkers.server.plan import Group
-from pyworkers.server.pool.settling import Portion
+from pyworkers.server.pool.outbox import Portion
 from pyworkers.server.waiting import now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import (

@@ -20,7 +20,7 @@ from pyworkers.protocol.extract import LARGE_BYTES, Extract, ends_of, equal_extr
 from pyworkers.protocol.outcome import DONE, Fate
 from pyworkers.server import running
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.settling import Outbox, Portion
+from pyworkers.server.pool.outbox import Outbox, Portion
 from pyworkers.store.jobs import Exchange, InProgress, LeaseLostError, Settlement
 from pyworkers.store.transport.link import Link
 

@@ -25,7 +25,7 @@ from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.large import LargeJobs
 from pyworkers.server.health import Health
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.settling import Outbox
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.waiting import cancel, now
 from pyworkers.store.calls import arun_one
 from pyworkers.store.jobs import PATIENCE_S, InProgress, Waiter

@@ -30,6 +30,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server.pool.delivery import Delivery, GroupEvent, SlotsTask, WorkerTask
 from pyworkers.server.pool.gates import ALONE, START, CrashedJobs, Decision, Gate, Gates, Hold, Settle, Start
 from pyworkers.server.pool.handout import HandOut, LookAhead, Missing
+from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import (
     KILL_GRACE_S,
     Bystander,
@@ -37,7 +38,6 @@ from pyworkers.server.pool.settling import (
     Cause,
     Left,
     Lost,
-    Outbox,
     Settling,
     died,
 )
