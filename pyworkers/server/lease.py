@@ -13,7 +13,7 @@ from pyworkers import logs
 from pyworkers.server.health import Health
 from pyworkers.server.incarnation import Incarnations
 from pyworkers.server.parts import Part
-from pyworkers.server.pool.settling import KILL_GRACE_S
+from pyworkers.server.pool.worker import KILL_GRACE_S
 from pyworkers.store import leases
 from pyworkers.store.leases import LeaseState
 from pyworkers.store.store import Store

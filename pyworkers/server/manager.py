@@ -29,8 +29,8 @@ from pyworkers.server.pool.gates import Gates
 from pyworkers.server.pool.jobs import JobTable
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.pool import Pool
-from pyworkers.server.pool.settling import KILL_GRACE_S, Rules, Settling
-from pyworkers.server.pool.worker import Workers
+from pyworkers.server.pool.settling import Rules, Settling
+from pyworkers.server.pool.worker import KILL_GRACE_S, Workers
 from pyworkers.server.waiting import cancel, now, until
 from pyworkers.store.jobs import InProgress, Waiter
 from pyworkers.store.transport.link import Link

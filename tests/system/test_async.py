@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyworkers import Client
-from pyworkers.server.pool.settling import KILL_GRACE_S
+from pyworkers.server.pool.worker import KILL_GRACE_S
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for

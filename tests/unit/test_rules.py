@@ -16,6 +16,7 @@ from pyworkers.protocol.retry import Failure
 from pyworkers.server import proc
 from pyworkers.server.pool import settling
 from pyworkers.server.pool.settling import Rules
+from pyworkers.server.pool.worker import describe
 
 NOW = 1_000_000.0
 MANIFEST: Manifest = {
@@ -200,7 +201,7 @@ def test_an_object_that_is_no_job_says_why_it_is_dead() -> None:
     ],
 )
 def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> None:
-    assert settling.describe(status, fault) == words
+    assert describe(status, fault) == words
 
 
 @pytest.mark.parametrize(
@@ -210,8 +211,8 @@ def test_a_wait_status_in_words(status: int | None, fault: str, words: str) -> N
 def test_memory_is_named_only_where_the_system_may_have_been_short_of_it(
     status: int, fault: str, hint: bool
 ) -> None:
-    assert ("lack of memory" in settling.describe(status, fault, lambda: True)) is hint
-    assert "lack of memory" not in settling.describe(status, fault, lambda: False)
+    assert ("lack of memory" in describe(status, fault, lambda: True)) is hint
+    assert "lack of memory" not in describe(status, fault, lambda: False)
 
 
 def test_the_kernels_count_of_its_kills(tmp_path: Path) -> None:

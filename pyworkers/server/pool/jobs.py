@@ -32,7 +32,6 @@ from pyworkers.server.pool.gates import ALONE, START, CrashedJobs, Decision, Gat
 from pyworkers.server.pool.handout import HandOut, LookAhead, Missing
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import (
-    KILL_GRACE_S,
     Bystander,
     CancelRequested,
     Cause,
@@ -41,7 +40,7 @@ from pyworkers.server.pool.settling import (
     Settling,
     died,
 )
-from pyworkers.server.pool.worker import WorkerProcess, Workers
+from pyworkers.server.pool.worker import KILL_GRACE_S, WorkerProcess, Workers
 
 # A job whose worker died before it began the job is handed out again. The tries are limited, because the job
 # itself (its size) may be the cause.

@@ -23,12 +23,12 @@ from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.reaper import Died, ForkRefused, WorkerForked, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.pool import settling
 from pyworkers.server.pool.cpus import Scheduling
 from pyworkers.server.pool.delivery import Delivery, Event, Events, GroupEvent
 from pyworkers.server.pool.gates import Decided, Waiting
 from pyworkers.server.pool.jobs import JobTable, LookDue
 from pyworkers.server.pool.scale import Scale
+from pyworkers.server.pool.settling import died
 from pyworkers.server.pool.worker import Closed, State, WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running, names
 
@@ -388,7 +388,7 @@ class Pool:
             self.restarts += 1
         suspect = self._alone.pop(worker, None)
         if end.unfinished:
-            self._jobs.lost(end.unfinished, settling.died(end.reason, end.rss_kb), unrelated=end.unrelated)
+            self._jobs.lost(end.unfinished, died(end.reason, end.rss_kb), unrelated=end.unrelated)
         elif suspect is not None:
             for job in self._jobs.unfinished([suspect]):
                 self._jobs.begin_again(job, end.reason)

@@ -11,8 +11,6 @@ call ``retry_in``.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,9 +31,6 @@ from pyworkers.protocol.retry import Failure, Policy
 from pyworkers.server import running
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.outbox import Outbox
-
-KILL_GRACE_S = 2.0
-"""Seconds between the request to end and the kill, in which a job can clean up."""
 
 log = logs.get_logger()
 Step: TypeAlias = Callable[[Delivery, Report], Report]
@@ -371,25 +366,8 @@ def timed_out(limit_s: float) -> Failure:
 
 
 def died(reason: str, rss_kb: int) -> Failure:
-    """The failure of a job whose worker ended before it; ``reason`` as from ``describe``."""
+    """The failure of a job whose worker ended before it; ``reason`` as from ``describe`` (worker.py)."""
     return Failure(WorkerLost.__name__, f"the worker {reason}{_peak(rss_kb)}", crashed=True)
-
-
-def describe(status: int | None, fault: str = "", oom: Callable[[], bool] = lambda: False) -> str:
-    """Describes a status of waitpid; ``fault`` is the reason if the master has killed the worker.
-
-    ``oom`` is called for a SIGKILL without a fault: True if the system may have killed it for lack of memory.
-    """
-    if status is None:
-        return fault or "ended"
-    if not os.WIFSIGNALED(status):
-        return f"exited with status {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
-    if fault and number == signal.SIGKILL:
-        return fault
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    hint = ", perhaps for lack of memory" if number == signal.SIGKILL and oom() else ""
-    return f"was killed by {name}{hint}"
 
 
 def _peak(rss_kb: int) -> str:

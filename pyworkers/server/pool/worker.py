@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +22,11 @@ from pyworkers.server import proc
 from pyworkers.server.generations.launch import Lifeline
 from pyworkers.server.generations.reaper import Died, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.pool import settling
 from pyworkers.server.pool.delivery import Delivery, Events, GroupEvent
-from pyworkers.server.pool.settling import KILL_GRACE_S
 from pyworkers.server.stacks import StackReader, StackText
 
+KILL_GRACE_S = 2.0
+"""Seconds between the request to end and the kill, in which a job can clean up."""
 # When an idle process that has not left gets its signal again: one that comes just before the process waits
 # in the kernel does not end the wait.
 _AGAIN_S = (0.1, 0.4, 1.6)
@@ -34,6 +35,32 @@ _FENCED = "ended itself: its server did not renew the lease, and its job must no
 _BOOT_FAILED = BOOT_FAILED << 8
 
 log = logs.get_logger()
+
+
+class State(Enum):
+    """The state of a worker; ``_NEXT`` has the transitions."""
+
+    BOOTING = auto()
+    SERVING = auto()
+    """Takes jobs from the job socket."""
+    LEAVING = auto()
+    """Takes no more jobs; it exits when its jobs have ended."""
+    GONE = auto()
+    """Its process has ended; every descriptor is closed."""
+
+    def to(self, state: State) -> State:
+        """The next state. Raises RuntimeError if the table does not have this transition."""
+        if state not in _NEXT[self]:
+            raise RuntimeError(f"a worker that is {self.name} cannot become {state.name}")
+        return state
+
+
+_NEXT = {
+    State.BOOTING: {State.SERVING, State.LEAVING, State.GONE},
+    State.SERVING: {State.LEAVING, State.GONE},
+    State.LEAVING: {State.LEAVING, State.GONE},
+    State.GONE: set(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +297,7 @@ class WorkerProcess:
         if self._page.fenced:
             self._fault, self._unrelated = _FENCED, True
         unexpected = bool(unfinished) or not leaving
-        reason = settling.describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
+        reason = describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
         if unexpected:
             # A worker has logged why its start-up hook failed, and the pool counts the failed starts.
             write = log.debug if status == _BOOT_FAILED else log.warning
@@ -548,30 +575,21 @@ def open_all(spec: WorkerSpec) -> tuple[Page, tuple[int, ...], int, int, int]:
     return page, (jobs, outcomes, lifeline_end, presence_end, memory), lifeline, presence, stacks
 
 
-class State(Enum):
-    """The state of a worker; ``_NEXT`` has the transitions."""
+def describe(status: int | None, fault: str = "", oom: Callable[[], bool] = lambda: False) -> str:
+    """Describes a status of waitpid; ``fault`` is the reason if the master has killed the worker.
 
-    BOOTING = auto()
-    SERVING = auto()
-    """Takes jobs from the job socket."""
-    LEAVING = auto()
-    """Takes no more jobs; it exits when its jobs have ended."""
-    GONE = auto()
-    """Its process has ended; every descriptor is closed."""
-
-    def to(self, state: State) -> State:
-        """The next state. Raises RuntimeError if the table does not have this transition."""
-        if state not in _NEXT[self]:
-            raise RuntimeError(f"a worker that is {self.name} cannot become {state.name}")
-        return state
-
-
-_NEXT = {
-    State.BOOTING: {State.SERVING, State.LEAVING, State.GONE},
-    State.SERVING: {State.LEAVING, State.GONE},
-    State.LEAVING: {State.LEAVING, State.GONE},
-    State.GONE: set(),
-}
+    ``oom`` is called for a SIGKILL without a fault: True if the system may have killed it for lack of memory.
+    """
+    if status is None:
+        return fault or "ended"
+    if not os.WIFSIGNALED(status):
+        return f"exited with status {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    if fault and number == signal.SIGKILL:
+        return fault
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    hint = ", perhaps for lack of memory" if number == signal.SIGKILL and oom() else ""
+    return f"was killed by {name}{hint}"
 
 
 @dataclass(frozen=True, slots=True)
