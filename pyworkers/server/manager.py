@@ -100,7 +100,7 @@ class Manager:
         workers = Workers()
         self.jobs = JobTable(workers, self._settling, shared.gates, self._outbox)
         scheduling = Scheduling(workers, shared.reserved)
-        self.pool = Pool(group.name, spawner, self.jobs, scheduling, self._failing, group.idle_s)
+        self.pool = Pool(group.name, spawner, self.jobs, scheduling, self._log_failing, group.idle_s)
         make = OrderedFetcher if group.ordered else Fetcher
         self._fetcher = make(group, inprogress, self._route(shared), shared.callbacks, shared.rng)
         # If the timeout is short, jobs get a third of it before the request to end.
@@ -329,7 +329,7 @@ class Manager:
             "unsettled": self._outbox.outcomes,
         }
 
-    def _failing(self, failing: bool) -> None:
+    def _log_failing(self, failing: bool) -> None:
         if failing:
             log.error("manager.state", **self._about, state="failing")
         else:

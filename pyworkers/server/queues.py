@@ -143,7 +143,7 @@ class Queues:
 
     def failing(self) -> dict[str, str]:
         """The groups that have no worker and cannot start one, each with the reason."""
-        found = {name: manager.pool.failing for name, manager in self.serving.items()}
+        found = {name: manager.pool.why_failing for name, manager in self.serving.items()}
         return {name: reason for name, reason in found.items() if reason}
 
     # Requests of operators

@@ -39,7 +39,7 @@ class Pool:
     """The workers of one group, for ``jobs``; ``resize`` and ``use`` set their sizes and generation.
 
     A size is the number of jobs that one worker runs at once, in the way of the ``mode`` (worker/process.py).
-    ``failing`` is called when starts begin to fail, and when they succeed again.
+    ``log_failing`` is called when starts begin to fail, and when they succeed again.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Pool:
         spawner: Spawner,
         jobs: JobTable,
         scheduling: Scheduling,
-        failing: Callable[[bool], None],
+        log_failing: Callable[[bool], None],
         idle_s: float = 60.0,
     ) -> None:
         """``idle_s``: for this time, a surplus worker stays without a job. Raises OSError."""
@@ -59,7 +59,7 @@ class Pool:
         self._scheduling = scheduling
         self._outcomes = OutcomePipe(group, self._receive, lambda: jobs.rest_s)
         self._respawn = Respawn(self._workers.events)
-        self._failing = failing
+        self._log_failing = log_failing
         self._numbers = itertools.count(1)
         self._scale = Scale(idle_s, self._needed, self._reconcile)
         self._done_before = 0
@@ -252,7 +252,7 @@ class Pool:
         return self._respawn.is_failing
 
     @property
-    def failing(self) -> str:
+    def why_failing(self) -> str:
         """Why no job can run: no worker has started, and none can; empty if one has, or may."""
         if not self._scale.most or any(worker.state is State.SERVING for worker in self._workers):
             return ""
@@ -361,7 +361,7 @@ class Pool:
     def _ready(self, worker: WorkerProcess, booted: bool) -> None:
         """Note a successful start; a worker that has booted takes jobs."""
         if self._respawn.is_failing:
-            self._failing(False)
+            self._log_failing(False)
         self._respawn.succeeded()
         self._end_delay()
         if booted and not worker.ended and worker not in self._alone:
@@ -443,7 +443,7 @@ class Pool:
         self._why, failing = why, self._respawn.is_failing
         self._respawn.failed()
         if self._respawn.is_failing and not failing:
-            self._failing(True)
+            self._log_failing(True)
 
     def _end_delay(self) -> None:
         """End the delay after failed starts, and log how many there were."""
@@ -491,8 +491,8 @@ def _state(worker: WorkerProcess) -> str:
 
 # Waits of 0.1 s, 0.2 s, … 30 s.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
-# Failed starts in a row until ``failing`` is called: a single one may have a passing cause, such as a kill
-# from outside.
+# Failed starts in a row until ``log_failing`` is called: a single one may have a passing cause, such as a
+# kill from outside.
 _FAILING = 2
 
 
