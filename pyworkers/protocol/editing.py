@@ -300,7 +300,8 @@ def _life_s(data: Mapping[str, Any], due: float | None, now: float) -> float:
     """How long the lock is kept: as asked for, and until the job is due."""
     asked = data.get("unique_for")
     is_number = isinstance(asked, int | float) and not isinstance(asked, bool)
-    life_s = min(float(asked), _LONGEST_LIFE_S) if is_number and asked and asked > 0 else 0.0
+    # First the smaller one: an integer may have hundreds of digits.
+    life_s = float(min(asked, _LONGEST_LIFE_S)) if is_number and asked and asked > 0 else 0.0
     return life_s + (0.0 if due is None else min(max(0.0, due - now), _LONGEST_LIFE_S))
 
 
