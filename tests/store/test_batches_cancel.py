@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pyworkers import chain, parallel
+from pyworkers import Cancelled, chain, parallel
 from pyworkers.errors import BatchCancelledError, BatchError, JobFailedError
 from pyworkers.plugins.batches import Batch, batch_of
 from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
@@ -20,6 +21,7 @@ from pyworkers.store.flow.cancelling import Wanted, cancel_batch, cancel_jobs
 from pyworkers.store.flow.sweep import begin, sweep
 from pyworkers.store.notes import notes
 from tests.helpers.replies import as_bytes, as_list
+from tests.helpers.support import free_port, running_server
 from tests.store.test_batches import App
 
 
@@ -104,6 +106,19 @@ def test_members_that_are_added_later_are_refused(app: App) -> None:
         assert again is not None
     assert app.waiting("q") == []
     assert batch.status().total == 2
+
+
+def test_a_full_server_cancels_what_takes_its_memory(tmp_path: Path, one_binary: str) -> None:
+    with running_server(one_binary, tmp_path, free_port()) as url, closing(App(url, "")) as app:
+        with opened(app) as batch:
+            app.member.enqueue(0)
+        tagged = app.member.options(tags=["t"]).enqueue(1)
+        waits = app.member.enqueue(2)
+        app.redis.config_set("maxmemory", 1)
+        assert batch.cancel() == CancelledBatch(removed=1, left=0)
+        assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", "t"))) == CancelledNumbers(1, 0)
+        assert app.client.cancel(waits) is Cancelled.REMOVED
+        assert not {tagged, waits} & {job["jid"] for job in app.waiting("q")}
 
 
 def test_a_batch_that_has_succeeded_and_an_unknown_one_are_left_alone(app: App) -> None:

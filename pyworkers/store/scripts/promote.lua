@@ -13,9 +13,8 @@
 
 local zset, now = KEYS[1], ARGV[1]
 local moved, broken = 0, {}
--- When maxmemory is reached, due jobs must run, because only they free memory: after a write that changes nothing
--- (an empty range), Redis refuses no other one of a script.
-redis.call('ZREMRANGEBYSCORE', zset, 1, 0)
+-- Due jobs must run, because only they free memory.
+allow_writes(zset)
 
 -- The places in ARGV, from first to last, of members that still have a score.
 local function present(first, last)

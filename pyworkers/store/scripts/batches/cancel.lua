@@ -10,6 +10,7 @@ local batch = batches()
 if not holds(KEYS[2], 'zset') then
   return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is no zset')
 end
+allow_writes(KEYS[2])
 local answers = {}
 for n = 2, #ARGV do
   local id = ARGV[n]

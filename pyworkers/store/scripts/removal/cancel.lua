@@ -67,6 +67,7 @@ for _, raw in ipairs(raws) do
   if job then
     taken[#taken + 1] = job
     if type_of == 'list' then
+      allow_writes(KEYS[2])
       redis.call('LSET', KEYS[1], first + read, GONE)
     else
       redis.call('ZREM', KEYS[1], raw)

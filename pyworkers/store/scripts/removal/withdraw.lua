@@ -18,6 +18,8 @@ if ARGV[4] == '1' and not holds(KEYS[2], 'zset') then
   return { -1 }
 end
 
+local kept = ARGV[6] ~= '' and keeping(KEYS[3], KEYS[4], ARGV[6])
+allow_writes(KEYS[2])
 local scans = 0
 
 -- The index of a job, searched around the expected one; nil if it is not in the queue, false if unknown.
@@ -58,8 +60,7 @@ if ARGV[4] == '1' then
   for _, raw in ipairs(taken) do
     bury(KEYS[2], ARGV[1], ARGV[2], ARGV[3], raw)
   end
-elseif ARGV[6] ~= '' then
-  local kept = keeping(KEYS[3], KEYS[4], ARGV[6])
+elseif kept then
   for _, raw in ipairs(taken) do
     kept.add(ARGV[7], '', raw)
   end

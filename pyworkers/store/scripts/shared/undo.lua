@@ -5,8 +5,12 @@
 local UNDO_LIFE_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_DELETIONS = 600, 100000, 67108864, 1000
 
 -- Keeps the bytes of jobs that this deletion removes: `add` one, and `note` the numbers at the end. The oldest other
--- deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless: its memory may be full.
+-- deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless; so are all while its
+-- memory is full, because the deletion is to free some. Call it before the first write of the script.
 local function keeping(deletions, hash, id)
+  -- A write that changes nothing, and that Redis refuses if its memory is full. It refuses none after another one.
+  local probe = redis.pcall('ZADD', hash, 'XX', 0, '')
+  local is_full = type(probe) == 'table' and string.find(probe.err, '%f[%u]OOM ')
   local now = tonumber(clock())
   local at, jobs, bytes, lost = now, 0, 0, 0
   local others, total = {}, 0
@@ -37,7 +41,7 @@ local function keeping(deletions, hash, id)
   local kept = {}
   -- `place` is the word of a place, `score` '' in a queue.
   function kept.add(place, score, raw)
-    if jobs >= MOST_KEPT or bytes + #raw > MOST_KEPT_BYTES then
+    if is_full or jobs >= MOST_KEPT or bytes + #raw > MOST_KEPT_BYTES then
       lost = lost + 1
       return
     end
