@@ -5,7 +5,6 @@ Reads with the steps of ``api``; only what some alarm needs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.admin import Admin
 from pyworkers.store.alarms import count_died
 from pyworkers.store.flow.limituses import uses
+from pyworkers.store.heartbeat import clock
 from pyworkers.text import counted, duration, valid
 
 _NAMED = 5
@@ -40,7 +40,8 @@ def look(admin: Admin, alarms: Iterable[AlarmConfig]) -> Looked:
     kinds = {alarm.when for alarm in alarms}
     keys = admin.keys
     stats = admin.run(read_stats(keys)) if kinds & {"latency", "silent"} else None
-    now = time.time() if stats is None else stats.now
+    # By Redis' clock: the clock of this machine may be wrong.
+    now = admin.run(clock()) if stats is None else stats.now
     return Looked(
         now,
         stats,

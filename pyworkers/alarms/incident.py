@@ -22,8 +22,10 @@ _FIRST_S, _LONGEST_S = 10.0, 300.0
 """Between two tries to send a message."""
 _LATEST, _MOST_TRIES = 1e11, 1000
 """Of what is stored: another program may have written any number."""
-_GIVEN_UP_S = 3600.0
-"""A message that could not be sent for this time is given up, with a line in the log."""
+_GIVEN_UP_S, _LEAST_TRIES = 3600.0, 10
+"""A message that could not be sent for this time is given up, with a line in the log. It was tried this
+often at least: the clock may be put forward by an hour.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +82,15 @@ class Incident:
 
     def due(self, now: float) -> list[tuple[str, str]]:
         """The messages to send now: the oldest one of each target."""
-        if now < self.next_at:
+        # A later time is from a clock that was put back, or from the clock of another machine.
+        if 0 < self.next_at - now <= _LONGEST_S:
             return []
         return list({target: (target, state) for target, state in reversed(self.pending)}.values())
 
     def hopeless(self, now: float) -> bool:
         """True if what is pending could not be sent for an hour."""
-        return bool(self.pending) and self.first_try is not None and now - self.first_try > _GIVEN_UP_S
+        first, tried = self.first_try, self.tries >= _LEAST_TRIES
+        return bool(self.pending) and tried and first is not None and now - first > _GIVEN_UP_S
 
     @property
     def over(self) -> bool:
@@ -108,6 +112,9 @@ def advance(
         return incident
     if text is not None:
         return replace(incident, text=text, seen=now)
+    if incident.seen > now:
+        # The clock was put back.
+        return replace(incident, seen=now)
     if now - incident.seen < _CALM_S:
         return incident
     ends = tuple((target, ENDED) for target in targets)

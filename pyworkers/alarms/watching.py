@@ -117,7 +117,7 @@ class Watcher:
             if text is None and len(seen) < len(self._admins):
                 # It may be wrong where nothing could be read: it neither ends nor begins anew.
                 continue
-            text = self._lasting(alarm, text, before is not None, now)
+            text = self._lasting(alarm, text, before is not None)
             if before is None and store.silenced_as(name) in silenced:
                 continue
             after = advance(before, name, text, targets_of(alarm), now)
@@ -166,13 +166,13 @@ class Watcher:
                 log.error("alarms.blind", error=str(error), redis=name)
         return seen
 
-    def _lasting(self, alarm: AlarmConfig, text: str | None, begun: bool, now: float) -> str | None:
+    def _lasting(self, alarm: AlarmConfig, text: str | None, begun: bool) -> str | None:
         """What is wrong, once it has been for as long as the alarm says."""
         if text is None:
             self._true_since.pop(alarm.name, None)
             return None
-        since = self._true_since.setdefault(alarm.name, now)
-        return text if begun or now - since >= alarm.lasts else None
+        since = self._true_since.setdefault(alarm.name, time.monotonic())
+        return text if begun or time.monotonic() - since >= alarm.lasts else None
 
     def _note(self, before: Incident | None, after: Incident) -> None:
         if before is None:
@@ -199,14 +199,17 @@ class Watcher:
         for incident in incidents:
             mine = [sent for sent in results if sent.alarm == incident.name]
             self._settle(incident, mine, now)
+        # Last: if Redis refuses it, no message is sent again for that.
+        by_name = {incident.name: incident for incident in incidents}
+        for sent in results:
+            if sent.error is None:
+                self._keep(by_name[sent.alarm], sent, now)
 
     def _settle(self, incident: Incident, results: Sequence[_Sent], now: float) -> None:
         """Store what was sent of an incident, and forget it once it has ended and all is told."""
         keys = self._admin.keys
         for sent in results:
-            if sent.error is None:
-                self._keep(incident, sent, now)
-            else:
+            if sent.error is not None:
                 log.warning("alarm.unsent", alarm=sent.alarm, to=sent.target, error=sent.error)
         after = incident
         if results:

@@ -28,7 +28,7 @@ from pyworkers.api.cronjob import CronJob
 from pyworkers.cli import main
 from pyworkers.config.fields import AlarmConfig, AlarmsConfig, RedisConfig
 from pyworkers.config.loading import load
-from pyworkers.errors import ConfigError
+from pyworkers.errors import ConfigError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import LimitStats
@@ -375,8 +375,37 @@ def test_messages_of_a_target_keep_their_order_and_are_given_up_after_an_hour() 
     tried = ended.told([("mail", "begun")], 200.0)
     assert tried.due(201.0) == []
     assert tried.due(tried.next_at) == [("mail", "ended"), ("webhook", "begun")]
+    # A clock that is put forward by an hour gives up nothing.
+    assert not tried.hopeless(4000.0)
+    for _ in range(10):
+        tried = tried.told([], tried.next_at)
     assert not tried.hopeless(3000.0)
     assert tried.hopeless(4000.0)
+
+
+def test_a_clock_that_is_put_back_delays_no_message() -> None:
+    begun = advance(None, "a", "text", ["mail"], 1e9)
+    assert begun is not None
+    tried = begun.told([], 1e9)
+    assert tried.due(1e9 + 1) == []
+    assert tried.due(1e9 - 3600) == [("mail", "begun")]
+    calm = advance(begun, "a", None, ["mail"], 1e9 - 3600)
+    assert calm is not None
+    ended = advance(calm, "a", None, ["mail"], 1e9 - 3500)
+    assert ended is not None
+    assert ended.ended == 1e9 - 3500
+
+
+def test_a_list_of_sent_messages_of_another_type_sends_none_again(
+    configured: Callable[..., Path], endpoint: Endpoint, server: redis.Redis, keys: Keys
+) -> None:
+    watcher = Watcher(load(configured(DEAD + DEAD.replace('"dead"', '"deaths"', 1)), env={}))
+    server.zadd(keys.dead, {raw_job("dead"): time.time()})
+    server.set(keys.alarms_sent, "x")
+    with pytest.raises(StoreError):
+        watcher.look()
+    assert watcher.look()
+    assert sorted(body["alarm"] for body in endpoint.bodies) == ["dead", "deaths"]
 
 
 @pytest.mark.parametrize(
