@@ -19,7 +19,7 @@ from pyworkers.api.cronjob import CRON, RUN
 from pyworkers.cli.actions import commands, perform
 from pyworkers.cli.joboptions import job_options
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form
+from pyworkers.cli.output.listing import Form, Records
 from pyworkers.cli.output.records import json_option, print_action, print_list
 from pyworkers.cli.output.times import Times, distance, utc_option
 from pyworkers.cli.output.unknown import warn_of_unknown
@@ -28,7 +28,10 @@ from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
 
-_COLUMNS = CRON.shown("name", "schedule", "timezone", "class", "queue", "origin", "state", "next")
+_ENTRIES = Records(
+    CRON.shown("name", "schedule", "timezone", "class", "queue", "origin", "state", "next"),
+    "No cron entries: none was added, and no running server declares any.",
+)
 _RUN_COLUMNS = RUN.shown("slot", "outcome", "duration", "jid", "error")
 _HELP = """Show cron entries; add, pause, resume, remove or trigger them.
 
@@ -53,14 +56,8 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     Example: pyworkers cron list --utc
     """
     targets = source.targets()
-    read = targets.gather(lambda redis: list(CronSet(redis)))
-    now, jobs = time.time(), each(read)
-    if as_json:
-        print_list(targets.as_dicts(jobs, lambda job: job.as_dict(now)))
-    elif jobs:
-        targets.show(Form(now, times), _COLUMNS, jobs)
-    elif read:
-        click.echo("No cron entries: none was added, and no running server declares any.")
+    found = each(targets.gather(lambda redis: list(CronSet(redis))))
+    _ENTRIES.print(targets, found, as_json, Form(time.time(), times))
 
 
 @click.command()

@@ -14,17 +14,24 @@ from pyworkers.api import Process, ProcessSet, Work, WorkSet
 from pyworkers.api.processes import PROCESS
 from pyworkers.api.running import WORK
 from pyworkers.cli.options import ConfigOptions, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import Located, each
 from pyworkers.config.fields import RedisConfig
 
-_PROCESSES = PROCESS.shown(
-    "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes",
-    "restarted", "lease",
+_PROCESSES = Records(
+    PROCESS.shown(
+        "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes",
+        "restarted", "lease",
+    ),
+    "No servers: none has written a heartbeat in the last minute.",
+    PROCESS.as_dict,
 )  # fmt: skip
-_WORKS = WORK.shown("run_at", "jid", "queue", "class", "thread", "identity", "done", "rss_kb")
+_WORKS = Records(
+    WORK.shown("run_at", "jid", "queue", "class", "thread", "identity", "done", "rss_kb"),
+    "No running jobs, or they end too soon to be seen.",
+)
 
 
 @click.command()
@@ -40,15 +47,8 @@ def processes(source: ConfigOptions, as_json: bool, times: Times) -> None:
     Example: pyworkers processes --json
     """
     targets = source.targets()
-    read = targets.gather(_servers)
-    found = each(read)
-    now = time.time()
-    if as_json:
-        print_list(targets.as_dicts(found, lambda process: process.as_dict()))
-    elif found:
-        targets.show(Form(now, times), _PROCESSES, (Located(one.redis, one.item.view) for one in found))
-    elif read:
-        click.echo("No servers: none has written a heartbeat in the last minute.")
+    found = [Located(one.redis, one.item.view) for one in each(targets.gather(_servers))]
+    _PROCESSES.print(targets, found, as_json, Form(time.time(), times))
 
 
 @click.command()
@@ -64,15 +64,10 @@ def workers(source: ConfigOptions, as_json: bool, times: Times) -> None:
     Example: pyworkers workers --json
     """
     targets = source.targets()
-    read = targets.gather(_works)
-    found = sorted(each(read), key=lambda one: one.item.run_at) if targets.several else each(read)
-    now = time.time()
-    if as_json:
-        print_list(targets.as_dicts(found, lambda work: work.as_dict()))
-    elif found:
-        targets.show(Form(now, times), _WORKS, found)
-    elif read:
-        click.echo("No running jobs, or they end too soon to be seen.")
+    found = each(targets.gather(_works))
+    if targets.several:
+        found.sort(key=lambda one: one.item.run_at)
+    _WORKS.print(targets, found, as_json, Form(time.time(), times))
 
 
 def _servers(redis: RedisConfig) -> list[Process]:

@@ -5,19 +5,25 @@ Run by people and scripts. Reads only.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from operator import methodcaller
+
 import click
 
 from pyworkers.api import Search, Stats
 from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import ConfigOptions, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.targets import Located, each
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 
-_COLUMNS = QUEUE.shown("name", "size", "latency_s", "rate_per_min", "in_progress", "state")
+_QUEUES = Records(
+    QUEUE.shown("name", "size", "latency_s", "rate_per_min", "in_progress", "state"),
+    "No queues: no job was ever enqueued, and no server is running.",
+)
 
 
 @click.command()
@@ -39,12 +45,7 @@ def queues(source: ConfigOptions, as_json: bool) -> None:
     read = targets.gather(_read)
     now = max((one.item[0].now for one in read), default=0.0)
     found = each(Located(one.redis, one.item[0].queues) for one in read)
-    if as_json:
-        print_list(targets.as_dicts(found, lambda queue: queue.as_dict(now)))
-    elif found:
-        targets.show(Form(now), _COLUMNS, found)
-    elif read:
-        click.echo("No queues: no job was ever enqueued, and no server is running.")
+    replace(_QUEUES, as_dict=methodcaller("as_dict", now)).print(targets, found, as_json, Form(now))
     for one in read:
         if shortfall := one.item[1].shortfall:
             click.echo(f"Jobs in progress in Go processes may be missing: {printable(shortfall)}", err=True)

@@ -126,6 +126,11 @@ class Targets:
         for one in found:
             yield {**({"redis": one.redis} if self.several else {}), **as_dict(one.item)}
 
+    @property
+    def answered(self) -> bool:
+        """True unless all of them are away."""
+        return any(name not in _away() for name in self._names)
+
     def _target(self, name: str) -> Target:
         return Target(name if self.several else "", self._open(name))
 

@@ -21,14 +21,14 @@ JOBS = (
     TableColumn("error", cut=1),
 )
 ALL = {
-    "batches": Form(0).heads(batches._COLUMNS),
+    "batches": Form(0).heads(batches._BATCHES.columns),
     "check": check._GROUPS,
-    "cron": Form(0).heads(cron._COLUMNS),
+    "cron": Form(0).heads(cron._ENTRIES.columns),
     "groups": Form(0).heads(top._GROUPS),
-    "limits": Form(0).heads(limits._COLUMNS),
+    "limits": Form(0).heads(limits._LIMITS.columns),
     "locks": Form(0).heads(LOCK.shown()),
     "processes": Form(0).heads(top._PROCESSES),
-    "queues": Form(0).heads(queues._COLUMNS),
+    "queues": Form(0).heads(queues._QUEUES.columns),
     "sizes": Form(0).heads(stats._SIZES),
     "top": Form(0, brief=True).heads(top._QUEUES),
     "workers": Form(0).heads(top._WORKS),

@@ -11,12 +11,14 @@ from pyworkers.api.audit import AUDIT_ACTION
 from pyworkers.api.browse.undo import UNDO
 from pyworkers.cli.actions import command
 from pyworkers.cli.options import ConfigOptions, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import each
 
-_COLUMNS = AUDIT_ACTION.shown("at", "who", "source", "action", "target", "result")
+_ACTIONS = Records(
+    AUDIT_ACTION.shown("at", "who", "source", "action", "target", "result"), "No action was taken yet."
+)
 _MOST = 1000
 undo = command(UNDO)
 
@@ -37,13 +39,7 @@ def audit(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> Non
     Example: pyworkers audit --limit 10
     """
     targets = source.targets()
-    read = targets.gather(lambda redis: AuditLog(redis).page(0, limit).actions)
-    found = each(read)
+    found = each(targets.gather(lambda redis: AuditLog(redis).page(0, limit).actions))
     if targets.several:
         found = sorted(found, key=lambda one: one.item.at or 0.0, reverse=True)[:limit]
-    if as_json:
-        print_list(targets.as_dicts(found, lambda action: action.as_dict()))
-    elif found:
-        targets.show(Form(time.time(), times), _COLUMNS, found)
-    elif read:
-        click.echo("No action was taken yet.")
+    _ACTIONS.print(targets, found, as_json, Form(time.time(), times))

@@ -13,15 +13,19 @@ from pyworkers.api import BatchSet
 from pyworkers.api.batches import ACTIONS, BATCH
 from pyworkers.cli.actions import commands
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_json, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 
-_COLUMNS = BATCH.shown(
-    "id", "kind", "state", "total", "pending", "done", "failed", "dead", "gone", "created_at", "description"
-)
+_BATCHES = Records(
+    BATCH.shown(
+        "id", "kind", "state", "total", "pending", "done", "failed", "dead", "gone", "created_at",
+        "description",
+    ),
+    "No batches.",
+)  # fmt: skip
 _STATES = ("waiting", "failed", "dead")
 _HELP = """Show batches, chains and groups; delete them.
 
@@ -50,12 +54,7 @@ def list_(source: ConfigOptions, tag: str | None, as_json: bool, times: Times) -
     targets = source.targets()
     read = targets.gather(lambda redis: [batch.status for batch in BatchSet(redis)])
     found = [one for one in each(read) if tag is None or tag in one.item.tags]
-    if as_json:
-        print_list(targets.as_dicts(found, lambda status: status.as_dict()))
-    elif found:
-        targets.show(Form(time.time(), times), _COLUMNS, found)
-    elif read:
-        click.echo("No batches.")
+    _BATCHES.print(targets, found, as_json, Form(time.time(), times))
 
 
 @click.command()

@@ -12,8 +12,8 @@ import click
 from pyworkers.api.deploys import ACTIONS, DEPLOY, DeploySet
 from pyworkers.cli.actions import commands
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import each
 
@@ -25,6 +25,7 @@ They are lines in the charts of the dashboard. Sidekiq's Web UI shows the same m
 Examples: pyworkers deploys
           pyworkers deploys mark v1.4.2
 """
+_DEPLOYS = Records(DEPLOY.shown(), "No deployment is marked.", DEPLOY.as_dict)
 
 
 @click.command("list")
@@ -38,14 +39,8 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     Example: pyworkers deploys list --json
     """
     targets = source.targets()
-    read = targets.gather(lambda redis: list(DeploySet(redis)))
-    found = each(read)
-    if as_json:
-        print_list(targets.as_dicts(found, DEPLOY.as_dict))
-    elif found:
-        targets.show(Form(time.time(), times), DEPLOY.shown(), found)
-    elif read:
-        click.echo("No deployment is marked.")
+    found = each(targets.gather(lambda redis: list(DeploySet(redis))))
+    _DEPLOYS.print(targets, found, as_json, Form(time.time(), times))
 
 
 deploys = listing_group("deploys", _HELP, {"list": list_, **commands(ACTIONS)})

@@ -13,13 +13,16 @@ import click
 from pyworkers.api.browse.errors import ERROR, MOST_JOBS, ErrorPage, read_errors
 from pyworkers.api.target import admin_of
 from pyworkers.cli.options import ConfigOptions, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import Located
 from pyworkers.config.fields import RedisConfig
 
-_COLUMNS = ERROR.shown("count", "retries", "dead", "first", "last", "of_classes", "of_queues", "error")
+_ERRORS = Records(
+    ERROR.shown("count", "retries", "dead", "first", "last", "of_classes", "of_queues", "error"),
+    "No errors: no job waits for a retry, and none is dead.",
+)
 
 
 @click.command("errors")
@@ -52,12 +55,7 @@ def errors(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> No
     targets = source.targets()
     pages = targets.gather(read)
     found = [Located(page.redis, group) for page in pages for group in page.item.groups]
-    if as_json:
-        print_list(targets.as_dicts(found, lambda group: group.as_dict()))
-    elif found:
-        targets.show(Form(time.time(), times), _COLUMNS, found)
-    elif pages:
-        click.echo("No errors: no job waits for a retry, and none is dead.")
+    _ERRORS.print(targets, found, as_json, Form(time.time(), times))
     for page in pages:
         if page.item.cursor:
             looked = f"{page.item.looked_at:,} of {page.item.total:,} jobs"

@@ -6,15 +6,15 @@ Run by people and scripts.
 from __future__ import annotations
 
 import time
-from itertools import chain, islice
+from itertools import islice
 
 import click
 
 from pyworkers.api.finished import ACTIONS, FINISHED, FinishedFilter, FinishedSet
 from pyworkers.cli.actions import commands
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
 
 _HELP = """Show the last jobs that have ended; enqueue one again.
@@ -26,7 +26,10 @@ than a day.
 Examples: pyworkers finished --class charge
           pyworkers finished again '1795225197500-0 server'
 """
-_COLUMNS = FINISHED.shown("jid", "class", "queue", "state", "ended_at", "duration", "attempts", "error")
+_FINISHED = Records(
+    FINISHED.shown("jid", "class", "queue", "state", "ended_at", "duration", "attempts", "error"),
+    "No finished jobs: none are kept without keep=(1000, 86400), or none is as asked.",
+)
 
 
 @click.command("list")
@@ -56,22 +59,10 @@ def list_(
     Example: pyworkers finished list --class charge --state dead
     """
     targets, asked = source.targets(), FinishedFilter(job_class, queue, state, jid)
-    found = islice(
-        (
-            one
-            for target in targets
-            for one in targets.rows(target, FinishedSet(target.config).matching(asked))
-        ),
-        limit,
+    found = (
+        one for target in targets for one in targets.rows(target, FinishedSet(target.config).matching(asked))
     )
-    first = next(found, None)
-    rows = found if first is None else chain([first], found)
-    if as_json:
-        print_list(targets.as_dicts(rows, lambda job: job.as_dict()))
-    elif first is None:
-        click.echo("No finished jobs: none are kept without keep=(1000, 86400), or none is as asked.")
-    else:
-        targets.show(Form(time.time(), times), _COLUMNS, rows)
+    _FINISHED.print(targets, islice(found, limit), as_json, Form(time.time(), times))
 
 
 finished = listing_group("finished", _HELP, {"list": list_, **commands(ACTIONS)})

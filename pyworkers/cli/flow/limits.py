@@ -13,13 +13,15 @@ from pyworkers.api import LimitSet
 from pyworkers.api.limits import ACTIONS, HOLDER, LIMIT
 from pyworkers.cli.actions import commands
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_json, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 
-_COLUMNS = LIMIT.shown("key", "allows", "used", "waiting")
+_LIMITS = Records(
+    LIMIT.shown("key", "allows", "used", "waiting"), "No limits: no job with limits has asked for one."
+)
 _HOLDER_COLUMNS = HOLDER.shown("identity", "jid", "since")
 _HELP = """Show the limits over all servers, with their use; reset them.
 
@@ -42,14 +44,8 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
     Example: pyworkers limits list --json
     """
     targets = source.targets()
-    read = targets.gather(lambda redis: list(LimitSet(redis)))
-    found = each(read)
-    if as_json:
-        print_list(targets.as_dicts(found, lambda limit: limit.as_dict()))
-    elif found:
-        targets.show(Form(time.time()), _COLUMNS, found)
-    elif read:
-        click.echo("No limits: no job with limits has asked for one.")
+    found = each(targets.gather(lambda redis: list(LimitSet(redis))))
+    _LIMITS.print(targets, found, as_json, Form(time.time()))
 
 
 @click.command("show")
@@ -75,7 +71,7 @@ def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, ti
         print_json({**target.as_dict(), **found.as_dict()})
         return
     form = Form(time.time(), times)
-    form.show(_COLUMNS, [found.stats])
+    form.show(_LIMITS.columns, [found.stats])
     if found.holders:
         click.echo()
         form.show(_HOLDER_COLUMNS, found.holders)

@@ -6,7 +6,6 @@ Run by people and scripts.
 from __future__ import annotations
 
 import time
-from itertools import chain
 
 import click
 
@@ -14,8 +13,8 @@ from pyworkers.api import LockSet
 from pyworkers.api.locks import LOCK, RELEASE
 from pyworkers.cli.actions import perform, show
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
 
 _HELP = """Show the locks of unique jobs; release them.
@@ -27,6 +26,7 @@ holds the lock. Listing scans the names of all keys in Redis.
 Examples: pyworkers locks --class charge
           pyworkers locks release b4a577edbccf1d805744efa9
 """
+_LOCKS = Records(LOCK.shown(), "No locks: no unique job is enqueued or running.")
 
 
 @click.command("list")
@@ -50,14 +50,7 @@ def list_(
         for one in targets.rows(target, LockSet(target.config))
         if job_class in (None, one.item.job_class) and queue in (None, one.item.queue)
     )
-    first = next(found, None)
-    rows = found if first is None else chain([first], found)
-    if as_json:
-        print_list(targets.as_dicts(rows, lambda lock: lock.as_dict()))
-    elif first is None:
-        click.echo("No locks: no unique job is enqueued or running.")
-    else:
-        targets.show(Form(time.time(), times), LOCK.shown(), rows)
+    _LOCKS.print(targets, found, as_json, Form(time.time(), times))
 
 
 @click.command(help=RELEASE.command)

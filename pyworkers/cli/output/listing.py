@@ -1,14 +1,23 @@
-"""Listing: the table of a command, from the columns that ``api`` declares. Pure, but for ``show``."""
+"""Listing: what a command prints of records, from the columns that ``api`` declares.
+
+Pure, but for ``show`` and ``print``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from itertools import chain
+from operator import methodcaller
+from typing import Any, Generic, TypeVar
+
+import click
 
 from pyworkers.api.columns import Column, Kind, Word
 from pyworkers.cli.output import tables
+from pyworkers.cli.output.records import print_list
 from pyworkers.cli.output.times import Times
+from pyworkers.cli.targets import Located, Targets
 from pyworkers.cli.text import duration, printable
 
 R = TypeVar("R")
@@ -68,6 +77,26 @@ class Form:
         if not column.number:
             return printable(value if not 0 < self.longest < len(value) else f"{value[: self.longest]}…")
         return format(value, "," if self.brief and kind is Kind.COUNT else _FORMS[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Records(Generic[R]):
+    """How a command prints a list: the ``columns`` of its table, or ``none`` if there are no records."""
+
+    columns: Sequence[Column[R]]
+    none: str
+    as_dict: Callable[[R], Mapping[str, Any]] = methodcaller("as_dict")
+    """A record for JSON."""
+
+    def print(self, targets: Targets, found: Iterable[Located[R]], as_json: bool, form: Form) -> None:
+        """Print the records of all Redis servers, each as it is read: there may be millions."""
+        rows = iter(found)
+        if as_json:
+            print_list(targets.as_dicts(rows, self.as_dict))
+        elif (first := next(rows, None)) is not None:
+            targets.show(form, self.columns, chain([first], rows))
+        elif targets.answered:
+            click.echo(self.none)
 
 
 _FORMS = {
