@@ -139,7 +139,7 @@ class Targets:
         if not self.several:
             return error
         return RedisUnavailableError(
-            f"the Redis {name} is away: {error.message}", hint=error.hint, code=error.code
+            f"the Redis {name} is unreachable: {error.message}", hint=error.hint, code=error.code
         )
 
     def _reporting(self, name: str, act: Callable[[], R]) -> R | None:

@@ -235,7 +235,9 @@ class Sites:
             try:
                 view = await _searched(site, jid)
             except RedisUnavailableError as error:
-                away = RedisUnavailableError(f"the Redis {name} is away: {error.message}", code=error.code)
+                away = RedisUnavailableError(
+                    f"the Redis {name} is unreachable: {error.message}", code=error.code
+                )
                 continue
             if view.job is not None or view.state is not JobState.UNKNOWN:
                 return name

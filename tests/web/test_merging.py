@@ -218,7 +218,7 @@ def test_one_thing_is_found_in_the_redis_that_has_it(
         assert sorted(waiting.splitlines()[1:]) == ["dead0,false", "dead1,false"]
     with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url, attic=AWAY)) as root:
         wait_for(partial(is_status, Program(root), "/jobs/nowhere", 503))
-        assert "the Redis attic is away" in Program(root).ask("GET", "/queues/nowhere").error
+        assert "the Redis attic is unreachable" in Program(root).ask("GET", "/queues/nowhere").error
         assert Program(root).get("/queues/mail")["redis"] == "archive"
 
 

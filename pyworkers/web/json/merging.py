@@ -96,7 +96,7 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
                 raise
             unknown = error
         except (RedisUnavailableError, StoreError) as error:
-            away = RedisUnavailableError(f"the Redis {name} is away: {error.message}")
+            away = RedisUnavailableError(f"the Redis {name} is unreachable: {error.message}")
         else:
             answer = {REDIS.name: name, **found}
             if not found.get("further"):
