@@ -36,7 +36,8 @@ _RUN_COLUMNS = RUN.shown("slot", "outcome", "duration", "jid", "error")
 _HELP = """Show cron entries; add, pause, resume, remove or trigger them.
 
 Without a command, list them. Servers apply a change within about three seconds. Entries declared in code or
-configuration are listed while a server with them runs; here they can be paused and triggered, not changed.
+configuration are listed while a server with them runs; this command can pause and trigger them, but not
+change them.
 
 \b
 Examples: pyworkers cron
@@ -93,7 +94,7 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     default="300",
     show_default=True,
     callback=reads(parse_duration),
-    help="How long a slot counts as late, not as missed: 90, 5m, 1h30m.",
+    help="Age above which a missed slot is dropped: 90, 5m, 1h30m.",
 )
 @click.option("--replace", is_flag=True, help="Replace a run-time entry of the same name.")
 # An id is for one job, and the arguments of an entry are stored in plain text.
@@ -166,7 +167,7 @@ def next_(source: ConfigOptions, name: str | None, count: int, as_json: bool, ti
 def runs(source: ConfigOptions, name: str, as_json: bool, times: Times) -> None:
     """Show the last fifty runs of an entry, with their outcome.
 
-    Exit code 1 if there is no such entry. Triggered runs count as well.
+    Triggered runs are included. Exit code 1 if there is no such entry.
 
     \b
     Example: pyworkers cron runs nightly

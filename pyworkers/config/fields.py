@@ -75,7 +75,7 @@ class RedisConfig:
 
     url: str = _option(
         "redis://127.0.0.1:6379/0",
-        "Where the jobs are: redis:// unix:// redis+sentinel:// redis+cluster:// embedded:DIR; by TLS rediss…://.",
+        "URL of Redis: redis:// unix:// redis+sentinel:// redis+cluster:// embedded:DIR; with TLS rediss…://.",
         check=check_url,
         mask=mask_url,
         example="redis://10.0.0.2/0",
@@ -84,8 +84,8 @@ class RedisConfig:
     namespace: str = _option(
         "", 'Prefix of every key, with its colon: "app:" or "{app}:".', check=check_namespace, restart=True
     )
-    username: str = _option("", "User name, if the URL holds none.", restart=True)
-    password: str = _option("", "Password, if the URL holds none.", mask=mask_text, restart=True)
+    username: str = _option("", "User name, if the URL has none.", restart=True)
+    password: str = _option("", "Password, if the URL has none.", mask=mask_text, restart=True)
     ca_file: str = _option(
         "", "With TLS: file with the certificates to trust; empty: the system's.", restart=True
     )
@@ -102,7 +102,7 @@ class ServerConfig:
     )
     lease: float = _option(
         30.0,
-        "Seconds without a renewal after which peers recover the jobs of a server.",
+        "Seconds without a renewal after which other servers recover the jobs of a server.",
         minimum=1,
         restart=True,
     )
@@ -143,7 +143,7 @@ class QueueConfig:
     )
     mode: str | None = _option(
         None,
-        "What a worker process holds: process (one job), async or thread (several).",
+        "Jobs in a worker process: process (one), async or thread (several).",
         choices=MODES,
         example="process",
     )
@@ -211,10 +211,10 @@ class GroupConfig:
 class RetryConfig:
     """The section ``[retry]``."""
 
-    max: int = _option(25, "Retries of a job whose envelope says retry = true.", minimum=0)
+    max: int = _option(25, "Retries of a job with retry = true in its envelope.", minimum=0)
     backtrace: int = _option(
         20,
-        "Lines of the traceback stored with a failed job, unless it or its handler says how many; 0: none.",
+        "Lines of the traceback stored with a failed job, unless it or its handler sets backtrace; 0: none.",
         minimum=0,
     )
     drain_goretry: bool = _option(
@@ -276,7 +276,7 @@ class HttpConfig:
     )
     hosts: tuple[str, ...] = _option(
         (),
-        'Names under which clients reach it, apart from loopback and addresses, e.g. ["jobs.internal"].',
+        'Host names that clients may use, besides loopback and IP addresses, e.g. ["jobs.internal"].',
         check=check_hosts,
         restart=True,
     )
@@ -298,7 +298,7 @@ class OidcConfig:
     )
     client_secret: str | None = _option(
         None,
-        "Secret of the dashboard at the provider; by PYWORKERS_WEB__OIDC__CLIENT_SECRET, it is in no file.",
+        "Secret of the dashboard at the provider; PYWORKERS_WEB__OIDC__CLIENT_SECRET keeps it out of files.",
         mask=mask_text,
         example="a secret",
     )
@@ -307,19 +307,21 @@ class OidcConfig:
         ("openid", "profile", "email"), "Scopes that the login asks for.", check=check_scopes
     )
     name_claim: str = _option(
-        "preferred_username", "Claim with the name of a person, which the audit has.", check=check_label
+        "preferred_username", "Claim with the name of a person, for the audit.", check=check_label
     )
     groups_claim: str = _option(
-        "groups", "Claim with the groups of a person; with dots, one inside of others.", check=check_label
+        "groups",
+        "Claim with the groups of a person; dots separate the names of nested claims.",
+        check=check_label,
     )
     redirect_url: str = _option(
         "",
-        "Address of the dashboard's /login/oidc/callback; empty: as the browser asks for the dashboard.",
+        "Address of the dashboard's /login/oidc/callback; empty: the scheme and host of the request.",
         check=check_redirect_url,
     )
     groups: Mapping[str, str] | None = _option(
         None,
-        "What the people in each group may do: read, operate, or operate@mail*.",
+        "Role of the people in each group: read, operate, or operate@mail*.",
         check=check_groups,
         example={"platform": "operate", "support": "operate@mail*"},
     )
@@ -327,7 +329,7 @@ class OidcConfig:
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """The section ``[web]``: what ``pyworkers web`` uses; a server ignores it."""
+    """The section ``[web]``, for ``pyworkers web``; a server uses only ``mask``, for ``/stats``."""
 
     bind: str = _option(
         "127.0.0.1:7440",
@@ -339,12 +341,12 @@ class WebConfig:
     )
     hosts: tuple[str, ...] = _option(
         (),
-        'Names under which browsers reach it, besides loopback and bind, e.g. ["jobs.example.com"].',
+        'Host names that browsers may use, besides loopback and bind, e.g. ["jobs.example.com"].',
         check=check_hosts,
     )
     prefix: str = _option(
         "",
-        'Path below which a proxy shows it, kept or stripped by the proxy, e.g. "/jobs"; empty: none.',
+        'Path of the dashboard behind a proxy, kept or stripped by the proxy, e.g. "/jobs"; empty: none.',
         check=check_web_prefix,
     )
     mask: tuple[str, ...] = _option(
@@ -354,7 +356,7 @@ class WebConfig:
     )
     thresholds: tuple[str, ...] = _option(
         (),
-        'Numbers above which it shows counts as high, e.g. ["waiting > 10000", "mail* oldest > 300"].',
+        'Counts above these numbers are red, e.g. ["waiting > 10000", "mail* oldest > 300"].',
         check=check_thresholds,
     )
     oidc: OidcConfig = field(default_factory=OidcConfig)
@@ -374,7 +376,10 @@ class CronConfig:
         MISSING, "Name of the entry; each of its slots fires once.", check=check_label, example="nightly"
     )
     schedule: str | None = _option(
-        None, "When it fires: a cron line, or @daily and the like.", check=check_schedule, example="0 3 * * *"
+        None,
+        "When it fires: a cron line, or @daily, @hourly and others.",
+        check=check_schedule,
+        example="0 3 * * *",
     )
     every: str | None = _option(
         None,
@@ -394,7 +399,7 @@ class CronConfig:
         choices=("skip", "once", "all"),
     )
     grace: float = _option(
-        300.0, "Seconds for which a slot counts as late, not as missed.", minimum=0, check=check_grace
+        300.0, "Seconds after which a missed slot is dropped.", minimum=0, check=check_grace
     )
 
 
@@ -402,7 +407,7 @@ class CronConfig:
 class AlarmsConfig:
     """The section ``[alarms]``: how ``pyworkers alarms`` sends; a server ignores it."""
 
-    interval: float = _option(10.0, "Seconds between two looks.", minimum=1)
+    interval: float = _option(10.0, "Seconds between two checks.", minimum=1)
     secret: str = _option(
         "", "Key of the signatures of webhooks; empty: they are not signed.", mask=mask_text
     )
@@ -415,7 +420,7 @@ class AlarmsConfig:
     sender: str = _option("", "Address from which mail is sent.", check=check_mail)
     private: tuple[str, ...] = _option(
         (),
-        'Networks that are not public, and may have webhooks and the mail server: ["10.0.0.0/8"].',
+        'Networks that are not public, in which webhooks and the mail server may be: ["10.0.0.0/8"].',
         check=check_networks,
     )
 
@@ -429,7 +434,7 @@ class AlarmConfig:
     )
     when: str = _option(
         MISSING,
-        "What it watches: latency (of queues), dead (jobs in five minutes), silent (servers), "
+        "Condition: latency (of queues), dead (jobs in five minutes), silent (servers), "
         "cron (entries whose last run failed), limit (jobs that wait for one).",
         choices=("latency", "dead", "silent", "cron", "limit"),
         example="latency",
@@ -443,7 +448,9 @@ class AlarmConfig:
         minimum=0,
         example=300.0,
     )
-    lasts: float = _option(0.0, "Seconds for which that must be true before it begins.", key="for", minimum=0)
+    lasts: float = _option(
+        0.0, "Seconds for which the condition must be true before it begins.", key="for", minimum=0
+    )
     webhook: str | None = _option(
         None,
         "URL that gets a POST with JSON, signed.",
@@ -453,7 +460,7 @@ class AlarmConfig:
     )
     slack: str | None = _option(
         None,
-        "URL of an incoming webhook of Slack, or of a program that takes its form.",
+        "URL of an incoming webhook of Slack, or of a program that takes the same JSON.",
         check=check_alarm_url,
         mask=mask_path,
         example="https://hooks.slack.com/services/T0/B0/x",

@@ -16,9 +16,9 @@ _HEAD = """\
 #   pyworkers run --config {name}
 #
 # A line that starts with "#" and no space after it is a setting that is switched off. Seconds may have a
-# fraction. Command line options win over environment variables, those over this file. A variable's name is
-# made of section and key: PYWORKERS_REDIS__URL, PYWORKERS_QUEUES__MAIL__CONCURRENCY, PYWORKERS_APP.
-# `pyworkers config show` prints what is in effect.
+# fraction. Command line options override environment variables, which override this file. A variable's name
+# is made of section and key: PYWORKERS_REDIS__URL, PYWORKERS_QUEUES__MAIL__CONCURRENCY, PYWORKERS_APP.
+# `pyworkers config show` prints the values in effect.
 """
 # The sections that a file may have several times, each with its header.
 _NAMED = {
@@ -26,7 +26,7 @@ _NAMED = {
         "[redis.archive]",
         "# One table for each further Redis: [queues.NAME] redis = … puts queues there.",
     ),
-    ("queues", "*"): ("[queues.default]", "# One table for each queue whose decorator is to be overruled."),
+    ("queues", "*"): ("[queues.default]", "# One table for each queue, whose keys override its decorator."),
     ("groups", "*"): ("[groups.web]", "# One table for each group: queues that share workers."),
     ("cron", "*"): ("[[cron]]", "# One table for each entry, alongside the entries of @worker.cron."),
     ("alarm", "*"): ("[[alarm]]", "# One table for each alarm of `pyworkers alarms`."),
