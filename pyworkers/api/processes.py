@@ -428,7 +428,7 @@ _BOTH = [
         Signal.RELOAD,
         "load code and configuration again.",
         "loads its code and configuration again",
-        """Have servers load their code and configuration again.
+        """Make servers reload their code and configuration.
 
     As HUP does: running jobs finish in the old code; after an error, the old code and configuration continue.
     Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of `pyworkers

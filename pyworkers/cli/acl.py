@@ -52,8 +52,8 @@ def acl(source: ConfigOptions, role: str, user: str | None, version: str, as_jso
     """Print the minimal Redis ACL of a role.
 
     The output is an ACL SETUSER command for redis-cli; replace CHANGE-ME with a password. The namespace comes
-    from --namespace or the configuration, of several Redis servers from the one of --redis. What the user can
-    do besides its work, and the redis-cli command that connects, are printed on stderr.
+    from --namespace or the configuration; with several Redis servers, --redis chooses one. stderr has the
+    rights beyond the role, and the redis-cli command that connects.
 
     \b
     Example: pyworkers acl --role client --namespace shop:

@@ -35,7 +35,9 @@ def _parse_queues(
 
 @click.command()
 @click.argument("program", type=click.Choice(PROGRAMS))
-@click.option("--process", required=True, metavar="NAME", help="The process, as its lists name it.")
+@click.option(
+    "--process", required=True, metavar="NAME", help="Name of the process in the names of its lists."
+)
 @click.option(
     "-q",
     "--queue",
@@ -60,8 +62,8 @@ def adopt(
 ) -> None:
     """Return the jobs of a dead foreign process to their queues.
 
-    go-workers and go-workers2 keep the jobs that run in queue:QUEUE:NAME:inprogress, Sidekiq Pro in
-    queue:sq|NAME|QUEUE. If a process never starts again under its name, these jobs stay there for ever;
+    go-workers and go-workers2 keep running jobs in queue:QUEUE:NAME:inprogress, Sidekiq Pro in
+    queue:sq|NAME|QUEUE. If a process never starts again under its name, these jobs stay there forever;
     `pyworkers check` lists them. They run again, on any server of the queue: be sure that the process is
     dead, because go-workers has no heartbeat. Refused while the process has a heartbeat (go-workers2,
     Sidekiq), and if a list changes within ten seconds. The jobs keep their bytes and their order.
@@ -69,7 +71,7 @@ def adopt(
     \b
     Example: pyworkers adopt go-workers --process worker-1
 
-    Exit code 1 if there is nothing, or if it is refused.
+    Exit code 1 if there are no jobs, or if it is refused.
     """
     config = source.redis()
     dead = ForeignProcess(program, process, config)

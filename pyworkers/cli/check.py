@@ -63,16 +63,16 @@ def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     Reads the Redis server's version, role, memory, eviction policy, persistence, clock and permissions;
     imports the application; compares its queues with the queues in Redis, its jobs with the jobs of
     servers that share a queue, and the Redis that it enqueues to in this environment with the server's.
-    Names the ordered queues that a failed job holds for more than a minute, the processes of go-workers
+    Names the ordered queues that a failed job has blocked for more than a minute, the processes of go-workers
     and Sidekiq Pro without a heartbeat that have jobs in progress, and moves of queues to another Redis
     that have not ended. Prints the fix for each finding.
 
     \b
     Example: pyworkers check --config workers.toml
 
-    Exit codes: 0 no findings, or advice alone: that the append-only file of a healthy new Redis is off, that
-    a password goes over a network in plain text, that a primary of sentinels takes writes without a replica;
-    1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
+    Exit codes: 0 no findings, or only advice: the append-only file of a healthy new Redis is off, a password
+    goes over a network in plain text, a primary of sentinels takes writes without a replica; 1 findings, 2
+    configuration, 3 application import, 4 Redis unreachable.
     """
     config = source.load({"app": app})
     if config.app is None and source.path is not None:

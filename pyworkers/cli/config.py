@@ -47,7 +47,10 @@ def check(source: ConfigOptions, as_json: bool) -> None:
 
 @config.command()
 @click.option(
-    "--chain", "show_chain", is_flag=True, help="Instead, print the steps that the jobs of each handler pass."
+    "--chain",
+    "show_chain",
+    is_flag=True,
+    help="Instead, print the steps through which the jobs of each handler go.",
 )
 @click.option("-a", "--app", metavar="MODULE:NAME", help="The Worker of --chain, e.g. tasks:worker.")
 @json_option

@@ -85,8 +85,8 @@ def enqueue(
 
     JSON_ARGS is the JSON list of the job's arguments; - reads it from stdin.
 
-    With --wait, print what the job returned, as JSON. Exit code 1 if it has failed, or has not ended in the
-    time: then stderr has its id, for pyworkers result.
+    With --wait, print the result of the job as JSON. Exit code 1 if the job has failed, or has not ended in
+    the time: then stderr has its id, for pyworkers result.
 
     \b
     Examples: pyworkers enqueue mail SendMail '[7, "hello"]'

@@ -54,8 +54,8 @@ def generate(
     LANGUAGE is schema (a JSON Schema of the arguments and the result of each job), go (the package jobs, for
     the module of contrib/clients/go), ruby (the module Jobs, for the gem pyworkers) or ts (TypeScript, for
     the package pyworkers of Node). The types come from the functions' annotations; a parameter without one
-    takes any value. The same jobs give the same file: --check in CI says when it must be written again. Needs
-    the extra types.
+    takes any value. The same jobs give the same file: use --check in CI to find out when it must be written
+    again. Needs the extra types.
 
     \b
     Example: pyworkers generate ts --app tasks:worker --output web/jobs.ts

@@ -312,7 +312,7 @@ def _edit(place: ListedPlace) -> click.Command:
     @click.option(
         "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
     )
-    @click.option("--copy", is_flag=True, help="Leave the job as it is; enqueue a copy, and print its id.")
+    @click.option("--copy", is_flag=True, help="Enqueue a changed copy instead, and print its id.")
     @json_option
     @redis_options
     def edit(
@@ -342,7 +342,7 @@ def _edit(place: ListedPlace) -> click.Command:
     text = (
         "Give a job other arguments, another time, or both.\n\n"
         "It keeps its id and its place. A unique job needs the lock of its new arguments, and an encrypted "
-        "one is sealed anew. Exit code 1 if there is no such job, or if a server has taken it: then nothing "
+        "one is sealed again. Exit code 1 if there is no such job, or if a server has taken it: then nothing "
         "is changed."
     )
     example = _example(place, "edit JID '[7, \"hello\"]'")

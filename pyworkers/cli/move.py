@@ -31,9 +31,9 @@ def _parse_queue(_context: click.Context, _option: click.Parameter, value: str) 
 
 @click.command()
 @click.argument("queue", callback=_parse_queue)
-@click.option("--from", "source_name", required=True, metavar="REDIS", help="The Redis that has the jobs.")
-@click.option("--to", "target_name", required=True, metavar="REDIS", help="The Redis that gets them.")
-@click.option("--back", is_flag=True, help="Give the parked jobs of an unfinished move back instead.")
+@click.option("--from", "source_name", required=True, metavar="REDIS", help="Redis that has the jobs.")
+@click.option("--to", "target_name", required=True, metavar="REDIS", help="Redis that the jobs are moved to.")
+@click.option("--back", is_flag=True, help="Put the parked jobs of an unfinished move back instead.")
 @click.option("--dry-run", is_flag=True, help="Print what would move and what would stay; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
@@ -50,19 +50,20 @@ def move(
 ) -> None:
     """Move the jobs of QUEUE to another Redis.
 
-    Those that wait, are scheduled, or wait for a retry. REDIS is `default`, or a NAME of the sections
-    [redis.NAME]. First write `redis = "NAME"` into the section of the queue, and restart or reload servers
-    and producers: then new jobs go there. Jobs keep their bytes, their order and their times, and what is
-    known of them (status, history, checkpoint). Each arrives once: if the command is killed or a Redis is
-    away, the same command continues. Running jobs end where they are, and dead ones stay; run it again for
-    the retries of running jobs.
+    Waiting and scheduled jobs are moved, and those that wait for a retry. REDIS is `default`, or a NAME of
+    the sections [redis.NAME]. First write `redis = "NAME"` into the section of the queue, and restart or
+    reload servers and producers: then new jobs go there. Jobs keep their bytes, their order and their times;
+    their status, history and checkpoint move with them. Each arrives once: if the command is killed or a
+    Redis is unreachable, run the same command to continue. Running jobs end where they are, and dead ones
+    stay; run it again for the retries of running jobs.
 
     Jobs with a lock, members of batches, steps of chains and jobs for whose result a program waits stay, and
-    so do all jobs of an ordered queue: what spans jobs is within one Redis.
+    so do all jobs of an ordered queue, because these features work within one Redis.
 
-    While jobs are on their way, up to 200 are parked in the first Redis. If the other one is gone for good,
-    --back puts them into their queue again; those that have arrived there are not put back. It is refused
-    if the other Redis cannot say whether they have. With --yes they go back then, and may run twice.
+    While jobs are on their way, up to 200 are parked in the first Redis. If the other one is permanently
+    lost, --back puts them into their queue again; those that have arrived there are not put back. It is
+    refused if the other Redis cannot say whether they have arrived. With --yes they are put back then, and
+    may run twice.
 
     \b
     Example: pyworkers move reports --from default --to archive --config workers.toml

@@ -35,8 +35,8 @@ def queues(source: ConfigOptions, as_json: bool) -> None:
     size is the number of waiting jobs; latency the seconds that the next one has been waiting; jobs/min the
     jobs that ran on servers of pyworkers, over the last full minute and the current one. Jobs in progress
     are counted for pyworkers, go-workers and go-workers2; --json lists their owners. For Sidekiq's
-    running jobs, see `pyworkers workers`. A queue is unserved if no server that reports itself takes jobs
-    from it (go-workers reports nothing).
+    running jobs, see `pyworkers workers`. A queue is unserved if no server with a heartbeat takes jobs from
+    it (go-workers has none).
 
     \b
     Example: pyworkers queues --json

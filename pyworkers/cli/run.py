@@ -103,7 +103,7 @@ def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: 
     flag_value="10s",
     metavar="[DURATION]",
     callback=reads(parse_duration),
-    help="Run what waits, and what comes due within 10 s (--drain=1m: a minute); then exit.",
+    help="Run all waiting jobs, and those due within 10 s (--drain=1m: a minute); then exit.",
 )
 @click.option("--once", is_flag=True, help="Run one job if one waits; then exit.")
 @click.option("--reload", is_flag=True, help="Reload when code or configuration changes (extra watch).")
@@ -125,8 +125,8 @@ def run(
 
     \b
     Signals: TERM, INT  finish running jobs (server.shutdown_timeout), then exit 0
-             a 2nd INT  give running jobs back to their queues at once, then exit 0
-             TSTP       fetch nothing more
+             a 2nd INT  put running jobs back into their queues at once, then exit 0
+             TSTP       fetch no more jobs
              HUP        reload the configuration and the application without a gap
              USR2       start a new server from the installed code; stop when it fetches
              TTIN       log the state of the server and the stacks of all workers
@@ -134,11 +134,12 @@ def run(
     With --reload, changed files have the effect of HUP: after an error, the old code continues. The watched
     folders are the working directory and the folder of the configuration file.
 
-    With --drain, the server ends when its queues are empty, nothing runs, and no job is scheduled or to be
-    retried within ten seconds. It runs what these jobs enqueue, too. It does not wait for a paused queue, nor
-    for jobs that other servers run. A rate or a limit of a queue delays the end; an ordered queue whose first
-    job is to be retried later does not. With --once, it ends after one job, or at once if none waits. The
-    last line of the log, server.drained, says how many jobs ran, and how many are left.
+    With --drain, the server ends when its queues are empty, no job runs, and no job is scheduled or to be
+    retried within ten seconds. It also runs the jobs that these jobs enqueue. It does not wait for a paused
+    queue, nor for jobs that other servers run. A rate or a limit of a queue delays the end; an ordered queue
+    whose first job is to be retried later does not. With --once, it ends after one job, or at once if none
+    waits. The last line of the log, server.drained, has the number of jobs that ran, and of those that are
+    left.
 
     Exit codes: 0 stopped by a signal, or drained; 1 unexpected error, 2 configuration, 3 application import,
     4 Redis unreachable with --fail-fast, 5 a signal has stopped --drain or --once before its end.

@@ -162,7 +162,7 @@ UNDO: Action[Any] = Action(
     queues=_queues,
     done=_said,
     missing="deletion",
-    command="""Put jobs back that were deleted, within ten minutes.
+    command="""Put deleted jobs back, within ten minutes.
 
     DELETION is the id that the command showed; `pyworkers audit --json` has it, too. Waiting jobs run next,
     in the order in which they were enqueued. A unique job whose lock another one has, and a member that its

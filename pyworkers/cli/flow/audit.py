@@ -31,7 +31,7 @@ undo = command(UNDO)
 @utc_option
 @redis_options
 def audit(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> None:
-    """Show what people did, by the dashboard or a command.
+    """Show the actions of people, in the dashboard or by a command.
 
     Redis holds the last 1,000 actions. A program that calls pyworkers.api writes its own (AuditLog.record).
 

@@ -66,7 +66,7 @@ def list_(source: ConfigOptions, tag: str | None, as_json: bool, times: Times) -
 def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
     """Show a batch: its numbers, its inner batches, callbacks and members.
 
-    Of the batches inside it, the first fifty; of the members, up to 100 of each state.
+    Shows the first fifty batches inside it, and up to 100 members of each state.
 
     The exit code is 1 if there is no such batch.
 

@@ -32,13 +32,13 @@ _ERRORS = Records(
     type=click.IntRange(0),
     default=MOST_JOBS,
     show_default=True,
-    help="Read about N jobs, of both in turn; 0 for all.",
+    help="Read about N jobs, of both sets in turn; 0 for all.",
 )
 @json_option
 @utc_option
 @redis_options
 def errors(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> None:
-    """Show the errors of retries and dead, the most frequent first.
+    """Show the errors of retries and dead jobs, the most frequent first.
 
     Errors of one cause are one group: # replaces numbers, ids and quoted values. --error-like selects the
     jobs of a group in the commands of retries and dead.

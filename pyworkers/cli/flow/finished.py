@@ -19,8 +19,8 @@ from pyworkers.cli.output.times import Times, utc_option
 
 _HELP = """Show the last jobs that have ended; enqueue one again.
 
-They are kept where a job, a queue or the server has keep=(1000, 86400): about the last 1000, none older
-than a day.
+Jobs are kept if their class, their queue or the server has keep: with keep=(1000, 86400), about the last
+1000, none older than a day.
 
 \b
 Examples: pyworkers finished --class charge
@@ -35,7 +35,9 @@ _FINISHED = Records(
 @click.command("list")
 @click.option("--class", "job_class", metavar="CLASS", default="", help="Only jobs of this class.")
 @click.option("--queue", metavar="QUEUE", default="", help="Only jobs of this queue.")
-@click.option("--state", metavar="STATE", default="", help="Only jobs that ended so, e.g. done, dead.")
+@click.option(
+    "--state", metavar="STATE", default="", help="Only jobs that ended in this state, e.g. done, dead."
+)
 @click.option("--jid", metavar="JID", default="", help="Only the job with this id.")
 @click.option(
     "--limit", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most N."

@@ -30,10 +30,10 @@ _APART_S = 0.5
 def logs(source: ConfigOptions, jid: str, follow: bool, as_json: bool, times: Times) -> None:
     """Show the log of a job.
 
-    It has what the job wrote by message.log(…) and, if it is enqueued with track=SECONDS, its log lines: the
-    latest 64 KB. Each run ends with the state of the job. With --follow, --json prints an object a line.
+    The log has the lines that the job wrote by message.log(…) and, with track=SECONDS, its other log lines:
+    the latest 64 KB. Each run ends with the state of the job. With --follow, --json prints an object a line.
 
-    Exit code 1 if nothing is known of the job.
+    Exit code 1 if the job is unknown.
 
     \b
     Example: pyworkers logs b4a577edbccf1d805744efa9 --follow

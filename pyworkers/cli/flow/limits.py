@@ -26,7 +26,7 @@ _HOLDER_COLUMNS = HOLDER.shown("identity", "jid", "since")
 _HELP = """Show the limits over all servers, with their use; reset them.
 
 in use is the number of starts in the period of a rate, or of the jobs that hold a slot. A limit with by=
-has a line for each of its values that is in use.
+has one line for each of its values in use.
 
 \b
 Examples: pyworkers limits --json
@@ -55,7 +55,7 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
 @redis_options
 @click.pass_context
 def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, times: Times) -> None:
-    """Show the limit KEY (with by=, a colon and its value follow the name), and who holds it.
+    """Show the limit KEY (with by=, a colon and its value follow the name), and the jobs that hold it.
 
     The exit code is 1 if it is not in use.
 

@@ -38,7 +38,7 @@ _LOCKS = Records(LOCK.shown(), "No locks: no unique job is enqueued or running."
 def list_(
     source: ConfigOptions, job_class: str | None, queue: str | None, as_json: bool, times: Times
 ) -> None:
-    """Show the locks, in no order; one that is released meanwhile may be missing.
+    """Show the locks, in any order; one that is released meanwhile may be missing.
 
     \b
     Example: pyworkers locks list --class charge

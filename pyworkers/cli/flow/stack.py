@@ -34,8 +34,8 @@ _FACTS = JOB_STACK.shown("server", "pid", "state", "rss_kb", "peak_kb", "at")
 def stack(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
     """Show the stack of a running job, and the memory of its process.
 
-    The server of the job is asked, on whatever host. The stack is there also while the job hangs in a call,
-    or in C code that does not release the GIL. The job continues.
+    The server of the job may be on any host. It can show the stack even while the job hangs in a call, or in
+    C code that does not release the GIL. The job continues.
 
     Exit code 1 if the job does not run, or if there is no stack after ten seconds.
 
@@ -61,7 +61,7 @@ def stack(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, ti
         if found.text:
             click.echo("\n" + printable_lines(found.text))
     if found.problem or not found.answered:
-        words = found.problem or "The server did not answer: it is gone, or of an earlier version."
+        words = found.problem or "The server did not answer: it is gone, or has an earlier pyworkers."
         click.echo(printable(words), err=True)
     if not found.text:
         ctx.exit(1)

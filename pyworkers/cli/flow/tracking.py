@@ -35,12 +35,12 @@ _FACTS = STATUS.shown("state", "queue", "failures", "done", "started_at", "finis
 @redis_options
 @click.pass_context
 def status(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
-    """Show where a job is, and how far.
+    """Show the state and the progress of a job.
 
-    A job that is enqueued with track=SECONDS shows its state, its progress and its last error. Any other is
-    looked for in all queues and sets, which takes seconds with millions of jobs.
+    A job that is enqueued with track=SECONDS shows its state, its progress and its last error. For any other
+    job, all queues and sets are searched, which takes seconds with millions of jobs.
 
-    Exit code 1 if nothing is known of the job.
+    Exit code 1 if the job is unknown.
 
     \b
     Example: pyworkers status b4a577edbccf1d805744efa9
@@ -73,10 +73,10 @@ def status(ctx: click.Context, source: ConfigOptions, jid: str, as_json: bool, t
 @redis_options
 @click.pass_context
 def result(ctx: click.Context, source: ConfigOptions, jid: str, timeout: float, as_json: bool) -> None:
-    """Print what a job returned, as JSON; wait for its end.
+    """Print the result of a job as JSON; wait for its end.
 
-    The job must be enqueued with track=SECONDS; JID may also be the id of a batch, chain or group. Exit
-    code 1 if it has failed, if it has not ended in the time, or if nothing is known of it.
+    The job must be enqueued with track=SECONDS; JID may also be the id of a batch, chain or group. Exit code
+    1 if it has failed, if it has not ended in the time, or if it is unknown.
 
     \b
     Example: pyworkers result b4a577edbccf1d805744efa9 --timeout 1m

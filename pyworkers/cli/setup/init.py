@@ -37,8 +37,8 @@ _VALUES = {"app": "tasks:worker", "redis.url": "embedded:.pyworkers"}
 def init(folder: Path, as_json: bool) -> None:
     """Write tasks.py and workers.toml into FOLDER, for a first start.
 
-    The configuration has every key, and names the embedded server, so that no Redis is needed. Files that
-    are there are never overwritten: exit code 1.
+    The configuration has every key, and names the embedded server, so that no Redis is needed. Existing files
+    are never overwritten: exit code 1.
 
     \b
     Example: pyworkers init shop

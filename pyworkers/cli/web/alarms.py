@@ -11,21 +11,20 @@ from pyworkers.text import printable
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Look once, send what is due, and end.")
-@click.option("--test", metavar="NAME", help="Send a test to the targets of this alarm, and end.")
+@click.option("--once", is_flag=True, help="Check once, send the messages that are due, and exit.")
+@click.option("--test", metavar="NAME", help="Send a test to the targets of this alarm, and exit.")
 @json_option
 @config_options
 def alarms(source: ConfigOptions, once: bool, test: str | None, as_json: bool) -> None:
-    """Watch, and send the alarms of the configuration to people.
+    """Watch, and send the alarms of the configuration.
 
-    Each table [[alarm]] of the configuration says what it watches (queues, dead jobs, servers, cron entries,
-    limits), and where it goes (a webhook, Slack, mail). Each message is sent at
-    least once; the messages of one alarm have one id, and the last one says that it is over. Several
-    processes may run: one watches, and another one takes over when it ends. `pyworkers web --alarms` does
-    the same.
+    Each table [[alarm]] of the configuration says what is watched (queues, dead jobs, servers, cron entries,
+    limits), and where messages are sent (a webhook, Slack, mail). Each message is sent at least once; the
+    messages of one alarm have one id, and the last one says that it is over. Several processes may run: one
+    watches, and another one takes over when it ends. `pyworkers web --alarms` does the same.
 
-    Exit codes: 0 stopped by TERM or INT, 1 a test was not taken, 2 configuration, 4 Redis is unreachable
-    (--once).
+    Exit codes: 0 stopped by TERM or INT, 1 a target has refused a test, 2 configuration, 4 Redis is
+    unreachable (--once).
 
     \b
     Example: pyworkers alarms --config workers.toml

@@ -13,8 +13,8 @@ _FORMATS = ("auto", "console", "json")
 
 @click.command()
 @click.option("--bind", metavar="ADDRESS", help="HOST:PORT or unix:PATH.  [default: 127.0.0.1:7440]")
-@click.option("--auth", metavar="FILE", help="Users who may look or act; needed beyond this machine.")
-@click.option("--no-token", is_flag=True, help="Without users: ask for no token of this start.")
+@click.option("--auth", metavar="FILE", help="File of users; required if other machines can connect.")
+@click.option("--no-token", is_flag=True, help="Without users: require no token of this start.")
 @click.option("--alarms", is_flag=True, help="Also send the alarms of the configuration.")
 @click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
 @click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
@@ -32,12 +32,12 @@ def web(
 ) -> None:
     """Serve the dashboard until a signal stops it.
 
-    Without users, it listens on this machine alone, and everyone with the token of this start may act: the
-    printed URL has it, and the browser keeps it in a cookie. With --no-token, every user of this machine may
-    act, and everyone whom a proxy on it lets through. The file of --auth has one line for each user, as
-    `pyworkers web-user` prints it; a changed file is read again. With [web.oidc], people log in by a provider
-    of OpenID Connect, with or without a file. Names under which browsers reach the dashboard, apart from the
-    address itself, are in hosts in [web].
+    Without users, it listens only on this machine, and everyone with the token of this start may change
+    things: the printed URL has it, and the browser keeps it in a cookie. With --no-token, every user of this
+    machine may do so, and everyone who comes through a proxy on it. The file of --auth has one line for each
+    user, as `pyworkers web-user` prints it; a changed file is read again. With [web.oidc], people log in by a
+    provider of OpenID Connect, with or without a file. Names under which browsers reach the dashboard, apart
+    from the address itself, are in hosts in [web].
 
     Exit codes: 0 stopped by TERM or INT, 1 unexpected error, 2 configuration, an address that is in use, or
     one that other machines could reach without users.

@@ -37,10 +37,10 @@ def _parse_role(_context: click.Context, _option: click.Parameter, role: str) ->
 def web_user(name: str, role: str, as_json: bool) -> None:
     """Print the line of a user for the dashboard's --auth file.
 
-    The ROLE is read (look at all pages), enqueue (a program that enqueues jobs, and reads their results), or
-    operate (look and act). With @ and names of queues, in which * is any text, it acts on those alone:
-    enqueue@mail, operate@mail*,billing. The password is the first line of the standard input; a terminal asks
-    for it twice.
+    The ROLE is read (see all pages), enqueue (a program that enqueues jobs, and reads their results), or
+    operate (see and change everything). With @ and names of queues, in which * is any text, it can change
+    only those: enqueue@mail, operate@mail*,billing. The password is the first line of the standard input; a
+    terminal asks for it twice.
 
     \b
     Example: pyworkers web-user ann operate >> users
