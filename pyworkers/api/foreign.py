@@ -38,7 +38,7 @@ class ForeignProcess:
             raise PyworkersError(f"{self.name} is a server of pyworkers", hint=hint)
         if identity := self._admin.run(foreign.lives(self._keys, lists, self.name)):
             hint = "stop it, and try again a minute later"
-            raise PyworkersError(f"{identity} lives: its heartbeat is less than a minute old", hint=hint)
+            raise PyworkersError(f"{identity} runs: its heartbeat is less than a minute old", hint=hint)
 
     def lists(self, names: Sequence[str] = ()) -> list[ForeignList]:
         """The lists of the process for these queues; without names, searched among the names of all keys.

@@ -146,7 +146,7 @@ class QueueMove:
         if back < 0:
             reason = "another process continues it" if back == -1 else "a key of the source has another type"
             raise PyworkersError(
-                f"the move of {self.queue} does not end: {reason}", hint="the same command again"
+                f"the move of {self.queue} does not end: {reason}", hint="run the same command again"
             )
         odd = sum(job.odd for job in parked)
         # Next to jobs that had arrived, odd entries are in the queue already.
@@ -160,8 +160,8 @@ class QueueMove:
                 raise
             key = self._from.moving(self.queue)
             raise PyworkersError(
-                f"the key {key} is no list of parked jobs: another program has written it",
-                hint=f"look at it and give it another name: redis-cli RENAME {key} ANOTHER",
+                f"the key {key} is not a list of parked jobs: another program has written it",
+                hint=f"check it, and rename it: redis-cli RENAME {key} ANOTHER",
             ) from error
 
     def _close(self, state: MoveState, parked: int, *, unchecked: bool) -> int:
@@ -175,7 +175,7 @@ class QueueMove:
         if arrived < 0 and parked and not unchecked:
             raise PyworkersError(
                 f"whether the {parked} parked jobs of {self.queue} are in the target is unknown: {reason}",
-                hint="with --yes they go back without this check; those that have arrived run twice",
+                hint="with --yes they are put back without this check; those that have arrived run twice",
             )
         return arrived
 
@@ -202,7 +202,7 @@ class QueueMove:
         arrived = self._target.run(moving.receipt(self._to, state)) or b"0"
         if arrived.startswith(moving.CLOSED):
             raise PyworkersError(
-                f"the parked jobs of {self.queue} are being given back", hint="finish that first: --back"
+                f"the parked jobs of {self.queue} are being put back", hint="finish that first: --back"
             )
         self._arrived = int(arrived)
         return self._move(state, ReadJobs("queue"))
@@ -225,7 +225,7 @@ class QueueMove:
         pushed = self._target.run(moving.push(self._to, state, portion, known))
         if pushed < 0:
             raise PyworkersError(
-                self._refusal(pushed), hint="the jobs stay parked; the same command continues"
+                self._refusal(pushed), hint="the jobs stay parked: run the same command to continue"
             )
         self._arrived = max(self._arrived, portion.number)
         hit("move_pushed")
@@ -237,7 +237,7 @@ class QueueMove:
         if pushed == -1:
             return (
                 f"the target has no receipt of the move of {self.queue}: its data are gone, or others, or "
-                "the jobs are being given back"
+                "the jobs are being put back"
             )
         return "the target has a key of another type"
 

@@ -46,7 +46,7 @@ def _parse_groups(
             raise click.BadParameter(str(error)) from error
         name = ",".join(queues)
         if name in groups:
-            raise click.BadParameter(f"the group {name} is there twice")
+            raise click.BadParameter(f"the group {name} is named twice")
         groups[name] = queues, number
     return groups
 

@@ -104,7 +104,7 @@ def check_queues(queues: Queues) -> None:
             if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _HEAVIEST:
                 raise _bad_weight(name, repr(weight))
     elif twice := [name for place, name in enumerate(queues) if name in queues[:place]]:
-        raise ValueError(f"{twice[0]} is there twice: for weights, give each queue its number")
+        raise ValueError(f"{twice[0]} is named twice: for weights, give each queue its number")
 
 
 def parse_queues(text: str) -> Queues:
@@ -131,7 +131,7 @@ def parse_queues(text: str) -> Queues:
 
 
 def _bad_weight(name: str, weight: str) -> ValueError:
-    return ValueError(f"the weight of {name} is an integer from 1 to {_HEAVIEST:,}, not {weight}")
+    return ValueError(f"the weight of {name} must be an integer from 1 to {_HEAVIEST:,}, not {weight}")
 
 
 def spell_queues(queues: Queues) -> str:

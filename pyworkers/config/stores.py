@@ -108,4 +108,4 @@ def check_redis_name(name: str) -> None:
     if name == DEFAULT:
         raise ValueError(f"{DEFAULT} is the Redis of the table [redis]: give this one another name")
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the name of a Redis has letters, digits, _ and -, which {name!r} has not")
+        raise ValueError(f"the name of a Redis has letters, digits, _ and -, not {name!r}")

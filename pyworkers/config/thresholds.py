@@ -36,7 +36,7 @@ class Threshold(NamedTuple):
         """The threshold in a text. Raises ValueError."""
         found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if found is None:
-            raise ValueError(f"must be as {_EXAMPLES}, not {text!r}")
+            raise ValueError(f"must be like {_EXAMPLES}, not {text!r}")
         return cls(found[1] or "", found[2], int(found[3]))
 
     def is_of(self, queue: str) -> bool:

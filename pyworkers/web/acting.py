@@ -65,7 +65,7 @@ def check_queues(request: Request, queues: Iterable[str] | None) -> None:
     if queues is None or not all(map(rights.cover, queues)):
         what = "this changes more" if queues is None else "this is of another queue"
         names = ", ".join(visible(cut(queue, _LONGEST_NAME)) for queue in rights.queues[:_MOST_NAMES])
-        raise HTTPException(403, f"Your role {rights.role} is for the queues {names} alone: {what}.")
+        raise HTTPException(403, f"Your role {rights.role} is only for the queues {names}: {what}.")
 
 
 async def perform(

@@ -221,7 +221,7 @@ def test_a_batch_of_the_last_release_keeps_its_numbers(app: App) -> None:
 
 @pytest.mark.parametrize("missing", ["", "out", None, True])
 def test_missing_is_one_of_two_words(app: App, missing: Any) -> None:
-    with pytest.raises(BadArgumentError, match='missing is "fail" or "ignore", not'):
+    with pytest.raises(BadArgumentError, match='missing must be "fail" or "ignore", not'):
         app.worker.batch(missing=missing)
-    with pytest.raises(BadArgumentError, match='missing is "fail" or "ignore", not'):
+    with pytest.raises(BadArgumentError, match='missing must be "fail" or "ignore", not'):
         parallel(app.step.call(), missing=missing)

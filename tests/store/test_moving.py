@@ -175,7 +175,9 @@ def test_it_is_unknown_whether_parked_jobs_have_arrived_if_the_target_is_gone(
     assert refused.exit_code == 1
     assert "whether the 2 parked jobs of reports are in the target is unknown: " in refused.stderr
     assert ("Connection refused" if gone == "away" else "it has no receipt of this move") in refused.stderr
-    assert "with --yes they go back without this check; those that have arrived run twice" in refused.stderr
+    assert (
+        "with --yes they are put back without this check; those that have arrived run twice" in refused.stderr
+    )
     assert db.llen(keys.moving("reports")) == 2
     found = json.loads(run("--back", "--yes", "--json").stdout)
     assert (found["back"], found["arrived"]) == (2, 0)
@@ -386,7 +388,7 @@ def test_a_list_of_parked_jobs_of_another_type_is_named(
     db.set(keys.moving("reports"), "text")
     refused = run(*words)
     assert refused.exit_code == 1
-    assert f"the key {keys.moving('reports')} is no list of parked jobs" in refused.stderr
+    assert f"the key {keys.moving('reports')} is not a list of parked jobs" in refused.stderr
     assert db.get(keys.moving("reports")) == b"text"
 
 

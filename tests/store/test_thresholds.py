@@ -40,12 +40,12 @@ def test_a_threshold_is_set_changed_and_removed(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "must be as"),
-        ("busy > 1", "must be as"),
-        (f"waiting > {'9' * 5000}", "must be as"),
+        ("", "must be like"),
+        ("busy > 1", "must be like"),
+        (f"waiting > {'9' * 5000}", "must be like"),
         ("\ud800 waiting > 1", "of UTF-8"),
         (f"{'m' * 193} waiting > 1", "at most 200 bytes"),
-        ("x" * 2**20, "must be as"),
+        ("x" * 2**20, "must be like"),
     ],
 )
 def test_any_other_text_is_refused(thresholds: ThresholdSet, text: str, words: str) -> None:
@@ -157,7 +157,7 @@ def test_the_commands_show_both_kinds_and_change_one(
     removed = {"action": "remove", "done": 1, "threshold": "mail* oldest"}
     assert json.loads(run("remove", "mail* oldest", "--json")) == removed
     assert cli("thresholds", "remove", "mail* oldest").exit_code == 1
-    assert "must be as" in cli("thresholds", "set", "busy > 1").output
+    assert "must be like" in cli("thresholds", "set", "busy > 1").output
     assert "There are no thresholds." in cli("thresholds").output
     file.write_text('[redis.archive]\nurl = "redis://127.0.0.1:1/0"\n')
     for words in ([], ["set", "waiting > 5"], ["remove", "waiting"]):

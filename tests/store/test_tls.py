@@ -74,10 +74,10 @@ def test_the_files_of_a_client(folder: Path, server: OwnRedis, blocking: bool) -
             "key_file": str(other.client_key),
         },
         f"ca_file {folder}/nope: No such file or directory": {"ca_file": f"{folder}/nope"},
-        f"cert_file {good.client} and key_file {other.client_key} do not belong together": {
+        f"cert_file {good.client} and key_file {other.client_key} do not match": {
             "key_file": str(other.client_key)
         },
-        f"ca_file {good.client_key} holds no complete certificates in PEM": {"ca_file": str(good.client_key)},
+        f"ca_file {good.client_key} has no complete certificates in PEM": {"ca_file": str(good.client_key)},
     }
     config = RedisConfig(server.url, **good.of_clients)
     found = {error_of(replace(config, **fields), blocking=blocking) for fields in cases.values()}

@@ -121,7 +121,7 @@ def test_a_copy_has_its_own_id_and_the_options(
         ({"args": "[NaN, 8]"}, "the arguments are not JSON"),
         ({"args": '["\\ud800"]'}, "args"),
         ({"args": "[8]", "when": "2020-01-01T00:00"}, "has passed"),
-        ({"args": '[7, {"to": "Ann"}]'}, "neither the arguments nor the time are other ones"),
+        ({"args": '[7, {"to": "Ann"}]'}, "neither the arguments nor the time have changed"),
     ],
 )
 def test_what_is_refused_stays_in_the_form(

@@ -446,10 +446,13 @@ def test_a_provider_that_is_away_leaves_the_users_of_the_file(
         ({"issuer": "https://another.example"}, "another issuer: 'https://another.example'"),
         (
             {"token_endpoint": "http://id.example/token"},
-            "token_endpoint of the discovery document is no https",
+            "token_endpoint of the discovery document is not an https",
         ),
-        ({"jwks_uri": "file:///etc/passwd"}, "jwks_uri of the discovery document is no https"),
-        ({"authorization_endpoint": None}, "authorization_endpoint of the discovery document is no https"),
+        ({"jwks_uri": "file:///etc/passwd"}, "jwks_uri of the discovery document is not an https"),
+        (
+            {"authorization_endpoint": None},
+            "authorization_endpoint of the discovery document is not an https",
+        ),
     ],
 )
 def test_a_discovery_document_is_checked(

@@ -79,7 +79,7 @@ def test_a_threshold_is_read(text: str, expected: Threshold) -> None:
 
 @pytest.mark.parametrize("text", ["", "waiting", "busy > 1", "oldest > 5m", "waiting > -1", "waiting < 5"])
 def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="must be as"):
+    with pytest.raises(ConfigError, match="must be like"):
         app(thresholds=[text])
 
 

@@ -65,7 +65,7 @@ def test_a_line_has_name_role_and_hash() -> None:
         (f"ann:read:scrypt$1073741824$8$1$AAAA${'A' * 43}=", "users:1: is not a hash: use the line"),
         (f"ann:read:scrypt$2$1$1000000$AAAA${'A' * 43}=", "users:1: is not a hash: use the line"),
         (f"ann:read:scrypt$3$1$1$AAAA${'A' * 43}=", "users:1: is not a hash: use the line"),
-        (f"{ANN}\n{ANN}", "users:2: the user ann is there twice"),
+        (f"{ANN}\n{ANN}", "users:2: the user ann is named twice"),
     ],
 )
 def test_an_invalid_line_is_an_error_that_names_it_and_quotes_no_secret(text: str, error: str) -> None:

@@ -207,9 +207,9 @@ class Order:
     def __post_init__(self) -> None:
         """Raise ValueError for an action that the place does not have, or without a time."""
         if self.move not in moves_of(self.place):
-            raise ValueError(f"jobs in {self.place.word} cannot be moved so: {self.action}")
+            raise ValueError(f"jobs in {self.place.word} cannot be moved by this action: {self.action}")
         if (self.at is None) == (NEW_TIME in self.move.fields):
-            raise ValueError("a time is needed to reschedule, and for nothing else")
+            raise ValueError("only reschedule takes a time, and it needs one")
 
     @property
     def move(self) -> JobMove:

@@ -133,5 +133,5 @@ def read_at(at: str) -> Named | None:
 def total_of(part: Slice, key: str) -> int:
     """The jobs in a key. Raises StoreError for a key of another type."""
     if part.total < 0:
-        raise StoreError(f"{key} is a key of another type, and holds no jobs")
+        raise StoreError(f"{key} is a key of another type, and has no jobs")
     return part.total

@@ -68,7 +68,7 @@ def parse(url: str, namespace: str) -> PrimaryUrl:
 def _addresses(hosts: str, port: int) -> list[Address]:
     found = [urlsplit(f"//{host}") for host in hosts.split(",")]
     if not all(parts.hostname for parts in found):
-        raise ValueError("the URL holds an empty host")
+        raise ValueError("the URL has an empty host")
     return [(str(parts.hostname), parts.port or port) for parts in found]
 
 

@@ -101,7 +101,7 @@ class Tls:
             )
         except ssl.SSLError:
             where = f"ca_file {self.ca_certs}" if self.ca_certs else "ssl_ca_data"
-            raise ValueError(f"{where} holds no complete certificates in PEM") from None
+            raise ValueError(f"{where} has no complete certificates in PEM") from None
 
     def _identify(self, context: ssl.SSLContext) -> None:
         if not self.certfile:
@@ -112,7 +112,7 @@ class Tls:
         except ssl.SSLError as error:
             key = f"key_file {self.keyfile}" if self.keyfile else "the key in the same file"
             if error.reason == "KEY_VALUES_MISMATCH":
-                raise ValueError(f"cert_file {self.certfile} and {key} do not belong together") from None
+                raise ValueError(f"cert_file {self.certfile} and {key} do not match") from None
             text = f"cert_file {self.certfile} and {key} are not both complete and in PEM without a password"
             raise ValueError(text) from None
 

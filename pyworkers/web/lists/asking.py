@@ -173,4 +173,6 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise BadArgumentError(f"{visible(cut(name, 40))} is no time zone that this server knows") from error
+        raise BadArgumentError(
+            f"{visible(cut(name, 40))} is not a time zone that this server knows"
+        ) from error

@@ -77,7 +77,7 @@ async def _changed(request: Request, action: Action[Any], hint: Hint) -> Perform
         raise BadArgumentError(_GONE)
     args, at = _args_of(row.job, form, site.settings.mask), _time_of(form)
     if action is EDIT and args is None and at is None:
-        raise BadArgumentError("neither the arguments nor the time are other ones")
+        raise BadArgumentError("neither the arguments nor the time have changed")
     changes = {name: value for name, value in (("args", args), ("time", at)) if value is not None}
     given = {"jid": row.job.jid, "place": hint.place.word, "at": hint.at, **changes}
     outcome = await carry_out(request, action, given)

@@ -167,7 +167,7 @@ class Guard:
             if not await self._has_token(request, body, visit):
                 raise Refusal(403, _NO_TOKEN_OF_API if place == "api" else _NO_TOKEN)
             if visit.identity and visit.identity.viewer.role == "read" and place != "logout":
-                raise Refusal(403, "Your role is read: you may look, and change nothing.")
+                raise Refusal(403, "Your role is read: you may see everything, but change nothing.")
             sent = await body.whole()
             request.scope["state"]["form"] = parse_form(request, sent)
         except TooLargeError as error:

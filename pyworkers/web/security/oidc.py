@@ -208,7 +208,7 @@ class Provider:
             for key in _ADDRESSES:
                 if not is_safe_url(str(found.get(key, ""))):
                     raise ValueError(
-                        f"{key} of the discovery document is no https:// URL: {found.get(key)!r}"
+                        f"{key} of the discovery document is not an https:// URL: {found.get(key)!r}"
                     )
             self._found = time.monotonic(), found
         return self._found[1]
@@ -378,7 +378,7 @@ def _ask(request: Request) -> dict[str, Any]:
         raise _StatusError(status, text.decode(errors="replace"))
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise ValueError("the answer is no JSON object")
+        raise ValueError("the answer is not a JSON object")
     return found
 
 

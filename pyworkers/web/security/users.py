@@ -52,7 +52,7 @@ def parse(text: str, source: str) -> Mapping[str, User]:
             try:
                 user = _parse_line(line.strip())
                 if user.name in found:
-                    raise ValueError(f"the user {user.name} is there twice")
+                    raise ValueError(f"the user {user.name} is named twice")
             except ValueError as error:
                 hint = "a line is name:role:hash, as `pyworkers web-user NAME ROLE` prints it"
                 raise ConfigError(str(error), hint=hint, location=f"{source}:{number}") from error
