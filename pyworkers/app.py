@@ -296,4 +296,4 @@ def _check_known(
     if near or others is not None:
         names = "any_queue=True, if another application or a group of the server has it"
         hint = f"{near} Otherwise: {names}" if near else names
-        raise BadArgumentError(f"the application knows no queue {queue!r}", hint=hint)
+        raise BadArgumentError(f"the application does not know the queue {queue!r}", hint=hint)

@@ -71,17 +71,19 @@ def sizes_of(options: SizeOptions) -> Sizes:
 def check_sizes(sizes: Sizes, what: str) -> None:
     """Raise DeclarationError for an invalid size; ``what`` declares it."""
     if sizes.concurrency is not None and not _is_positive(sizes.concurrency):
-        raise DeclarationError(f"{what}: concurrency is from 1, not {sizes.concurrency!r}")
+        raise DeclarationError(f"{what}: concurrency must be at least 1, not {sizes.concurrency!r}")
     if isinstance(sizes.processes, str):
         try:
             check_processes(sizes.processes)
         except ValueError as error:
             raise DeclarationError(f"{what}: processes {error}") from error
     elif sizes.processes is not None and not _is_positive(sizes.processes):
-        raise DeclarationError(f"{what}: processes is from 1, not {sizes.processes!r}")
+        raise DeclarationError(f"{what}: processes must be at least 1, not {sizes.processes!r}")
     if sizes.mode is not None and sizes.mode not in MODES:
         hint = suggestion(str(sizes.mode), MODES)
-        raise DeclarationError(f"{what}: mode is {', '.join(MODES)}, not {sizes.mode!r}", hint=hint)
+        raise DeclarationError(
+            f"{what}: mode must be one of {', '.join(MODES)}, not {sizes.mode!r}", hint=hint
+        )
 
 
 def _is_positive(value: object) -> bool:

@@ -284,7 +284,7 @@ def _ordered(given: HandlerOptions, options: HandlerOptions) -> bool:
     ordered, skip_dead = given.get("ordered", False), given.get("skip_dead", True)
     for name, value in (("ordered", ordered), ("skip_dead", skip_dead)):
         if not isinstance(value, bool):
-            raise DeclarationError(f"{name} is True or False, not {value!r}")
+            raise DeclarationError(f"{name} must be True or False, not {value!r}")
     if not ordered:
         if not skip_dead:
             raise DeclarationError("skip_dead=False is for an ordered queue", hint="add ordered=True")
@@ -306,9 +306,9 @@ def _keep_of(value: Any) -> tuple[int, int] | tuple[()] | None:
 def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:
     """The ``middleware=`` of a decorator as a tuple. Raises DeclarationError for anything but a list."""
     if callable(middleware):
-        raise DeclarationError("middleware is a list of functions, not one", hint="middleware=[…]")
+        raise DeclarationError("middleware must be a list of functions, not one", hint="middleware=[…]")
     if not isinstance(middleware, Sequence) or isinstance(middleware, str):
-        raise DeclarationError(f"middleware is a list of functions, not {middleware!r}")
+        raise DeclarationError(f"middleware must be a list of functions, not {middleware!r}")
     return tuple(middleware)
 
 

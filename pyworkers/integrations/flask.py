@@ -35,7 +35,7 @@ class PyworkersExtension:
         """The Flask application. Raises PyworkersError before ``init_app``."""
         if self._app is None:
             raise PyworkersError(
-                "the jobs belong to no Flask application yet",
+                "the jobs do not belong to a Flask application yet",
                 hint="call init_app in the module that the server imports, or name a module that does",
             )
         return self._app

@@ -149,7 +149,9 @@ class _OfConnection:
 
     def add(self, connection: Any, clients: Clients, jobs: list[PushedJob]) -> None:
         if not connection.in_transaction():
-            raise BadArgumentError("the connection is in no transaction", hint="with connection.begin(): …")
+            raise BadArgumentError(
+                "the connection is not in a transaction", hint="with connection.begin(): …"
+            )
         self.take_over(connection, [_Deferred(clients, jobs, None)])
 
     def take_over(self, connection: Any, waiting: Iterable[_Deferred]) -> None:

@@ -286,7 +286,7 @@ def new_batch(
 ) -> Batch:
     """A batch to be opened with ``with``. Raises BadArgumentError for a callback that is not a call."""
     if not isinstance(flush, int) or flush < 0:
-        raise BadArgumentError(f"flush is a number of members from 1 on, or 0, not {flush!r}")
+        raise BadArgumentError(f"flush must be 0 or a number of members, not {flush!r}")
     if not isinstance(description, str):
         raise BadArgumentError(f"the description of a batch is a text, not {description!r}")
     batch = new_id()
@@ -309,7 +309,7 @@ def _tags_field(tags: Sequence[str]) -> dict[str, str]:
 def missing_field(missing: object) -> dict[str, str]:
     """The field of a batch that ignores members which are gone. Raises BadArgumentError."""
     if missing not in (FAIL, IGNORE):
-        raise BadArgumentError(f'missing is "{FAIL}" or "{IGNORE}", not {missing!r}')
+        raise BadArgumentError(f'missing must be "{FAIL}" or "{IGNORE}", not {missing!r}')
     return {"if_missing": IGNORE} if missing == IGNORE else {}
 
 

@@ -58,7 +58,7 @@ class _Canvas:
         for node in nodes:
             if not isinstance(node, Call | _Canvas):
                 raise BadArgumentError(
-                    f"a step is a call, chain(…) or parallel(…), not {node!r}",
+                    f"a step must be a call, chain(…) or parallel(…), not {node!r}",
                     hint="job.call(…) makes a call",
                 )
         self.nodes = tuple(nodes)

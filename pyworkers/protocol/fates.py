@@ -72,10 +72,12 @@ def fates_of(options: Mapping[str, Any]) -> Fates:
 
 def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:
     if not isinstance(given, tuple | list):
-        raise DeclarationError(f"{name} is a list of exceptions, not {given!r}", hint=f"{name}=(ValueError,)")
+        raise DeclarationError(
+            f"{name} must be a list of exceptions, not {given!r}", hint=f"{name}=(ValueError,)"
+        )
     for kind in given:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise DeclarationError(f"{name} is a list of exceptions, but holds {kind!r}")
+            raise DeclarationError(f"{name} must be a list of exceptions, but has {kind!r}")
         if issubclass(kind, _FIXED):
             raise DeclarationError(f"{name} cannot hold {kind.__name__}: its meaning is fixed")
     return tuple(given)

@@ -27,7 +27,7 @@ class Keep(NamedTuple):
 def check_keep(value: Any) -> tuple[int, int] | None:
     """The two numbers of the option ``keep``; None for an empty list. Raises ValueError, with the rule."""
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in (0, 2):
-        raise ValueError(f"keep is {RULE}, not {value!r}")
+        raise ValueError(f"keep must be {RULE}, not {value!r}")
     if not value:
         return None
     # A variable of the environment has texts.
@@ -35,5 +35,5 @@ def check_keep(value: Any) -> tuple[int, int] | None:
     most, ttl_s = numbers
     valid = all(isinstance(one, int) and not isinstance(one, bool) for one in numbers)
     if not (valid and 1 <= most <= MOST and 1 <= ttl_s <= LONGEST_S):
-        raise ValueError(f"keep is {RULE}, not {value!r}")
+        raise ValueError(f"keep must be {RULE}, not {value!r}")
     return most, ttl_s

@@ -103,15 +103,15 @@ class Limit:
         for option in ("rate", "concurrency"):
             if (value := getattr(self, option)) is not None and not _is_count(value):
                 raise DeclarationError(
-                    f"the limit {self.name!r}: {option} is a whole number from 1 to {_MOST}, not {value!r}",
+                    f"the limit {self.name!r}: {option} must be an integer from 1 to {_MOST}, not {value!r}",
                     hint="one start in 2 s: rate=1, per=2" if option == "rate" else "",
                 )
         if not _is_period(self.per):
             raise DeclarationError(
-                f"the limit {self.name!r}: per is in seconds, from 0.001 to a year, not {self.per!r}"
+                f"the limit {self.name!r}: per must be in seconds, from 0.001 to a year, not {self.per!r}"
             )
         if self.by is not None and not callable(self.by):
-            raise DeclarationError(f"the limit {self.name!r}: by is a function of the job's arguments")
+            raise DeclarationError(f"the limit {self.name!r}: by must be a function of the job's arguments")
 
     @property
     def window_s(self) -> float:
@@ -244,14 +244,15 @@ def check_limits(limits: Sequence[object], what: str) -> tuple[Limit, ...]:
     if isinstance(limits, Limit):
         raise DeclarationError(f"{what}: limits is a list", hint=f"limits=[{limits.name}]")
     if not isinstance(limits, list | tuple):
-        raise DeclarationError(f"{what}: limits is a list, not {limits!r}")
+        raise DeclarationError(f"{what}: limits must be a list, not {limits!r}")
     if len(limits) > _MOST_LIMITS:
         raise DeclarationError(f"{what}: a job has at most {_MOST_LIMITS} limits")
     found: dict[str, Limit] = {}
     for limit in limits:
         if not isinstance(limit, Limit):
             raise DeclarationError(
-                f"{what}: limits holds limits, not {limit!r}", hint='make one: worker.limit("name", rate=10)'
+                f"{what}: limits must have only limits, not {limit!r}",
+                hint='make one: worker.limit("name", rate=10)',
             )
         if limit.name in found:
             raise DeclarationError(f"{what}: the limit {limit.name!r} is in limits twice")

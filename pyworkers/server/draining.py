@@ -138,7 +138,10 @@ class Draining(Part):
             rests = [await _rest(shard) for shard in self._shards]
         except PyworkersError as error:
             log.warning(
-                "server.drained", **ran, error=error.message, hint="what is left could not be counted"
+                "server.drained",
+                **ran,
+                error=error.message,
+                hint="the jobs that are left could not be counted",
             )
             return
         rest = Rest(*map(sum, zip(*rests, strict=True)))

@@ -270,7 +270,9 @@ class Master:
         others = (self._run_drain_hooks(deadline), self._upgrade.abandon(deadline))
         errors = await self._workload.stop(deadline, *others)
         for error in errors:
-            log.error("stop.failed", error=str(error), hint="a peer takes over when the lease expires")
+            log.error(
+                "stop.failed", error=str(error), hint="another server takes over when the lease expires"
+            )
             if not isinstance(error, PyworkersError):
                 self._failure = self._failure or error
         await self._workload.sign_off()
@@ -339,7 +341,7 @@ def _log_stopping(running: int, timeout_s: float) -> None:
 
 def _log_hurried(running: int) -> None:
     """Log that the server does not wait for its running jobs."""
-    log.warning("server.hurried", running=running, hint="they go back to their queues and run again")
+    log.warning("server.hurried", running=running, hint="they are put back into their queues, and run again")
 
 
 def _groups(groups: Mapping[str, Group]) -> str:

@@ -258,7 +258,7 @@ def _check_runnable(group: Grouped, manifest: Manifest) -> None:
         if queue not in manifest["queues"] and not manifest["jobs"]:
             raise ConfigError(
                 f"no job of the application can be in the queue {queue!r} of the group {group.name!r}",
-                hint="declare one with @worker.job(): a process handler runs the jobs of its own queue alone",
+                hint="declare one with @worker.job(): a process handler runs only the jobs of its own queue",
             )
 
 

@@ -127,7 +127,7 @@ class Scheduler(Part):
                 promotion = sets.promote(self._store.keys, zset, portion, now, self._identity(), PORTION)
                 found = await self._store.arun(promotion)
                 for queue in found.broken:
-                    log.error("queue.broken", queue=queue, hint="its key is no list", put_off_s=PUT_OFF_S)
+                    log.error("queue.broken", queue=queue, hint="its key is not a list", put_off_s=PUT_OFF_S)
                 if not found.due:
                     self._health_of[zset].ok()
                     return _wake_at(found, now)

@@ -267,7 +267,7 @@ class Services:
     async def _deregister(self) -> None:
         store, identity = self._server.store, self._server.incarnations.identity()
         if not await store.arun(leases.deregister(store.keys, identity, self.lease.queues)):
-            log.error("jobs.left", hint="a peer takes over at once")
+            log.error("jobs.left", hint="another server takes over at once")
 
     async def close(self) -> None:
         """Close the connections of the parts; the caller closes the store."""

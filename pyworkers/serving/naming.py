@@ -27,7 +27,7 @@ def app_of(worker: Worker | str, configured: str | None) -> str:
     places = list(_places(worker))
     if not places:
         raise ConfigError(
-            "the application is in no module that another process can import"
+            "the application is not in a module that another process can import"
             if worker not in vars(sys.modules["__main__"]).values()
             else "the application is in __main__, which another process cannot import",
             hint="put the Worker and its jobs into a module, tasks.py, and write: from tasks import worker "

@@ -31,5 +31,5 @@ def destination(to: datetime | float | None, duration: Duration, now: float) -> 
         raise TypeError("travel takes either a duration or a time: travel(hours=2), travel(to=deadline)")
     there = now + timedelta(**duration).total_seconds() if to is None else timestamps.due(to)
     if there < now:
-        raise ValueError(f"the clock cannot be turned back by {now - there:g} s")
+        raise ValueError(f"the clock cannot be moved back by {now - there:g} s")
     return there

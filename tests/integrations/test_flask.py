@@ -62,7 +62,7 @@ def test_a_factory_gives_the_application_later() -> None:
     def work() -> str:
         return str(current_app.config["SHOP"])
 
-    with inline(), pytest.raises(PyworkersError, match="belong to no Flask application"):
+    with inline(), pytest.raises(PyworkersError, match="do not belong to a Flask application"):
         work.enqueue()
     app = application()
     jobs.init_app(app)

@@ -158,7 +158,7 @@ def test_a_log_that_cannot_be_written(app: ModuleType, config: dict[str, Any], t
 
 
 def test_an_application_without_an_import_path_is_refused(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"in no module that another process can import\nput the Worker"):
+    with pytest.raises(ConfigError, match=r"not in a module that another process can import\nput the Worker"):
         serve(Worker(), config)
     code = "import multiprocessing; from pyworkers import *; worker = Worker(); serve(worker, {})"
     program = subprocess.run(

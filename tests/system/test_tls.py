@@ -96,7 +96,7 @@ def test_each_part_connects_with_the_files_of_now_and_keeps_the_last_good_ones(
         # Half of a renewal: the certificate of the client is there, and its key is not.
         Certificates(tmp_path / "next").client.replace(secure.certificates.client)
         kept = server.wait_for_event("certificates.kept")
-        assert kept["error"].endswith("do not belong together")
+        assert kept["error"].endswith("do not match")
         with an_outage(server, secure):
             pass
         with an_outage(server, secure):

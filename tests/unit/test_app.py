@@ -637,7 +637,7 @@ def test_a_queue_that_the_application_does_not_know_is_an_error_with_a_suggestio
     for use in uses:
         with pytest.raises(BadArgumentError) as caught:
             use()
-        assert caught.value.message == "the application knows no queue 'thumbs-fooo'"
+        assert caught.value.message == "the application does not know the queue 'thumbs-fooo'"
         assert caught.value.hint.startswith("did you mean thumbs? Otherwise: any_queue=True")
     assert queue.jobs == []
     thumbs.options(queue="thumbs-fooo", any_queue=True).enqueue(1)
@@ -670,7 +670,9 @@ def test_with_the_file_its_groups_are_known_and_nothing_else(tmp_path: Path, que
     file.write_text('[groups.web]\nqueues = ["urgent"]\n[queues.thumbs]\nconcurrency = 2\n')
     job = Worker(config=file).job(queue="thumbs")(message)
     job.options(queue="urgent").enqueue(1)
-    with pytest.raises(BadArgumentError, match="the application knows no queue 'nightly'\nany_queue=True"):
+    with pytest.raises(
+        BadArgumentError, match="the application does not know the queue 'nightly'\nany_queue=True"
+    ):
         job.options(queue="nightly").enqueue(1)
     assert [job.queue for job in queue.jobs] == ["urgent"]
 
@@ -688,14 +690,14 @@ def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
         ({"retry": "5"}, "retry is True, False"),
         ({"retry": None}, "retry is True, False"),
         ({"backtrace": "x"}, "backtrace is"),
-        ({"dead": None}, "dead is True or False"),
-        ({"concurrency": 0}, "concurrency is from 1, not 0"),
+        ({"dead": None}, "dead must be True or False"),
+        ({"concurrency": 0}, "concurrency must be at least 1, not 0"),
         ({"concurrency": True}, "concurrency is from 1"),
-        ({"processes": 0}, "processes is from 1, not 0"),
-        ({"mode": "asnyc"}, "mode is process, async, thread, not 'asnyc'\ndid you mean async?"),
-        ({"mode": 1}, "mode is process, async, thread, not 1"),
+        ({"processes": 0}, "processes must be at least 1, not 0"),
+        ({"mode": "asnyc"}, "mode must be one of process, async, thread, not 'asnyc'\ndid you mean async?"),
+        ({"mode": 1}, "mode must be one of process, async, thread, not 1"),
         ({"timeout": -1}, "timeout is in seconds"),
-        ({"fenced": 1}, "fenced is True or False, not 1"),
+        ({"fenced": 1}, "fenced must be True or False, not 1"),
         ({"retry_for": -1}, "retry_for is seconds up to 1e"),
         ({"retry_for": "1d"}, "retry_for is seconds up to 1e"),
         ({"retry_for": 60, "retry": False}, "retry_for needs retries, not False"),
@@ -715,18 +717,22 @@ def test_bad_options_of_a_job(worker: Worker, options: dict[str, Any], message: 
         ("web", {}, "the group 'web': a group has at least one queue"),
         ("web", {"queues": "a"}, r"the group 'web' needs a list of queues\nqueues=\["),
         ("web", {"queues": {"a"}}, "the group 'web' needs a list of queues"),
-        ("web", {"queues": ["a", "a"]}, "a is there twice: for weights, give each queue its number"),
+        ("web", {"queues": ["a", "a"]}, "a is named twice: for weights, give each queue its number"),
         ("web", {"queues": ["a b"]}, "'a b' cannot be a queue"),
         ("web", {"queues": [7]}, "7 cannot be a queue"),
-        ("web", {"queues": {"a": 0}}, "the weight of a is an integer from 1 to 1,000,000, not 0"),
-        ("web", {"queues": {"a": 1.5}}, "the weight of a is an integer from 1 to 1,000,000, not 1.5"),
+        ("web", {"queues": {"a": 0}}, "the weight of a must be an integer from 1 to 1,000,000, not 0"),
+        ("web", {"queues": {"a": 1.5}}, "the weight of a must be an integer from 1 to 1,000,000, not 1.5"),
         (
             "web",
             {"queues": {"a": 1_000_001}},
-            "the weight of a is an integer from 1 to 1,000,000, not 1000001",
+            "the weight of a must be an integer from 1 to 1,000,000, not 1000001",
         ),
         ("web", {"queues": ["a"], "mode": "threads"}, r"not 'threads'\ndid you mean thread\?"),
-        ("web", {"queues": ["a"], "concurrency": 0}, "the group 'web': concurrency is from 1, not 0"),
+        (
+            "web",
+            {"queues": ["a"], "concurrency": 0},
+            "the group 'web': concurrency must be at least 1, not 0",
+        ),
         ("a b", {"queues": ["a"]}, "'a b' cannot name a group"),
         ("web", {"queues": ["x", "mail"]}, "two groups are named 'web'"),
         ("other", {"queues": ["x", "mail"]}, "the queue 'mail' is in two groups, 'web' and 'other'"),

@@ -315,9 +315,9 @@ def test_a_placeholder_may_stand_for_a_typed_argument(app: App, queue: Fake) -> 
 
 
 def test_a_step_is_a_call(app: App) -> None:
-    with pytest.raises(BadArgumentError, match="a step is a call"):
+    with pytest.raises(BadArgumentError, match="a step must be a call"):
         chain(app.start)  # type: ignore[arg-type]
-    with pytest.raises(BadArgumentError, match="a step is a call"):
+    with pytest.raises(BadArgumentError, match="a step must be a call"):
         parallel([1, 2])  # type: ignore[list-item]
     assert isinstance(parallel(app.start.call(1)).then(app.show.call()), Chain)
     assert isinstance(parallel([app.start.call(1)], app.start.call(2)), Parallel)

@@ -358,16 +358,16 @@ def test_a_variable_overrules_one_key_of_a_group(toml: Toml) -> None:
     [
         ("queues = []", "3: groups.web.queues: a group has at least one queue"),
         ('queues = "a"', "3: groups.web.queues: must be an array or table, not a string"),
-        ('queues = ["a", "b", "a"]', "3: groups.web.queues: a is there twice: for weights, give each queue"),
+        ('queues = ["a", "b", "a"]', "3: groups.web.queues: a is named twice: for weights, give each queue"),
         ('queues = ["a b"]', "3: groups.web.queues: 'a b' cannot be a queue"),
         ('queues = ["a", 1]', "3: groups.web.queues: 1 cannot be a queue"),
         (
             "queues = {a = 0}",
-            "3: groups.web.queues: the weight of a is an integer from 1 to 1,000,000, not 0",
+            "3: groups.web.queues: the weight of a must be an integer from 1 to 1,000,000, not 0",
         ),
         (
             "queues = {a = true}",
-            "3: groups.web.queues: the weight of a is an integer from 1 to 1,000,000, not True",
+            "3: groups.web.queues: the weight of a must be an integer from 1 to 1,000,000, not True",
         ),
         ('mode = "proces"', "3: groups.web.mode: must be one of process, async, thread, not 'proces'"),
         ("processes = 0", "3: groups.web.processes: must be at least 1, not 0"),
@@ -384,7 +384,7 @@ def test_a_bad_group_of_a_variable_is_named() -> None:
         load(None, env={"PYWORKERS_GROUPS__WEB__QUEUES": "a:0"})
     error = caught.value
     assert error.location == "PYWORKERS_GROUPS__WEB__QUEUES"
-    assert error.message == "groups.web.queues: the weight of a is an integer from 1 to 1,000,000, not 0"
+    assert error.message == "groups.web.queues: the weight of a must be an integer from 1 to 1,000,000, not 0"
 
 
 def test_an_override_leaves_the_other_keys_of_the_table(toml: Toml) -> None:

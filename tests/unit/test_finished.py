@@ -69,7 +69,7 @@ def test_keep_is_a_number_and_seconds(value: Any, read: object) -> None:
     "value", [7, "10", (1,), (0, 1), (1, 0), (1, 2, 3), (True, 1), (1.5, 1), ("a", "b"), (10**7, 1), None]
 )
 def test_another_keep_is_refused_with_the_rule(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"keep is \[number of jobs, seconds\]"):
+    with pytest.raises(ValueError, match=r"keep must be \[number of jobs, seconds\]"):
         check_keep(value)
 
 
@@ -106,7 +106,7 @@ def test_a_queue_decides_before_a_job_and_a_job_before_the_server(tmp_path: Path
 
 
 def test_a_wrong_keep_is_an_error_where_it_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="keep is"):
+    with pytest.raises(ConfigError, match="keep must be"):
         load_text(tmp_path, "[server]\nkeep = [0, 1]")
-    with pytest.raises(DeclarationError, match="keep is"):
+    with pytest.raises(DeclarationError, match="keep must be"):
         Worker().job(keep=(1,))(lambda: None)

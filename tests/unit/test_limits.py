@@ -36,7 +36,7 @@ def test_a_number_is_whole_and_from_one(option: str, number: Any) -> None:
 
 @pytest.mark.parametrize("per", [0, -1, True, float("nan"), float("inf"), "1", None, 0.0001, 1e9, 10**400])
 def test_a_period_is_positive_and_finite(per: Any) -> None:
-    with pytest.raises(DeclarationError, match="per is in seconds"):
+    with pytest.raises(DeclarationError, match="per must be in seconds"):
         Worker().limit("stripe", rate=10, per=per)
 
 

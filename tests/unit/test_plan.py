@@ -86,7 +86,7 @@ def test_an_application_without_jobs_runs_nothing_in_an_undeclared_queue() -> No
     worker.group("all", queues=["q", "other"])
     assert error_of(worker) == (
         "no job of the application can be in the queue 'other' of the group 'all'\n"
-        "declare one with @worker.job(): a process handler runs the jobs of its own queue alone"
+        "declare one with @worker.job(): a process handler runs only the jobs of its own queue"
     )
 
 
@@ -225,14 +225,14 @@ def test_words_of_the_command_line(words: list[str], only: Only, monkeypatch: py
         (["--queue", "a=0"], "'0' is not a number of jobs; write a=10"),
         (["--queue", "a b"], "'a b' cannot be a queue"),
         (["--group", "a,b=many"], "'many' is not a number of jobs; write a,b=10"),
-        (["--group", "a,a"], "a is there twice: for weights, give each queue its number"),
-        (["--group", "a:1,a:2"], "a is there twice"),
-        (["--group", "a:0"], "the weight of a is an integer from 1 to 1,000,000, not 0"),
-        (["--group", "a:-1,b=3"], "the weight of a is an integer from 1 to 1,000,000, not -1"),
-        (["--group", "a:1.5"], "the weight of a is an integer from 1 to 1,000,000, not 1.5"),
-        (["--group", f"a:1{'0' * 400}"], "the weight of a is an integer from 1 to 1,000,000, not 10000"),
+        (["--group", "a,a"], "a is named twice: for weights, give each queue its number"),
+        (["--group", "a:1,a:2"], "a is named twice"),
+        (["--group", "a:0"], "the weight of a must be an integer from 1 to 1,000,000, not 0"),
+        (["--group", "a:-1,b=3"], "the weight of a must be an integer from 1 to 1,000,000, not -1"),
+        (["--group", "a:1.5"], "the weight of a must be an integer from 1 to 1,000,000, not 1.5"),
+        (["--group", f"a:1{'0' * 400}"], "the weight of a must be an integer from 1 to 1,000,000, not 10000"),
         (["--group", "a,,b"], "'' cannot be a queue"),
-        (["--group", "a,b", "--group", "a,b=3"], "the group a,b is there twice"),
+        (["--group", "a,b", "--group", "a,b=3"], "the group a,b is named twice"),
     ],
 )
 def test_bad_words_of_the_command_line(words: list[str], message: str) -> None:
@@ -489,8 +489,8 @@ def test_an_ordered_queue_takes_no_rate_but_that_of_its_jobs() -> None:
     [
         ({"concurrency": 1}, "an ordered queue takes no concurrency"),
         ({"processes": 2}, "an ordered queue takes no processes"),
-        ({"ordered": 1}, "ordered is True or False, not 1"),
-        ({"skip_dead": None}, "skip_dead is True or False, not None"),
+        ({"ordered": 1}, "ordered must be True or False, not 1"),
+        ({"skip_dead": None}, "skip_dead must be True or False, not None"),
         ({"ordered": False, "skip_dead": False}, "skip_dead=False is for an ordered queue"),
     ],
 )

@@ -47,7 +47,7 @@ def _log(message: Message, outcome: Outcome, error: ExcInfo | None, duration_ms:
             error_class=outcome.error_class,
             error=outcome.error_message[:MAX_ERROR_MESSAGE],
             retry_at=outcome.at,
-            hint="this server's code does not fit it: it goes back to its queue for another server",
+            hint="this server's code does not fit it: it is put back into its queue for another server",
         )
     elif error and isinstance(error[1], Discard):
         log.info("job.discarded", reason=outcome.error_message[:MAX_ERROR_MESSAGE], duration_ms=duration_ms)
