@@ -148,7 +148,7 @@ class Worker(Declarations, Producer):
     def async_client(self) -> AsyncClient:
         """The client of this application for event loops, made at its first use. Raises ConfigError.
 
-        ``aenqueue`` and its like use it. Its connections are closed with their loop.
+        ``aenqueue`` and the other async forms use it. Its connections are closed with their loop.
         """
         if self._async_client is None:
             # Imported at the first use in an event loop.
@@ -181,9 +181,9 @@ class Worker(Declarations, Producer):
         """A batch, whose members are the jobs that are enqueued inside its ``with``; sent at its end.
 
         The callbacks are jobs: ``finish.call(7)``. ``on_complete`` is enqueued when each member has run at
-        least once or has ended, ``on_success`` when all are done, ``on_death`` when the first one ends that
-        is not done, ``on_cancel`` when the batch is cancelled; each once. ``missing="ignore"`` leaves members
-        out that are cancelled, deleted, expired or missing.
+        least once or has ended, ``on_success`` when all are done, ``on_death`` when a member first ends
+        without being done, ``on_cancel`` when the batch is cancelled; each once. ``missing="ignore"`` leaves
+        members out that are cancelled, deleted, expired or missing.
 
         ``flush=1000``: each thousand members are sent at once, and may run before the end of the ``with``;
         callbacks wait for it. If the body raises, those that were sent are cancelled. If the program

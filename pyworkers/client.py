@@ -220,12 +220,12 @@ class Client(BaseClient, Producer):
         return self._routes.status(jid)
 
     def result(self, jid: str, timeout: float | None = 10.0) -> Any:
-        """What a job returned that is enqueued with ``track``; waits for it, None: without a limit.
+        """The result of a job that is enqueued with ``track``; waits for it, None: without a limit.
 
-        With the id of a batch, chain or group, what that returned (``Batch.result``).
+        With the id of a batch, chain or group, its result (``Batch.result``).
         The wait is one blocking command on its own connection. Any number of callers may wait, and read
         it again. Raises JobFailedError if the job has ended without a result, ResultTimeout, and
-        UntrackedJobError at once if nothing is known of the job; and the errors of ``status``.
+        UntrackedJobError at once if the job is unknown; and the errors of ``status``.
         """
         tracking.check_jid(jid)
         warn_in_loop()
@@ -235,7 +235,7 @@ class Client(BaseClient, Producer):
         return self._routes.result(jid, deadline)
 
     def history(self, jid: str) -> JobHistory | None:
-        """A job that is enqueued with ``track`` and ``history``: its envelope, its runs, what it returned.
+        """A job that is enqueued with ``track`` and ``history``: its envelope, its runs, its result.
 
         None for any other. Raises the errors of ``status``.
         """
@@ -246,7 +246,7 @@ class Client(BaseClient, Producer):
         return self._routes.history(jid)
 
     def logs(self, jid: str) -> list[LogLine]:
-        """The log of a job: what it wrote by ``message.log`` and, if it is tracked, its log lines.
+        """The log of a job: the lines of ``message.log`` and, if it is tracked, its other log lines.
 
         Empty without one. Raises the errors of ``status``.
         """
@@ -275,7 +275,7 @@ class Client(BaseClient, Producer):
         return self._routes.iteration(jid, queue)
 
     def find(self, jid: str) -> JobStatus:
-        """Where a job is that is not tracked; ``unknown`` if it is nowhere, because it has ended, too.
+        """Where an untracked job is; ``unknown`` if it is nowhere, for example because it has ended.
 
         Reads all jobs that wait, run or are dead: a million take seconds. Raises the errors of ``status``.
         """

@@ -124,7 +124,7 @@ class Declarations(Hooks, Clients):
           queue="default"     the queue of the jobs
           name=None           the class of the jobs, instead of the function's name
           name_prefix=None    the text in front of the function's name, instead of the Worker's
-          concurrency=None    the jobs that run at a time; of several jobs on one queue the largest counts
+          concurrency=None    the jobs that run at a time; of several jobs on one queue the largest
           processes=None      the number of worker processes that share them; None: the cores
                               ``"auto"``: none without a job; ``"1-4"``: from one to four
           mode=None           ``process``, ``async`` or ``thread``; None: by the functions of the queue
@@ -149,14 +149,14 @@ class Declarations(Hooks, Clients):
           dead=True           keep a job in ``dead`` when its retries are used up
           backtrace=None      lines of the traceback to store with a failed job; None: 20; True: all
           tags=()             labels, which Sidekiq's Web UI shows
-          extra=None          fields of the application's own, e.g. ``{"tenant": 7}``
-          track=None          seconds after its end for which status and result can be asked for
+          extra=None          the application's own fields, e.g. ``{"tenant": 7}``
+          track=None          seconds after its end for which status and result are kept
           history=False       keep the job and each run with its error as long (``Worker.history``)
 
         These decide whether a job is enqueued:
           unique_for=None     seconds (and the job's delay) for which the same job is a duplicate
-          unique_until="success"  the end of that: ``success`` (done or dead), ``start`` or ``expiry``
-          unique_by=None      ``(*args)`` -> what counts as the same, instead of all arguments
+          unique_until="success"  the end of this time: ``success`` (done or dead), ``start`` or ``expiry``
+          unique_by=None      ``(*args)`` -> the value that is compared, instead of all arguments
           on_duplicate="skip"  or ``raise`` DuplicateJobError, or ``replace`` a job that is scheduled
           encrypt=False       seal the arguments with the newest key of ``[encryption]`` (extra ``crypto``)
           max_waiting=None    with this many jobs in the queue, QueueFullError is raised
@@ -191,7 +191,7 @@ class Declarations(Hooks, Clients):
         return job
 
     def group(self, name: str, **options: Unpack[GroupOptions]) -> None:
-        """Have the workers of one pool run the jobs of several queues. Raises DeclarationError.
+        """Let several queues share one pool of workers. Raises DeclarationError.
 
         A queue is in one group. It need not have its own job: any job can be enqueued there.
         Options and defaults (see ``pyworkers.groups.GroupOptions``):
@@ -217,7 +217,7 @@ class Declarations(Hooks, Clients):
 
         Either ``rate``: this many starts in any ``per`` seconds; or ``concurrency``: this many at once. With
         ``by``, a function of the job's arguments, each value that it returns has its own limit. A job
-        that may not start yet is put off, which is not an attempt, and its worker takes the next one. The
+        that may not start yet is postponed, which is not an attempt, and its worker takes the next one. The
         same name means the same limit in all applications on one Redis.
         """
         if by is not None:
@@ -233,7 +233,7 @@ class Declarations(Hooks, Clients):
           every=None       instead of ``schedule``: ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``
           timezone="UTC"   a name of the tz database
           misfire="once"   what happens to missed slots: ``skip``, ``once``, ``all``
-          grace=300.0      seconds after which a slot is missed
+          grace=300.0      seconds after which a missed slot is dropped
           name=None        the entry's name, by which each slot fires once; a job's second entry needs one
           args=()          the job's arguments
         """

@@ -134,7 +134,7 @@ class BadArgumentError(PyworkersError, ValueError):
 
 
 class QueueFullError(PyworkersError):
-    """The queue holds ``limit`` jobs (``max_waiting``) or more; the job is not enqueued."""
+    """The queue has ``limit`` jobs (``max_waiting``) or more; the job is not enqueued."""
 
     def __init__(self, queue: str, limit: int) -> None:
         super().__init__(f"the queue {queue!r} is full: max_waiting is {limit}")
@@ -143,7 +143,7 @@ class QueueFullError(PyworkersError):
 
 
 class DuplicateJobError(PyworkersError):
-    """A job with the same class, queue and arguments is there (``unique_for``): ``jid`` is its id."""
+    """A job with the same class, queue and arguments exists (``unique_for``): ``jid`` is its id."""
 
     def __init__(self, jid: str) -> None:
         super().__init__(f"the same job is enqueued already, with the id {jid}")
@@ -163,7 +163,7 @@ class BadResultError(PyworkersError, ValueError):
 
 
 class JobFailedError(PyworkersError):
-    """The job, batch, chain or group whose result was asked for has ended without one.
+    """The job, batch, chain or group has ended without the requested result.
 
     ``jid`` is the id of the job, or of the first member that ended and is not done. ``state`` is its state:
     ``failed``, ``dead``, ``cancelled`` or ``expired``, of a member also ``dropped``, ``deleted`` or
@@ -194,11 +194,11 @@ class JobFailedError(PyworkersError):
 
 
 class ResultTimeout(PyworkersError, TimeoutError):
-    """The job whose result was asked for has not ended in the time."""
+    """The job whose result was requested has not ended in the time."""
 
 
 class UntrackedJobError(PyworkersError):
-    """The job whose result was asked for is not tracked: it has no ``track``, has expired, or is unknown."""
+    """The job whose result was requested is not tracked: it has no ``track``, has expired, or is unknown."""
 
 
 class EncryptionKeyError(PyworkersError):

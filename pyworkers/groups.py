@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class SizeOptions(TypedDict, total=False):
     """Options of ``Worker.group``, ``@worker.process`` and ``@worker.job``.
 
-    For several jobs on one queue, and several queues in a group that does not say, the largest number counts.
+    For several jobs on one queue, and several queues in a group without the option, the largest number is
+    used.
     """
 
     concurrency: int | None

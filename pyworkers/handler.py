@@ -220,16 +220,16 @@ def check_handler(handler: Handler) -> None:
     for name in ("retry", "backtrace", "dead"):
         option, value = OPTIONS[name], getattr(handler.policy, name)
         unset = name == "backtrace" and value is None
-        _check(unset or option.fits(value), handler, f"{name} is {option.rule}", value)
+        _check(unset or option.fits(value), handler, f"{name} must be {option.rule}", value)
     if (retry_for := handler.policy.retry_for) is not None:
         option = OPTIONS["retry_for"]
-        _check(option.fits(retry_for), handler, f"retry_for is {option.rule}", retry_for)
+        _check(option.fits(retry_for), handler, f"retry_for must be {option.rule}", retry_for)
         _check(handler.policy.retry is not False, handler, "retry_for needs retries", False)
     timeout = handler.timeout
     valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
-    _check(valid_timeout, handler, "timeout is in seconds", timeout)
-    _check(isinstance(handler.fenced, bool), handler, "fenced is True or False", handler.fenced)
-    _check(isinstance(handler.keep_args, bool), handler, "keep_args is True or False", handler.keep_args)
+    _check(valid_timeout, handler, "timeout must be in seconds", timeout)
+    _check(isinstance(handler.fenced, bool), handler, "fenced must be True or False", handler.fenced)
+    _check(isinstance(handler.keep_args, bool), handler, "keep_args must be True or False", handler.keep_args)
     check_sizes(handler.sizes, handler.name)
     for name, arguments in _ARGUMENTS.items():
         if (function := getattr(handler, name)) is not None:

@@ -87,8 +87,9 @@ class Hooks:
         """Call ``function(message, error, outcome)`` in a worker process after each failed run of a job.
 
         ``error`` is what ended the run: the job's exception, JobTimeout, or WorkerLost for a run that ended
-        with its worker process; None if a link returned a failed outcome. It may be ``async def``. What it
-        raises is logged, and does not change the outcome. Snooze, a cancellation and a stop are no failures.
+        with its worker process; None if a link returned a failed outcome. It may be ``async def``. An
+        exception in it is logged, and does not change the outcome. Snooze, a cancellation and a stop are not
+        failures.
         """
         return self._hook("on_error", function, "message", "error", "outcome", may_be_async=True)
 

@@ -371,7 +371,7 @@ class Binder:
         return self._listed(given)
 
     def bind_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """As ``bind``; a parameter ``batch_id`` that is not given by name is not asked for."""
+        """As ``bind``; a parameter ``batch_id`` may be missing."""
         others = [p for p in self._signature.parameters.values() if p.name != "batch_id"]
         if "batch_id" in kwargs or len(others) == len(self._signature.parameters):
             return self.bind(args, kwargs)

@@ -41,7 +41,7 @@ ClientMiddleware = Callable[[JobDraft, ClientCallNext], str]
 class DualLink:
     """A link in two forms: ``def`` around ``def`` code, ``async def`` around ``async def`` code.
 
-    A link of one form needs a thread or a loop more around code of the other; this one never does.
+    A link of one form needs another thread or loop around code of the other form; this one never does.
     ``both``: it is once more, in its other form, around inner code of that form, which may run on another
     thread.
     """

@@ -52,9 +52,8 @@ class Producer(ABC):
         ``backtrace``, ``tags``, ``expires_in``, ``retry_for``, ``retry_max``, ``retry_queue``, ``track``,
         ``history`` and ``jid``; the application's own fields go into ``extra={"tenant": 7}``.
         ``unique_for`` with ``unique_until``, ``unique_by`` and ``on_duplicate``, and ``max_waiting`` with
-        ``wait``, decide whether the job is enqueued: for a duplicate, the jid of the job that is there is
-        returned.
-        ``encrypt`` seals the arguments.
+        ``wait``, decide whether the job is enqueued: for a duplicate, the jid of the existing job is
+        returned. ``encrypt`` seals the arguments.
 
         Raises BadArgumentError, with the path of the invalid value; QueueFullError, DuplicateJobError, and
         StoreError if Redis refused the job; and RedisUnavailableError, after which it is unknown whether

@@ -94,8 +94,8 @@ class Batch:
         """Cancel the batch and those inside it: members that wait are removed, running ones are asked to end.
 
         The callbacks of success and death do not run; ``on_cancel`` runs once, and ``on_complete`` when all
-        members have ended. To add members raises BatchCancelledError from now on. A batch that has succeeded
-        is left alone: ``ended`` of the answer is True. Reads all waiting jobs; it may be repeated after an
+        members have ended. Adding members raises BatchCancelledError from now on. A batch that has succeeded
+        does not change: ``ended`` of the answer is True. Reads all waiting jobs; it may be repeated after an
         error. Raises BatchError for an unknown batch, and the errors of Redis.
         """
         warn_in_loop()
@@ -113,7 +113,7 @@ class Batch:
         return await in_thread(self.cancel)
 
     def result(self, timeout: float | None = 10.0) -> Any:
-        """What the last step of a chain returned, the list of a group's results, or None for a batch.
+        """The result of the last step of a chain, the list of a group's results, or None for a batch.
 
         Waits at most ``timeout`` seconds, None: without a limit, in one blocking read. Raises JobFailedError
         once a member has ended that is not done, with its id and state, ResultTimeout, BatchError for an

@@ -109,7 +109,7 @@ class _Canvas:
 
 
 class Chain(_Canvas):
-    """Steps that run one after the other; ``RESULT`` in a step is what the step before returned."""
+    """Steps that run one after the other; ``RESULT`` in a step is the result of the step before."""
 
     def __repr__(self) -> str:
         return f"chain({', '.join(map(repr, self.nodes))})"

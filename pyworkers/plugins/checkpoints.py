@@ -25,9 +25,9 @@ class Checkpoint(Generic[T]):
     def save(self, value: T) -> None:
         """Save how far the job is. Cheap: at most one value a second is written, and the last one.
 
-        Raises Interrupted if the job is to continue elsewhere, because the server stops or has new code: it
-        goes back to the head of its queue. Raises JobTimeout and JobCancelled where they cannot be raised
-        elsewhere (mode ``thread``), and BadArgumentError for a value that is not JSON or too large.
+        Raises Interrupted if the job must continue elsewhere, because the server stops or has new code: the
+        job is put back at the head of its queue. Raises JobTimeout and JobCancelled where they cannot be
+        raised elsewhere (mode ``thread``), and BadArgumentError for a value that is not JSON or too large.
         """
         self.value = value
         if self._notes is not None:

@@ -156,7 +156,7 @@ class Message(Generic[A]):
 
     @property
     def misfits(self) -> int:
-        """How often this job has met a server that it does not fit: no attempts, see ``retry.misfit``."""
+        """How often a server took this job and did not fit it; not attempts, see ``retry.misfit``."""
         return as_count(self.data.get("misfits")) or 0
 
     @property
@@ -192,7 +192,7 @@ class Message(Generic[A]):
         """Add a line to the log of the job that runs in this context (``Client.logs``, ``pyworkers logs``).
 
         ``fields`` are JSON values; of another object, its text. At most 64 KB of a job are kept, the latest
-        lines; of a line that is too long, both ends. Raises BadArgumentError if ``text`` is no string.
+        lines; of a line that is too long, both ends. Raises BadArgumentError if ``text`` is not a string.
         """
         if not isinstance(text, str):
             raise BadArgumentError(f"text must be a string, not of type {type(text).__name__}")
@@ -204,8 +204,8 @@ class Message(Generic[A]):
     def fence(self) -> int | None:
         """The fencing token of the job that runs in this context, if its queue is ordered; else None.
 
-        It grows with every change of the active server: a resource that remembers the largest one that it has
-        seen can refuse a server that is not active any more.
+        It grows with every change of the active server: a resource that stores the largest one so far can
+        refuse a server that is not active any more.
         """
         run = _current.get(None)
         return None if run is None else run.fence

@@ -40,7 +40,7 @@ def fake(worker: Worker | None = None) -> Iterator[Fake]:
 
 @contextmanager
 def inline(worker: Worker | None = None) -> Iterator[Inline]:
-    """Run each job when it is enqueued, even if it is scheduled, or if a limit would put it off.
+    """Run each job when it is enqueued, even if it is scheduled, or if a limit would postpone it.
 
     The enqueue call raises the job's exception.
 

@@ -82,7 +82,7 @@ class Fake:
         """The time by which jobs are enqueued, are due and expire, limits let jobs start, and locks, batches,
         statuses and results end.
 
-        In epoch seconds: the system's, as far ahead as ``travel`` has turned it.
+        In epoch seconds: the system's, as far ahead as ``travel`` has moved it.
         """
         return time.time() + self._ahead_s
 
@@ -90,9 +90,9 @@ class Fake:
         """No other than the client's."""
 
     def travel(self, to: datetime | float | None = None, **duration: Unpack[Duration]) -> None:
-        """Turn the clock on: ``travel(hours=2)``, ``travel(to=datetime(2030, 1, 1, tzinfo=UTC))``.
+        """Move the clock forward: ``travel(hours=2)``, ``travel(to=datetime(2030, 1, 1, tzinfo=UTC))``.
 
-        The scheduled jobs that are due then count as enqueued, in the order of their times: ``at`` is None,
+        The scheduled jobs that are due then are enqueued, in the order of their times: ``at`` is None,
         and ``drain(scheduled=False)`` runs them. This is the clock of pyworkers; ``time.time()`` in the
         application stays the same. Raises ValueError if the time is in the past.
         """
@@ -159,7 +159,7 @@ class Fake:
 
         ``worker`` is needed for jobs that a Client enqueued. ``scheduled=False`` leaves jobs that are not due
         where they are. A snoozed job waits again and is not run twice by one call. A job that a rate does not
-        let start yet waits, too, until ``travel`` has turned the clock to its turn. An exception of a job
+        let start yet waits, too, until ``travel`` has moved the clock to its turn. An exception of a job
         ends the drain and is raised; the job is then the last one of ``ran``.
         """
         self._arrive()
@@ -190,7 +190,7 @@ class Fake:
     def assert_enqueued(self, job: Job[..., Any] | str, *args: Any, **kwargs: Any) -> EnqueuedJob:
         """The first waiting job of this class, and with these arguments if any are given.
 
-        Raises AssertionError, with the differences to the waiting jobs that are nearest.
+        Raises AssertionError, with the differences to the most similar waiting jobs.
         """
         __tracebackhide__ = True
         found = find(self.jobs, job, args, kwargs)

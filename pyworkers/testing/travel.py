@@ -1,4 +1,4 @@
-"""Travel: where ``travel`` turns the clock of a test to.
+"""Travel: the time to which ``travel`` moves the clock of a test.
 
 Pure; used in the test's process.
 """
@@ -22,7 +22,7 @@ class Duration(TypedDict, total=False):
 
 
 def destination(to: datetime | float | None, duration: Duration, now: float) -> float:
-    """The time to turn the clock to, in epoch seconds: ``to``, or so long after ``now``.
+    """The new time of the clock, in epoch seconds: ``to``, or this long after ``now``.
 
     Raises ValueError for the past, TypeError without exactly one of both, and BadArgumentError for a datetime
     without a time zone.

@@ -559,7 +559,7 @@ def test_hooks_of_a_handler_are_checked(worker: Worker) -> None:
         arguments: dict[str, Any] = {option: async_function}
         with pytest.raises(DeclarationError, match=f"{option} of x is async"):
             worker.job(name="x", **arguments)(lambda: None)
-    with pytest.raises(DeclarationError, match="middleware is a list"):
+    with pytest.raises(DeclarationError, match="middleware must be a list"):
         worker.job(middleware=lambda message, call_next: None)  # type: ignore[call-overload]
 
 
@@ -686,23 +686,23 @@ def test_a_bound_method_can_be_a_job(worker: Worker) -> None:
     [
         ({"queue": "a b"}, "'a b' cannot be a queue"),
         ({"name": "a|b"}, "cannot be a job class"),
-        ({"retry": -1}, "retry is True, False or a number of retries, not -1"),
-        ({"retry": "5"}, "retry is True, False"),
-        ({"retry": None}, "retry is True, False"),
-        ({"backtrace": "x"}, "backtrace is"),
+        ({"retry": -1}, "retry must be True, False or a number of retries, not -1"),
+        ({"retry": "5"}, "retry must be True, False"),
+        ({"retry": None}, "retry must be True, False"),
+        ({"backtrace": "x"}, "backtrace must be"),
         ({"dead": None}, "dead must be True or False"),
         ({"concurrency": 0}, "concurrency must be at least 1, not 0"),
-        ({"concurrency": True}, "concurrency is from 1"),
+        ({"concurrency": True}, "concurrency must be at least 1"),
         ({"processes": 0}, "processes must be at least 1, not 0"),
         ({"mode": "asnyc"}, "mode must be one of process, async, thread, not 'asnyc'\ndid you mean async?"),
         ({"mode": 1}, "mode must be one of process, async, thread, not 1"),
-        ({"timeout": -1}, "timeout is in seconds"),
+        ({"timeout": -1}, "timeout must be in seconds"),
         ({"fenced": 1}, "fenced must be True or False, not 1"),
-        ({"retry_for": -1}, "retry_for is seconds up to 1e"),
-        ({"retry_for": "1d"}, "retry_for is seconds up to 1e"),
+        ({"retry_for": -1}, "retry_for must be seconds up to 1e"),
+        ({"retry_for": "1d"}, "retry_for must be seconds up to 1e"),
         ({"retry_for": 60, "retry": False}, "retry_for needs retries, not False"),
-        ({"timeout": "30"}, "timeout is in seconds"),
-        ({"timeout": float("nan")}, "timeout is in seconds"),
+        ({"timeout": "30"}, "timeout must be in seconds"),
+        ({"timeout": float("nan")}, "timeout must be in seconds"),
         ({"tags": "x"}, "tags must be a list of strings"),
     ],
 )

@@ -55,9 +55,9 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
 @redis_options
 @click.pass_context
 def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, times: Times) -> None:
-    """Show the limit KEY (with by=, a colon and its value follow the name), and the jobs that hold it.
+    """Show the limit KEY, and the jobs that hold it.
 
-    The exit code is 1 if it is not in use.
+    With by=, KEY is the name, a colon and the value. The exit code is 1 if the limit is not in use.
 
     \b
     Example: pyworkers limits show tenant:7
