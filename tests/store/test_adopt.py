@@ -113,10 +113,10 @@ def refusals(db: redis.Redis, keys: Keys) -> dict[str, tuple[Callable[[], Any], 
                 db, keys, "h:1:" + 24 * "a", {}, beat=str(now), worker_heartbeats=json.dumps([entry])
             ),
             (*GO, "--yes"),
-            "lives",
+            "runs: its heartbeat",
         ),
         "Sidekiq lives": (
-            lambda: register(db, keys, "web:7:abc", {}, beat=str(now)), (*PRO, "--yes"), "lives"
+            lambda: register(db, keys, "web:7:abc", {}, beat=str(now)), (*PRO, "--yes"), "runs: its heartbeat"
         ),
         "of which queue": (
             lambda: db.lpush(keys.queue("a:b:c:inprogress"), b"{}"),

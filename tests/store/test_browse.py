@@ -77,5 +77,5 @@ def test_jobs_get_another_time(jobs: Jobs, db: redis.Redis, keys: Keys) -> None:
 def test_an_action_that_a_place_does_not_have_is_refused(jobs: Jobs) -> None:
     with pytest.raises(BadArgumentError, match="cannot be moved by this action"):
         jobs.act(DEAD, Action.FIRST, [])
-    with pytest.raises(BadArgumentError, match="a time is needed"):
+    with pytest.raises(BadArgumentError, match="only reschedule takes a time"):
         jobs.act(SCHEDULED, Action.RESCHEDULE, [])

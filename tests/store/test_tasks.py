@@ -215,5 +215,5 @@ def test_selected_jobs(admin: Admin, keys: Keys, db: redis.Redis) -> None:
 def test_an_order_that_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="cannot be moved by this action"):
         Order(DEAD, Action.KILL)
-    with pytest.raises(ValueError, match="a time is needed"):
+    with pytest.raises(ValueError, match="only reschedule takes a time"):
         Order(SCHEDULED, Action.RESCHEDULE)
