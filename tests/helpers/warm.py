@@ -209,6 +209,9 @@ def _template(imports: tuple[str, ...]) -> _Template:
 def main() -> None:
     """Be the template; in each fork, be the program."""
     requests = socket.socket(fileno=int(sys.argv[1]))
+    codes: list[int] = []
+    # What is registered first runs last.
+    atexit.register(_leave, codes)
     for name in sys.argv[2:]:
         importlib.import_module(name)
     if warmup := sys.modules.get("pyworkers.worker.warmup"):
@@ -218,7 +221,27 @@ def main() -> None:
     gc.freeze()
     arguments = _serve(requests)
     if arguments is not None:
-        _run(arguments)
+        try:
+            _run(arguments)
+            codes.append(0)
+        except SystemExit as error:
+            codes.append(error.code if isinstance(error.code, int) else int(error.code is not None))
+            raise
+        except Exception:
+            codes.append(1)
+            raise
+
+
+def _leave(codes: list[int]) -> None:
+    """End a program, after its exit functions, if it has an exit code.
+
+    Python would free what the template has made, which copies all the pages of it: 30 ms of CPU.
+    """
+    if codes:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(codes[0] & 0xFF)
 
 
 def _serve(requests: socket.socket) -> list[str] | None:
