@@ -217,11 +217,17 @@ class ServerProcess:
 
     def ledger(self) -> list[list[Any]]:
         """What jobs noted: the pid, then their words."""
+        return [json.loads(line) for line in self._noted_lines()]
+
+    def _noted_lines(self) -> list[str]:
         path = self.folder / "ledger"
-        return [json.loads(line) for line in whole_lines(path)] if path.exists() else []
+        return whole_lines(path) if path.exists() else []
 
     def wait_for_notes(self, count: int, *words: Any, timeout: float = PATIENCE_S) -> list[list[Any]]:
         def noted() -> list[list[Any]]:
+            # No line is parsed before there are as many of them.
+            if len(self._noted_lines()) < count:
+                return []
             found = [note for note in self.ledger() if note[1 : 1 + len(words)] == list(words)]
             return found if len(found) >= count else []
 
