@@ -21,7 +21,7 @@ from pyworkers.embedded import server_binary
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
 from pyworkers.web.live.samples import KEPT
-from pyworkers.web.rendering import NAVIGATION
+from pyworkers.web.navigation import NAVIGATION
 from tests.helpers.support import free_port, running_server
 from tests.integrations.web import served
 from tests.web.chromium import Chromium, lacking, running_chromium

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
@@ -21,49 +20,16 @@ from starlette.responses import HTMLResponse
 
 from pyworkers.version import __version__
 from pyworkers.web import appearance, flash, json, names, showing
-from pyworkers.web.live.navigation import COUNTED, PROBLEMS
+from pyworkers.web.live.counts import COUNTED, PROBLEMS
 from pyworkers.web.live.reader import Reader, banner_of
 from pyworkers.web.live.stream import readers_of
+from pyworkers.web.navigation import GROUPS, NAVIGATION, group_of, is_joined
 from pyworkers.web.security import Viewer, csrf_token, has_session
-from pyworkers.web.several import away_of, is_joined, path_of, sites_of
+from pyworkers.web.several import away_of, path_of, sites_of
 
 STATIC = Path(__file__).parent / "static"
 
 
-class PageGroup(NamedTuple):
-    """A group of pages in the navigation, which leads to the first of them."""
-
-    label: str
-    pages: tuple[tuple[str, str], ...]
-    """Of each page, the first segment of its address, and its title."""
-    others: tuple[str, ...] = ()
-    """The first segments of further pages that belong to it."""
-
-
-GROUPS = (
-    PageGroup("Overview", (("", "Overview"), ("problems", "Problems"), ("metrics", "Metrics"))),
-    PageGroup(
-        "Jobs",
-        (
-            ("queues", "Queues"),
-            ("running", "Running"),
-            ("scheduled", "Scheduled"),
-            ("retries", "Retries"),
-            ("dead", "Dead"),
-            ("errors", "Errors"),
-            ("finished", "Finished"),
-            ("enqueue", "Enqueue"),
-        ),
-        ("jobs", "tags", "tasks"),
-    ),
-    PageGroup("Flow", (("batches", "Batches"), ("cron", "Cron"), ("limits", "Limits"), ("locks", "Locks"))),
-    PageGroup(
-        "System",
-        (("servers", "Servers"), ("alarms", "Alarms"), ("thresholds", "Thresholds"), ("audit", "Audit")),
-    ),
-)
-NAVIGATION = tuple(page for group in GROUPS for page in group.pages)
-"""The pages in the navigation."""
 # The first segments of the addresses that each Redis has.
 _LISTS = {path for path, _ in NAVIGATION}
 
@@ -85,11 +51,6 @@ def address(request: Request, *segments: str, **query: object) -> str:
     path = "/".join([root, *map(names.encode, segments)]) if segments else f"{root}/"
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
-
-
-def group_of(page: str) -> PageGroup | None:
-    """The group in the navigation of a page, by the first segment of its address; None for another page."""
-    return next((one for one in GROUPS if page in one.others or page in dict(one.pages)), None)
 
 
 def own_address(request: Request) -> str:

@@ -27,6 +27,7 @@ from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.protocol.status import JobState
 from pyworkers.web import names
 from pyworkers.web.json.resources import CheckedRequest, Resource
+from pyworkers.web.navigation import OF_FIRST, is_joined
 from pyworkers.web.security import cookies
 from pyworkers.web.security.access import Refusal
 from pyworkers.web.security.guard import REDIS
@@ -34,31 +35,6 @@ from pyworkers.web.site import Site
 
 _LONGEST_S = 2.0
 _ALL = "All"
-JOINED = (
-    "",
-    "problems",
-    "queues",
-    "running",
-    "scheduled",
-    "retries",
-    "dead",
-    "errors",
-    "finished",
-    "batches",
-    "cron",
-    "limits",
-    "locks",
-    "metrics",
-    "servers",
-    "alarms",
-    "thresholds",
-    "audit",
-)
-"""The pages that show all Redis servers, by the first segment of their addresses."""
-_NAMED = ("metrics", "tags")
-"""The first segments of the pages of one thing that show all, too."""
-OF_FIRST = ("alarms", "thresholds")
-"""Those whose data are in the first Redis, for all; also at the addresses of another one."""
 ALL = "all/"
 """The beginning of the names of feeds that have the live cells of all Redis servers."""
 _OF_ALL = "pyworkers.of_all"
@@ -259,12 +235,6 @@ def path_of(request: Request) -> str:
     """The path of a page below the dashboard."""
     root = request.scope.get("root_path", "").rstrip("/")
     return request.url.path.removeprefix(root).strip("/")
-
-
-def is_joined(path: str) -> bool:
-    """True if the page with this path shows all Redis servers; each of them has it, too."""
-    page, _, name = path.partition("/")
-    return path in JOINED or (name != "" and page in _NAMED)
 
 
 def _home(request: Request) -> str:

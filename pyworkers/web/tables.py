@@ -14,9 +14,10 @@ from starlette.requests import Request
 
 from pyworkers.api.columns import REDIS, Column, Kind, Word
 from pyworkers.protocol.status import Progress
+from pyworkers.web.navigation import is_joined
 from pyworkers.web.rendering import address, linkable
 from pyworkers.web.security.guard import place_of
-from pyworkers.web.several import ALL, is_joined, path_of, sites_of
+from pyworkers.web.several import ALL, path_of, sites_of
 from pyworkers.web.showing import both, duration, milliseconds, moment, number, shown, size
 
 R = TypeVar("R")

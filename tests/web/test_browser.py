@@ -13,7 +13,7 @@ from selenium.webdriver import Keys as Key
 from contrib.pictures import shop
 from pyworkers.api import Queue
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.rendering import GROUPS, NAVIGATION, PageGroup
+from pyworkers.web.navigation import GROUPS, NAVIGATION, PageGroup
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
 from tests.web.chromium import NARROW, WIDE, Chromium

@@ -15,8 +15,8 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.web import drawing
 from pyworkers.web.live.samples import Rates, Samples
+from pyworkers.web.navigation import GROUPS, NAVIGATION
 from pyworkers.web.pages.overview import graph, graph_of
-from pyworkers.web.rendering import GROUPS, NAVIGATION
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 from tests.web.acting import act

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import redis
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.rendering import NAVIGATION
+from pyworkers.web.navigation import NAVIGATION
 from tests.web import hostile, lengthy
 from tests.web.chromium import WIDE, Chromium
 from tests.web.document import Document

@@ -22,7 +22,8 @@ from pyworkers.api.parameters import BadRequestError, Parameter
 from pyworkers.api.schemas import TEXT, Schema, array, by_name, more, record
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource, Whole
-from pyworkers.web.several import OF_FIRST, away_of, merged, sites_of
+from pyworkers.web.navigation import OF_FIRST
+from pyworkers.web.several import away_of, merged, sites_of
 from pyworkers.web.site import site_of
 
 _CURSOR = Parameter("cursor", "Where the list goes on in each Redis: the cursor of the answer before.")

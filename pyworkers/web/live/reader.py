@@ -28,7 +28,7 @@ from pyworkers.api.thresholds import problems_above, read_thresholds
 from pyworkers.config.thresholds import Threshold, in_force
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.live import navigation
+from pyworkers.web.live.counts import counts_of
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
 from pyworkers.web.several import ALL, sites_of
@@ -164,7 +164,7 @@ class Reader:
         if self._stats is None or time.monotonic() - self._read_at > _RECENT_S:
             return {}
         if self._counts_of_pages is None:
-            self._counts_of_pages = navigation.counts_of((self._stats, self.known_causes(self._stats)))
+            self._counts_of_pages = counts_of((self._stats, self.known_causes(self._stats)))
         return self._counts_of_pages
 
     @staticmethod
@@ -174,7 +174,7 @@ class Reader:
             return readers[0].counts_of_pages()
         there = [reader for reader in readers if reader._site.away_since is None]
         known = [(one._stats, one.known_causes(one._stats)) for one in there if one._stats is not None]
-        return navigation.counts_of(*known) if known and all(map(Reader.counts_of_pages, there)) else {}
+        return counts_of(*known) if known and all(map(Reader.counts_of_pages, there)) else {}
 
     @contextmanager
     def viewing(self) -> Iterator[None]:

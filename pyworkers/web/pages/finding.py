@@ -28,8 +28,9 @@ from pyworkers.protocol.status import JobState
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import MOST_CHARACTERS, typed
 from pyworkers.web.live.stream import reader_of
+from pyworkers.web.navigation import NAVIGATION
 from pyworkers.web.pages.finished import read_ends
-from pyworkers.web.rendering import NAVIGATION, address, linkable, render
+from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import viewer_of
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import counted, visible

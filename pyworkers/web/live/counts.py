@@ -1,4 +1,4 @@
-"""Navigation: the counts behind the names of pages in the head of each page, from what the reader has read.
+"""Counts: the counts behind the names of pages in the head of each page, from what the reader has read.
 
 Pure. They cost no read: a page that is shown while no one looks has none.
 """
