@@ -69,13 +69,14 @@ from pyworkers.web.several import ByForm, ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
-_LIVE = (overview, summed, gauges, queues, jobs, running, batches, limits, cron, servers)
 _SUBJECTS = (
     overview, summed, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
     tags, running, servers, alarms, thresholds, audit, batches, limits, locks, cron, metrics, appearance,
 )  # fmt: skip
 """In the order of the documents of the JSON."""
-RESOURCES = tuple(resource for module in (*_SUBJECTS, enqueueing) for resource in module.RESOURCES)
+RESOURCES = tuple(
+    resource for module in (*_SUBJECTS, enqueueing) for resource in getattr(module, "RESOURCES", ())
+)
 _SHORTEST_TOKEN = 20
 _DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
@@ -178,7 +179,7 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
         waits, reader = parts[sites.own].state.waits, parts[sites.own].state.reader
     else:
         waits = ProgramWaits(site)
-        feeds = {name: feed for module in _LIVE for name, feed in module.FEEDS.items()}
+        feeds = {name: feed for module in _SUBJECTS for name, feed in getattr(module, "FEEDS", {}).items()}
         reader = Reader(site, feeds, next(iter(sites.by_name.values())))
 
     @asynccontextmanager

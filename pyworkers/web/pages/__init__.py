@@ -1,1 +1,4 @@
-"""The pages: a module each, with its ``ROUTES``."""
+"""The pages: a module each, with its ``ROUTES``.
+
+It may have ``RESOURCES``, its JSON, and ``FEEDS``, its live parts.
+"""

@@ -7,7 +7,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.web import appearance
-from pyworkers.web.json.resources import Resource
 from pyworkers.web.rendering import address, render
 
 _LONGEST = 64
@@ -35,4 +34,3 @@ async def show(request: Request) -> Response:
 
 
 ROUTES = [Route("/appearance", show)]
-RESOURCES: tuple[Resource, ...] = ()

@@ -25,7 +25,6 @@ from pyworkers.protocol import sealing
 from pyworkers.web import names
 from pyworkers.web.acting import carry_out
 from pyworkers.web.buttons import said
-from pyworkers.web.json.resources import Resource
 from pyworkers.web.lists.asking import decoded, encoded, moment_of
 from pyworkers.web.lists.showing import NO_ID
 from pyworkers.web.lists.words import DELAYS
@@ -181,4 +180,3 @@ def _time_of(form: Form) -> float | None:
 
 
 ROUTES = [Route("/jobs/{jid}/edit", show), Route("/jobs/{jid}/edit", change, methods=["POST"])]
-RESOURCES: tuple[Resource, ...] = ()

@@ -29,7 +29,6 @@ from pyworkers.errors import (
 from pyworkers.protocol import sealing
 from pyworkers.protocol.options import OPTIONS
 from pyworkers.web.acting import audited, done
-from pyworkers.web.json.resources import Resource
 from pyworkers.web.lists.asking import MOST_CHARACTERS, encoded, moment_of
 from pyworkers.web.lists.asking import typed as unescaped
 from pyworkers.web.lists.showing import NO_ID
@@ -175,4 +174,3 @@ def _described(added: Enqueued) -> str:
 
 
 ROUTES = [Route("/enqueue", show), Route("/enqueue", act, methods=["POST"])]
-RESOURCES: tuple[Resource, ...] = ()

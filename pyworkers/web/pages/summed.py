@@ -19,7 +19,6 @@ from pyworkers.api import Day, ProcessView, Stats
 from pyworkers.api.metrics import Window
 from pyworkers.api.stats import STATS, read_history
 from pyworkers.api.thresholds import above_of_all
-from pyworkers.web.json.resources import Resource
 from pyworkers.web.live.reader import Feed, Reader, readers_at
 from pyworkers.web.live.samples import Rates
 from pyworkers.web.live.stream import reader_of
@@ -183,4 +182,3 @@ def _oldest(request: Request, there: Mapping[str, tuple[Reader, Stats]]) -> Tile
 
 FEEDS: Mapping[str, Feed] = {"summed": parts}
 ROUTES = [Route("/", show)]
-RESOURCES: Sequence[Resource] = ()
