@@ -19,7 +19,7 @@ from pyworkers.cli.joboptions import job_options
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.unknown import warn_of_unknown
-from pyworkers.cli.params import parse_args, parse_duration, parse_queue, parse_time, reads
+from pyworkers.cli.params import parse_args, parse_duration, parse_queue, reads, time_options
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
@@ -34,18 +34,9 @@ _KEPT_S = 60
 @click.argument("queue", callback=reads(parse_queue))
 @click.argument("job_class", metavar="CLASS")
 @click.argument("args", metavar="[JSON_ARGS]", default="[]", callback=reads(parse_args))
-@click.option(
-    "--in",
-    "delay_s",
-    metavar="DURATION",
-    callback=reads(parse_duration),
-    help="Run it after this time: 250ms, 10s, 5m, 2h, 1d, 1h30m, or a number of seconds.",
-)
-@click.option(
-    "--at",
-    metavar="TIME",
-    callback=reads(parse_time),
-    help="Run it at this time: 2030-01-31T12:00:00Z (or with an offset such as +01:00), or epoch seconds.",
+@time_options(
+    "Run it after this time: 250ms, 10s, 5m, 2h, 1d, 1h30m, or a number of seconds.",
+    "Run it at this time: 2030-01-31T12:00:00Z (or with an offset such as +01:00), or epoch seconds.",
 )
 @click.option("--batch", metavar="ID", help=FIELDS["batch"])
 @click.option(

@@ -32,7 +32,7 @@ from pyworkers.cli.output.auditing import note, noting
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_action, print_json, print_list
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.params import parse_args, parse_duration, parse_time, reads
+from pyworkers.cli.params import parse_args, reads, time_in, time_options
 from pyworkers.cli.selection import Selection, selection_options
 from pyworkers.cli.targets import Target, Targets
 from pyworkers.cli.text import printable
@@ -196,12 +196,7 @@ def _show(place: ListedPlace) -> click.Command:
     @utc_option
     @redis_options
     def show_job(source: ConfigOptions, jid: str, as_json: bool, times: Times) -> None:
-        queue = _queue()
-        located = _targets(source).first(lambda redis: _job(place.open(redis, queue), jid))
-        if located is None:
-            click.echo(f"no such job: {printable(jid)}", err=True)
-            click.get_current_context().exit(1)
-        target, job = located
+        target, job = _job(source, place, jid)
         if as_json:
             lines = {"backtrace": job.error_backtrace} if job.error_backtrace else {}
             print_json({**target.as_dict(), **job.as_dict(), **lines})
@@ -215,8 +210,17 @@ def _show(place: ListedPlace) -> click.Command:
     )
 
 
-def _job(jobs: Jobs, jid: str) -> EditableJob | None:
-    return jobs.find_job(jid)
+def _job(source: ConfigOptions, place: ListedPlace, jid: str) -> tuple[Target, EditableJob]:
+    """The Redis that has the job, and the job; ends the command with 1 if none has it."""
+
+    def find(redis: RedisConfig) -> EditableJob | None:
+        return place.open(redis, _queue()).find_job(jid)
+
+    located = _targets(source).first(find)
+    if located is None:
+        click.echo(f"no such job: {printable(jid)}", err=True)
+        click.get_current_context().exit(1)
+    return located
 
 
 def _details(job: JobRecord, times: Times) -> Iterator[str]:
@@ -244,22 +248,14 @@ def _details(job: JobRecord, times: Times) -> Iterator[str]:
 
 
 def _new_time(move: JobMove) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds the options of a new time if the move needs one; its command gets ``delay_s`` and ``at``."""
-    if not move.fields:
-        return lambda command: command
-    delay = click.option(
-        "--in", "delay_s", metavar="DURATION", callback=reads(parse_duration), help="After this time, as 2h."
-    )
-    at = click.option(
-        "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
-    )
-    return lambda command: delay(at(command))
+    """Adds the options of a new time if the move needs one."""
+    return time_options("After this time, as 2h.") if move.fields else lambda command: command
 
 
-def _time_of(delay_s: float | None, at: float | None) -> float:
-    if (delay_s is None) == (at is None):
+def _time_of(**times: float | None) -> float:
+    if (due := time_in(**times)) is None:
         raise click.UsageError("Pass the new time, by either --in or --at.")
-    return at if at is not None else time.time() + (delay_s or 0.0)
+    return due
 
 
 def _move(place: ListedPlace, move: JobMove, command: MoveCommand) -> click.Command:
@@ -302,34 +298,18 @@ def _move(place: ListedPlace, move: JobMove, command: MoveCommand) -> click.Comm
 def _edit(place: ListedPlace) -> click.Command:
     @click.argument("jid")
     @click.argument("args", metavar="[JSON_ARGS]", required=False, callback=reads(parse_args))
-    @click.option(
-        "--in",
-        "delay_s",
-        metavar="DURATION",
-        callback=reads(parse_duration),
-        help="Run it after this time, as 2h.",
-    )
-    @click.option(
-        "--at", metavar="TIME", callback=reads(parse_time), help="At this time: 2030-01-31T12:00:00Z."
-    )
+    @time_options("Run it after this time, as 2h.")
     @click.option("--copy", is_flag=True, help="Enqueue a changed copy instead, and print its id.")
     @json_option
     @redis_options
     def edit(
-        source: ConfigOptions, jid: str, args: list[Any] | None, delay_s: float | None, at: float | None,
-        copy: bool, as_json: bool,
+        source: ConfigOptions, /, jid: str, args: list[Any] | None, copy: bool, as_json: bool,
+        **times: float | None,
     ) -> None:  # fmt: skip
-        if delay_s is not None and at is not None:
-            raise click.UsageError("--in and --at exclude each other.")
-        if not copy and args is None and delay_s is None and at is None:
+        due = time_in(**times)
+        if not copy and args is None and due is None:
             raise click.UsageError("Pass the new arguments as JSON, or the new time by --in or --at.")
-        due = at if delay_s is None else time.time() + delay_s
-        queue = _queue()
-        located = _targets(source).first(lambda redis: _job(place.open(redis, queue), jid))
-        if located is None:
-            click.echo(f"no such job: {printable(jid)}", err=True)
-            click.get_current_context().exit(1)
-        target, job = located
+        target, job = _job(source, place, jid)
         keys = source.load().encryption.keys or None
         try:
             if copy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -32,6 +33,22 @@ def reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Paramet
             raise click.BadParameter(str(error)) from error
 
     return callback
+
+
+def time_options(
+    delay: str, at: str = "At this time: 2030-01-31T12:00:00Z."
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds --in and --at with these help texts; the command gets ``delay_s`` and ``at``, None by default."""
+    within = click.option("--in", "delay_s", metavar="DURATION", callback=reads(parse_duration), help=delay)
+    moment = click.option("--at", metavar="TIME", callback=reads(parse_time), help=at)
+    return lambda command: within(moment(command))
+
+
+def time_in(delay_s: float | None, at: float | None) -> float | None:
+    """The epoch seconds that --in or --at name; None without both. Raises UsageError for both."""
+    if delay_s is not None and at is not None:
+        raise click.UsageError("--in and --at exclude each other.")
+    return at if delay_s is None else time.time() + delay_s
 
 
 def parse_duration(text: str) -> float:

@@ -397,9 +397,9 @@ def test_jobs_get_another_time(cli: Cli, db: redis.Redis, keys: Keys, group: str
     scores = [float(db.zscore(zset, raw) or 0) for raw in as_list(db.zrange(zset, 0, -1))]
     assert scores[0] == 2000.0
     assert all(before + 7200 <= score <= time.time() + 7200 for score in scores[1:])
-    for words in ((), ("--in", "1h", "--at", "2000")):
+    for words, text in (((), "either --in or --at"), (("--in", "1h", "--at", "2000"), "exclude each other")):
         result = cli(group, "reschedule", "j0", *words)
-        assert result.exit_code == 2 and "either --in or --at" in result.stderr
+        assert result.exit_code == 2 and text in result.stderr
 
 
 # Editing
