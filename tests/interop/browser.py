@@ -6,6 +6,7 @@ import http.cookiejar
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from functools import cached_property
 from html.parser import HTMLParser
 from urllib.parse import urlencode, urljoin, urlsplit
 
@@ -21,25 +22,32 @@ class Form:
     buttons: dict[str, str] = field(default_factory=dict)
 
 
-class Page(HTMLParser):
-    """What a page shows: its ``text``, white space reduced, its links and its forms."""
+class Page:
+    """What a page shows: its ``text``, white space reduced, its links and its forms. Parsed when asked."""
 
     def __init__(self, url: str, html: str) -> None:
-        super().__init__()
         self.url = url
         self.html = html
-        self.forms: list[Form] = []
-        self.links: list[str] = []
-        self._words: list[str] = []
-        self.feed(html)
+
+    @cached_property
+    def _parsed(self) -> _Parser:
+        return _Parser(self.url, self.html)
+
+    @property
+    def forms(self) -> list[Form]:
+        return self._parsed.forms
+
+    @property
+    def links(self) -> list[str]:
+        return self._parsed.links
 
     @property
     def path(self) -> str:
         return urlsplit(self.url).path
 
-    @property
+    @cached_property
     def text(self) -> str:
-        return " ".join(" ".join(self._words).split())
+        return " ".join(" ".join(self._parsed.words).split())
 
     @property
     def posts(self) -> list[Form]:
@@ -51,20 +59,30 @@ class Page(HTMLParser):
         [found] = [form for form in self.posts if urlsplit(form.action).path == action]
         return found
 
+
+class _Parser(HTMLParser):
+    def __init__(self, url: str, html: str) -> None:
+        super().__init__()
+        self._url = url
+        self.forms: list[Form] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         about = {name: value or "" for name, value in attrs}
         if tag == "form":
-            action = urljoin(self.url, about.get("action", ""))
+            action = urljoin(self._url, about.get("action", ""))
             self.forms.append(Form(action, about.get("method", "get").lower()))
         elif tag == "a":
-            self.links.append(urljoin(self.url, about.get("href", "")))
+            self.links.append(urljoin(self._url, about.get("href", "")))
         elif tag in ("input", "button") and self.forms and "name" in about:
             self._field(about)
 
     def _field(self, about: dict[str, str]) -> None:
         form, name, value = self.forms[-1], about["name"], about.get("value", "")
         if "formaction" in about:  # a button with an address of its own
-            action = urljoin(self.url, about["formaction"])
+            action = urljoin(self._url, about["formaction"])
             self.forms.insert(-1, Form(action, hidden=form.hidden, buttons={name: value}))
         elif about.get("type") == "submit":
             form.buttons[name] = value
@@ -74,7 +92,7 @@ class Page(HTMLParser):
             form.hidden[name] = value
 
     def handle_data(self, data: str) -> None:
-        self._words.append(data)
+        self.words.append(data)
 
 
 class Browser:
