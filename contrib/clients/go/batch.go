@@ -1,9 +1,11 @@
 package pyworkers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,7 +48,8 @@ func (c *Client) OpenBatch(ctx context.Context, options BatchOptions) (*Batch, e
 }
 
 // EnqueueBatch makes a batch of jobs: in one round trip, all or nothing, for up to a thousand jobs without conditions.
-// With others, or more of them, an error may leave the batch open with some of its members.
+// With others, or more of them, an error leaves the batch open with those members that were pushed before; without any,
+// after a [DuplicateError] or [QueueFullError], there is no batch.
 func (c *Client) EnqueueBatch(ctx context.Context, options BatchOptions, jobs ...Job) (*Batch, error) {
 	call, err := c.newBatch(options)
 	if err != nil {
@@ -68,10 +71,19 @@ func (c *Client) EnqueueBatch(ctx context.Context, options BatchOptions, jobs ..
 	if err := c.enlist(ctx, call); err != nil {
 		return nil, err
 	}
-	if _, err := c.pushAll(ctx, made); err != nil {
-		return batch, err
+	ids, err := c.pushAll(ctx, made)
+	if err == nil {
+		return batch, batch.Close(ctx)
 	}
-	return batch, batch.Close(ctx)
+	_, isDuplicate := errors.AsType[*DuplicateError](err)
+	_, isFull := errors.AsType[*QueueFullError](err)
+	if len(ids) == 0 && (isDuplicate || isFull) {
+		key := c.own("batch:", batch.ID)
+		if _, lost := c.send(ctx, []any{"DEL", key, key + ":members"}, []any{"ZREM", c.own("batches"), batch.ID}); lost == nil {
+			return nil, err
+		}
+	}
+	return batch, err
 }
 
 // Batch is the batch or chain with this id. Nothing is sent.
@@ -277,9 +289,14 @@ func (c *Client) newBatch(options BatchOptions) (*enlisting, error) {
 		}
 		made, err := m.envelope(event.job)
 		if err != nil {
-			return nil, &ArgumentError{event.name, err.Error(), err}
+			return nil, fmt.Errorf("%s: %w", event.name, err)
 		}
-		call.fields = append(call.fields, event.name, made.queue+" "+string(made.payload))
+		// The script would replace this text by a result, unless the places of the results, which are none, come first.
+		places := ""
+		if bytes.Contains(made.payload, []byte(`{"pyworkers":"RESULTS"}`)) {
+			places = "- "
+		}
+		call.fields = append(call.fields, event.name, made.queue+" "+places+string(made.payload))
 	}
 	return call, nil
 }

@@ -172,6 +172,12 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	if !errors.As(err, &full) || err.Error() != fmt.Sprintf("the queue %q is full: max_waiting is 1", name) {
 		t.Errorf("a full queue: %v", err)
 	}
+	if batch, err := client.EnqueueBatch(ctx, pyworkers.BatchOptions{ID: name}, job(pyworkers.Options{MaxWaiting: 1})); err == nil || batch != nil {
+		t.Errorf("a batch for a full queue: %v (%v)", batch, err)
+	}
+	if _, err := client.Batch(name).Status(ctx); err == nil {
+		t.Error("a batch whose first jobs were refused is there")
+	}
 	roomier := time.AfterFunc(50*time.Millisecond, func() { rdb.Del(ctx, "queue:"+name) })
 	defer roomier.Stop()
 	if _, err = client.Enqueue(ctx, job(pyworkers.Options{MaxWaiting: 1, Wait: 20 * time.Second})); err != nil {

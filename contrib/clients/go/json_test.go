@@ -46,6 +46,17 @@ func TestValuesOfArguments(t *testing.T) {
 	}
 }
 
+func TestACallbackKeepsATextThatLooksLikeAResult(t *testing.T) {
+	callback := &Job{Queue: "mail", Class: "Add", Args: []any{map[string]any{"pyworkers": "RESULTS"}}}
+	call, err := (&Client{}).newBatch(BatchOptions{OnSuccess: callback})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if field := call.fields[len(call.fields)-1].(string); !strings.HasPrefix(field, "mail - {") {
+		t.Errorf("%s: the script would replace a value of the user", field)
+	}
+}
+
 func TestTheFieldsOfAStructAreArguments(t *testing.T) {
 	type in struct {
 		ID       int
