@@ -211,7 +211,7 @@ func (c *Client) try(ctx context.Context, commands [][]any) ([]any, error) {
 	for i, cmd := range sent {
 		replies[i] = cmd.Val()
 		// In a transaction, the refusal of a command comes before the refusal of EXEC, which has no reason.
-		if cmdErr := cmd.Err(); cmdErr != nil && cmdErr != redis.Nil && (err == nil || isReply(cmdErr) && isAborted(err)) {
+		if cmdErr := cmd.Err(); cmdErr != nil && cmdErr != redis.Nil && (err == nil || isReply(cmdErr) && redis.IsExecAbortError(err)) {
 			err = cmdErr
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -126,26 +127,16 @@ var away = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCK
 
 // isReply is true for an answer of Redis; other errors are of the connection.
 func isReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
-}
-
-func isAborted(err error) bool {
-	return redis.IsExecAbortError(err)
+	_, reply := errors.AsType[redis.Error](err)
+	return reply
 }
 
 func hasCode(err error, codes ...string) bool {
-	for _, code := range codes {
-		if err != nil && strings.HasPrefix(err.Error(), code+" ") {
-			return true
-		}
-	}
-	return false
+	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(err.Error(), code+" ") })
 }
 
 func isRefusal(err error) bool {
-	var lost *UnavailableError
-	if errors.As(err, &lost) {
+	if lost, isLost := errors.AsType[*UnavailableError](err); isLost {
 		err = lost.Err
 	}
 	return err != nil && isReply(err) && hasCode(err, "READONLY", "NOREPLICAS", "UNBLOCKED")
@@ -153,8 +144,8 @@ func isRefusal(err error) bool {
 
 // isLost is true if Redis is unreachable, or takes no writes now.
 func isLost(err error) bool {
-	var lost *UnavailableError
-	return errors.As(err, &lost)
+	_, lost := errors.AsType[*UnavailableError](err)
+	return lost
 }
 
 // translate makes an UnavailableError of the errors of a connection. Those of Redis' own, such as OOM and WRONGTYPE,

@@ -2,6 +2,7 @@ package pyworkers
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -180,8 +181,10 @@ func (m making) make(found *envelope, job *Job, room []byte) error {
 	if err := job.check(); err != nil {
 		return err
 	}
-	if m.role != alone && (job.In != 0 || !job.At.IsZero() || job.UniqueFor != 0 || job.MaxWaiting != 0) {
-		return &ArgumentError{"At, In, UniqueFor, MaxWaiting", "have no effect on a step or a callback, which a server pushes later", nil}
+	if m.role != alone {
+		if err := job.checkLater(); err != nil {
+			return err
+		}
 	}
 	*found = envelope{queue: job.Queue, id: job.ID, batch: m.batch, limit: job.MaxWaiting, wait: job.Wait}
 	if found.id == "" {
@@ -206,7 +209,7 @@ func (m making) make(found *envelope, job *Job, room []byte) error {
 	w.text("class", job.Class)
 	w.name("args")
 	start := len(w.out)
-	out, err := appendArgs(w.out, job.Args, fills)
+	out, err := appendArgs(w.out, job.Args, m.role, fills)
 	if err != nil {
 		return err
 	}
@@ -301,41 +304,66 @@ func (job *Job) check() error {
 	if err := checkQueue("queue", job.Queue); err != nil {
 		return err
 	}
-	if job.Class == "" || strings.Contains(job.Class, "|") || !utf8.ValidString(job.Class) {
+	if job.Class == "" || strings.Contains(job.Class, "|") {
 		return &ArgumentError{"class", fmt.Sprintf("%q cannot be a job class: a name without '|'", job.Class), nil}
+	}
+	if !utf8.ValidString(job.Class) {
+		return &ArgumentError{"class", fmt.Sprintf("%q is not valid UTF-8", job.Class), nil}
 	}
 	return job.Options.check()
 }
 
+// idle is an option that would have no effect: because of what the job is for, or without another option.
+type idle struct {
+	name, why string
+	isGiven   bool
+}
+
+func (i idle) check() error {
+	if !i.isGiven {
+		return nil
+	}
+	return &ArgumentError{i.name, "has no effect " + i.why, nil}
+}
+
+// checkLater refuses the options that act at a push.
+func (o *Options) checkLater() error {
+	const why = "on a step or a callback, which a server pushes later"
+	return cmp.Or(
+		idle{"At", why, !o.At.IsZero()}.check(), idle{"In", why, o.In != 0}.check(),
+		idle{"UniqueFor", why, o.UniqueFor != 0}.check(), idle{"MaxWaiting", why, o.MaxWaiting != 0}.check(),
+	)
+}
+
 func (o *Options) check() error {
-	refuse := func(name, rule string) error { return &ArgumentError{name, "must be " + rule, nil} }
+	refuse := func(name, rule string, value any) error {
+		return &ArgumentError{name, fmt.Sprintf("must be %s, not %v", rule, value), nil}
+	}
 	switch {
 	case !utf8.ValidString(o.ID):
-		return refuse("ID", "valid UTF-8")
+		return &ArgumentError{"ID", "is not valid UTF-8", nil}
 	case o.In != 0 && !o.At.IsZero():
 		return &ArgumentError{"In", "and At exclude each other", nil}
 	case o.In < 0:
-		return refuse("In", "a time from 0")
+		return refuse("In", "a time from 0", o.In)
+	case o.At.Unix() > latest:
+		return &ArgumentError{"At", "is not a time: write one up to the year 9999", nil}
 	case !o.Retry.fits(true, true):
-		return refuse("Retry", "Yes, No or a number of retries from 0")
+		return refuse("Retry", "Yes, No or a number of retries", o.Retry.value)
 	case !o.RetryMax.fits(false, true):
-		return refuse("RetryMax", "a number of retries from 0")
+		return refuse("RetryMax", "a number of retries", o.RetryMax.value)
 	case !o.Backtrace.fits(true, true):
-		return refuse("Backtrace", "Yes, No or a number of lines from 0")
+		return refuse("Backtrace", "Yes, No or a number of lines", o.Backtrace.value)
 	case !o.Dead.fits(true, false):
-		return refuse("Dead", "Yes or No")
-	case o.History && o.Track == 0:
-		return &ArgumentError{"History", "has no effect without Track", nil}
-	case o.UniqueFor == 0 && (o.UniqueUntil != "" || o.UniqueBy != nil || o.OnDuplicate != ""):
-		return &ArgumentError{"UniqueUntil, UniqueBy, OnDuplicate", "have no effect without UniqueFor", nil}
+		return refuse("Dead", "Yes or No", o.Dead.value)
 	case !slices.Contains([]UniqueUntil{"", UntilSuccess, UntilStart, UntilExpiry}, o.UniqueUntil):
-		return refuse("UniqueUntil", "UntilSuccess, UntilStart or UntilExpiry")
+		return refuse("UniqueUntil", "success, start or expiry", o.UniqueUntil)
 	case !slices.Contains([]OnDuplicate{"", Skip, Raise, Replace}, o.OnDuplicate):
-		return refuse("OnDuplicate", "Skip, Raise or Replace")
+		return refuse("OnDuplicate", "skip, raise or replace", o.OnDuplicate)
 	case o.MaxWaiting < 0:
-		return refuse("MaxWaiting", "a number of jobs from 1")
-	case o.Wait < 0 || o.Wait > 0 && o.MaxWaiting == 0:
-		return refuse("Wait", "a time from 0, for MaxWaiting")
+		return refuse("MaxWaiting", "a number of jobs from 1", o.MaxWaiting)
+	case o.Wait < 0:
+		return refuse("Wait", "a time from 0", o.Wait)
 	}
 	for _, life := range []struct {
 		name string
@@ -345,18 +373,31 @@ func (o *Options) check() error {
 		{"UniqueFor", o.UniqueFor},
 	} {
 		if life.time < 0 || life.time > longestSeconds*time.Second {
-			return refuse(life.name, "a time above 0 and up to 1e9 seconds")
+			return refuse(life.name, "a time above 0 and up to 1e9 seconds", life.time)
 		}
 	}
 	for name := range o.Extra {
-		if slices.Contains(optional, name) || slices.Contains(reserved, name) {
-			return &ArgumentError{fmt.Sprintf("Extra[%q]", name), "is not a field of your own: pyworkers writes it", nil}
+		why := "it is an option"
+		if !slices.Contains(optional, name) {
+			if !slices.Contains(reserved, name) {
+				continue
+			}
+			why = "pyworkers writes it"
 		}
+		return &ArgumentError{fmt.Sprintf("Extra[%q]", name), "is not a field of your own: " + why, nil}
 	}
 	if o.RetryQueue != "" {
-		return checkQueue("RetryQueue", o.RetryQueue)
+		if err := checkQueue("RetryQueue", o.RetryQueue); err != nil {
+			return err
+		}
 	}
-	return nil
+	return cmp.Or(
+		idle{"History", "without Track", o.History && o.Track == 0}.check(),
+		idle{"UniqueUntil", "without UniqueFor", o.UniqueUntil != "" && o.UniqueFor == 0}.check(),
+		idle{"UniqueBy", "without UniqueFor", o.UniqueBy != nil && o.UniqueFor == 0}.check(),
+		idle{"OnDuplicate", "without UniqueFor", o.OnDuplicate != "" && o.UniqueFor == 0}.check(),
+		idle{"Wait", "without MaxWaiting", o.Wait > 0 && o.MaxWaiting == 0}.check(),
+	)
 }
 
 func (s Setting) fits(flag, count bool) bool {

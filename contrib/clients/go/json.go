@@ -31,9 +31,9 @@ func encode(value any, path string, at ...any) ([]byte, error) {
 	return w.encode(nil, value)
 }
 
-// appendArgs adds the JSON text of arguments. Of each [Result] in them, the place is added to fills.
-func appendArgs(out []byte, args []any, fills *[][]any) ([]byte, error) {
-	w := writer{path: "args", fills: fills}
+// appendArgs adds the JSON text of the arguments of a job with a role. Of each [Result] in them, the place is added to fills.
+func appendArgs(out []byte, args []any, role role, fills *[][]any) ([]byte, error) {
+	w := writer{path: "args", role: role, fills: fills}
 	out = append(out, '[')
 	for i, arg := range args {
 		if i > 0 {
@@ -131,8 +131,8 @@ func (w *writer) checkDepth() error {
 	if len(w.at) <= maxDepth {
 		return nil
 	}
-	w.at = w.at[:2]
-	return w.refuse(fmt.Sprintf("… is nested deeper than %d levels", maxDepth))
+	w.path, w.at = pathOf(w.path, w.at[:2])+"…", nil
+	return w.refuse(fmt.Sprintf("is nested deeper than %d levels", maxDepth))
 }
 
 // isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth or integer to check.
@@ -158,30 +158,35 @@ type writer struct {
 	path      string
 	at        []any // the keys and indices below path
 	canonical bool
+	role      role
 	fills     *[][]any
 }
 
+// noResult is why a job with a role cannot take a [Result].
+var noResult = map[role]string{
+	alone:     "is Result, which only a step of a chain can take: use EnqueueChain",
+	callback:  "is Result, but a callback has no result to take: use EnqueueChain",
+	firstStep: "is Result, but the first step of a chain has no step before it whose result it could take",
+}
+
 func (w *writer) refuse(message string) error {
-	field := strings.Builder{}
-	field.WriteString(w.path)
-	for _, key := range w.at {
-		if name, isName := key.(string); isName {
-			fmt.Fprintf(&field, "[%q]", name)
-		} else {
-			fmt.Fprintf(&field, "[%d]", key)
-		}
+	return &ArgumentError{Field: pathOf(w.path, w.at), Message: message}
+}
+
+// pathOf is the path of a value: args[0]["name"].
+func pathOf(path string, at []any) string {
+	for _, key := range at {
+		path += fmt.Sprintf("[%#v]", key)
 	}
-	return &ArgumentError{Field: field.String(), Message: message}
+	return path
 }
 
 // explain is the ArgumentError for an error of encoding/json.
 func (w *writer) explain(err error) error {
 	message := "cannot be written as JSON: " + err.Error()
-	var value *json.UnsupportedValueError
-	var kind *json.UnsupportedTypeError
-	if errors.As(err, &value) {
+	if value, found := errors.AsType[*json.UnsupportedValueError](err); found && value.Value.CanFloat() {
 		message = "is " + value.Str + ", which is not a JSON number"
-	} else if errors.As(err, &kind) {
+	} else if kind, found := errors.AsType[*json.UnsupportedTypeError](err); found {
 		message = "is of type " + kind.Type.String() + ", which JSON does not carry"
 	}
 	refused := w.refuse(message).(*ArgumentError)
@@ -207,7 +212,7 @@ func (w *writer) value(out []byte) ([]byte, error) {
 		}
 		if bytes.HasPrefix(w.src[w.pos:], resultMark) {
 			if w.fills == nil {
-				return nil, w.refuse("is Result, which stands in a step of a chain that is not its first one")
+				return nil, w.refuse(noResult[w.role])
 			}
 			w.pos += len(resultMark)
 			*w.fills = append(*w.fills, slices.Clone(w.at))
@@ -217,7 +222,7 @@ func (w *writer) value(out []byte) ([]byte, error) {
 	}
 	word := string(w.next())
 	if len(word) > maxDigits && len(strings.TrimPrefix(word, "-")) > maxDigits && !strings.ContainsAny(word, ".eE") {
-		return nil, w.refuse(fmt.Sprintf("is an integer of more than %d digits, which servers do not read", maxDigits))
+		return nil, w.refuse("is an integer of more than 4,300 digits: pass it as a text")
 	}
 	if w.canonical && word[0] != 't' && word[0] != 'f' && word[0] != 'n' {
 		return w.number(out, word)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestValuesOfArguments(t *testing.T) {
@@ -33,16 +34,41 @@ func TestValuesOfArguments(t *testing.T) {
 		{[]any{make(chan int)}, "", "args[0][0] is of type chan int, which JSON does not carry"},
 		{json.RawMessage(`["\ud800"]`), "", "args[0][0] holds a lone surrogate"},
 		{json.RawMessage("{"), "", "args[0] cannot be written as JSON"},
-		{Result, "", "args[0] is Result, which stands in a step of a chain that is not its first one"},
-		{deep, "", "args[0][0] … is nested deeper than 500 levels"},
+		{Result, "", "args[0] is Result, which only a step of a chain can take: use EnqueueChain"},
+		{json.RawMessage(strings.Repeat("7", maxDigits+1)), "", "args[0] is an integer of more than 4,300 digits: pass it as a text"},
+		{deep, "", "args[0][0]… is nested deeper than 500 levels"},
 	} {
-		found, err := appendArgs(nil, []any{v.value}, nil)
+		found, err := appendArgs(nil, []any{v.value}, alone, nil)
 		var refused *ArgumentError
 		if v.reason == "" && string(found) != "["+v.text+"]" {
 			t.Errorf("%v is %s (%v), not [%s]", v.value, found, err, v.text)
 		} else if v.reason != "" && (!errors.As(err, &refused) || !strings.HasPrefix(err.Error(), v.reason)) {
 			t.Errorf("%v: %v, not %s", v.value, err, v.reason)
 		}
+	}
+}
+
+func TestAnOptionIsRefusedInWords(t *testing.T) {
+	for want, options := range map[string]Options{
+		"Retry must be Yes, No or a number of retries, not -1":          {Retry: Count(-1)},
+		"Dead must be Yes or No, not 1":                                 {Dead: Count(1)},
+		"Track must be a time above 0 and up to 1e9 seconds, not -1s":   {Track: -time.Second},
+		"UniqueUntil must be success, start or expiry, not never":       {UniqueFor: 1, UniqueUntil: "never"},
+		"UniqueBy has no effect without UniqueFor":                      {UniqueBy: 7},
+		"History has no effect without Track":                           {History: true},
+		"Wait has no effect without MaxWaiting":                         {Wait: 1},
+		"At is not a time: write one up to the year 9999":               {At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		`Extra["track"] is not a field of your own: it is an option`:    {Extra: map[string]any{"track": 1}},
+		`Extra["then"] is not a field of your own: pyworkers writes it`: {Extra: map[string]any{"then": 1}},
+	} {
+		if _, err := (making{}).envelope(&Job{Queue: "mail", Class: "Add", Options: options}); err == nil || err.Error() != want {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+	callback := &Job{Queue: "mail", Class: "Add", Args: []any{Result}}
+	want := "on_success: args[0] is Result, but a callback has no result to take: use EnqueueChain"
+	if _, err := (&Client{}).newBatch(BatchOptions{OnSuccess: callback}); err == nil || err.Error() != want {
+		t.Errorf("%v, not %s", err, want)
 	}
 }
 
@@ -74,7 +100,7 @@ func TestTheFieldsOfAStructAreArguments(t *testing.T) {
 		`[]`:                  struct{}{},
 		`[12345678901234567]`: json.Number("12345678901234567"),
 	} {
-		if found, err := appendArgs(nil, argsOf(value), nil); string(found) != want {
+		if found, err := appendArgs(nil, argsOf(value), alone, nil); string(found) != want {
 			t.Errorf("%#v is %s (%v), not %s", value, found, err, want)
 		}
 	}

@@ -21,6 +21,7 @@ const FIXES = {
   Promise: "await it, and pass the result",
   Function: "call it, and pass the result",
   AsyncFunction: "call it, and pass the result",
+  symbol: "RESULT and BATCH_ID are for steps: chain([first, step(queue, jobClass, [RESULT])])",
 };
 
 /**
@@ -82,7 +83,7 @@ export function kindOf(value) {
 function integer(value, path) {
   const digits = value.toString();
   if (digits.replace("-", "").length > MAX_DIGITS) {
-    throw new BadArgumentError(`${path} is an integer of more than ${MAX_DIGITS} digits, which servers do not read`);
+    throw new BadArgumentError(`${path} is an integer of more than 4,300 digits`, { hint: "pass it as a text: value.toString(16)" });
   }
   return digits;
 }

@@ -131,6 +131,7 @@ export function fieldsOf(options) {
 export function dueAt({ delay, at }, now) {
   const due = delay !== undefined ? now + delay : at instanceof Date ? at.getTime() / 1000 : at;
   if (due !== undefined && due > LATEST) {
+    if (delay !== undefined) throw new BadArgumentError(`${delay} from now is after the year 9999`);
     throw new BadArgumentError(`${due} is not a time: write epoch seconds up to the year 9999, or a Date`, {
       hint: "a Date has milliseconds: pass the Date itself, or date.getTime() / 1000",
     });

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { BadArgumentError, EncryptionKeyError, Keyring, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
+import { BadArgumentError, EncryptionKeyError, Keyring, RESULT, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
 import { drafting } from "../src/envelope.js";
 import { decode, encode } from "../src/json.js";
 import { Script, spoken } from "../src/redis.js";
@@ -45,6 +45,8 @@ test("a value that JSON does not carry is refused with its path", () => {
     [[[, 1]], "args[0][0] is of type undefined, which JSON does not carry"],
     [[() => 1], "args[0] is of type Function, which JSON does not carry"],
     [[Buffer.of(1)], "args[0] is of type Buffer, which JSON does not carry"],
+    [[10n ** 4300n], "args[0] is an integer of more than 4,300 digits"],
+    [[RESULT], "args[0] is of type symbol, which JSON does not carry"],
     [[cyclic], /nested deeper than 500 levels/],
     ["text", "args is of type string, not an array of arguments"],
   ];
@@ -72,6 +74,7 @@ test("an option that does not exist, or has an invalid value, is refused with th
     [{ delay: 1, at: new Date() }, "delay and at exclude each other"],
     [{ at: new Date("no") }, "at must be a Date, or epoch seconds up to the year 9999, not Invalid Date"],
     [{ at: Date.now() }, /is not a time: write epoch seconds up to the year 9999, or a Date$/],
+    [{ delay: 1e12 }, "1000000000000 from now is after the year 9999"],
     [{ extra: { a: undefined } }, "extra['a'] is of type undefined, which JSON does not carry"],
   ];
   for (const [options, message] of cases) {

@@ -27,6 +27,8 @@ class ValuesTest < Minitest::Test
       [BigDecimal("1")] => "args[0] is of type BigDecimal, which JSON does not carry",
       ["ab\xED\xA0\x80"] => "args[0] holds a lone surrogate, or other invalid UTF-8, at character 2",
       ["\xff".b] => "args[0] is a text in ASCII-8BIT, which is not UTF-8",
+      [10**4300] => "args[0] is an integer of more than 4,300 digits",
+      [Pyworkers::RESULT] => "args[0] is of type Pyworkers::Placeholder, which JSON does not carry",
       cyclic => /is nested deeper than 500 levels/,
       "text" => "args is of type String, not a list of arguments"
     }.each { |args, message| assert_refused(message) { payload({}, args) } }
@@ -44,6 +46,8 @@ class ValuesTest < Minitest::Test
       {extra: {"then" => 1}} => 'extra["then"] is not a field of your own: pyworkers writes it',
       {delay: 1, at: Time.now} => "delay and at exclude each other",
       {at: "tomorrow"} => 'at must be a Time, or epoch seconds up to the year 9999, not "tomorrow"',
+      {delay: 1e12} => "1000000000000.0 from now is after the year 9999",
+      {tags: ["\xff"]} => "tags[0] holds a lone surrogate, or other invalid UTF-8, at character 0",
       {extra: {"a" => :b}} => 'extra["a"] is of type Symbol, which JSON does not carry'
     }.each { |options, message| assert_refused(message) { payload(options) } }
     ["", "a b", "a|b", "queue:a", "backup::a", "a:inprogress", "x" * 129, "\u0085", :mail].each do |queue|

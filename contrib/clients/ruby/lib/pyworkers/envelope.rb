@@ -102,7 +102,9 @@ module Pyworkers
     end
 
     # The members of an object, each with a comma in front.
-    def members(fields) = fields.empty? ? "" : ",#{Json.encode(fields, "extra")[1..-2]}"
+    def members(fields)
+      fields.map { |name, value| ",#{Json.encode(name, "extra")}:#{Json.encode(value, name)}" }.join
+    end
 
     def conditions(args, jid, path)
       later = @at ? @at - @now : 0

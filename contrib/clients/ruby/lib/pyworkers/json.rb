@@ -22,7 +22,8 @@ module Pyworkers
       "Rational" => "pass its text: value.to_s",
       "Set" => "pass a list: value.to_a",
       "Range" => "pass a list: value.to_a",
-      "Proc" => "call it, and pass the result"
+      "Proc" => "call it, and pass the result",
+      "Pyworkers::Placeholder" => "RESULT and BATCH_ID are for steps: chain(first, Pyworkers.step(queue, job_class, [Pyworkers::RESULT]))"
     }.freeze
     private_constant :ESCAPED, :ESCAPES, :FIXES
 
@@ -71,7 +72,7 @@ module Pyworkers
       digits = value.to_s
       return digits if digits.delete_prefix("-").length <= MAX_DIGITS
 
-      raise BadArgumentError, "#{path} is an integer of more than #{MAX_DIGITS} digits, which servers do not read"
+      raise BadArgumentError.new("#{path} is an integer of more than 4,300 digits", hint: "pass it as a text: value.to_s(16)")
     end
 
     # @api private

@@ -57,7 +57,7 @@ module Pyworkers
       jid: option(->(value) { value.is_a?(String) && !value.empty? }, "a string that is not empty", field: false),
       extra: option(->(value) { value.is_a?(Hash) }, "a hash with fields of your own", field: false),
       delay: option(->(value) { NUMBER[value] && value >= 0 }, "seconds from 0", field: false),
-      at: option(->(value) { value.is_a?(Time) || (NUMBER[value] && value.between?(0, LATEST)) }, "a Time, or epoch seconds up to the year 9999", field: false)
+      at: option(->(value) { value.is_a?(Time) || (NUMBER[value] && value >= 0) }, "a Time, or epoch seconds up to the year 9999", field: false)
     }.freeze
     # Fields of the envelope that no producer sets, in +extra+ either.
     RESERVED = %w[
@@ -93,12 +93,14 @@ module Pyworkers
 
     # @return [Float, nil] the time at which a job is due, in epoch seconds; nil if it is not in the future
     def due_at(options, now)
-      at = options.key?(:delay) ? now + options[:delay] : options[:at]
-      return if at.nil?
+      delay, at = options.values_at(:delay, :at)
+      return if delay.nil? && at.nil?
 
       # Time#to_f is not exact.
-      due = at.to_r.to_f
-      raise BadArgumentError, "#{at.inspect} is not a time: write a Time up to the year 9999" if due > LATEST
+      due = delay ? now + delay : at.to_r.to_f
+      if due > LATEST
+        raise BadArgumentError, delay ? "#{delay} from now is after the year 9999" : "#{at.inspect} is not a time: write epoch seconds up to the year 9999, or a Time"
+      end
 
       due if due > now
     end
