@@ -17,7 +17,7 @@ from pyworkers.protocol import envelope, sealing, timestamps
 from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob, unlisted
 from pyworkers.protocol.effects import DeleteIteration, DeleteKey, Effect, StoreFields
-from pyworkers.protocol.flow import checkpoint, history, track, unique
+from pyworkers.protocol.flow import history, track, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS
 from pyworkers.protocol.options import RESERVED
@@ -29,7 +29,7 @@ _JID_BYTES = 12
 # What a copy keeps of the fields that no producer sets.
 _COPIED = ("args", "class", "queue", "created_at", "expiry", "unique_key", "encrypted")
 # A batch of Sidekiq Pro counts by its own field.
-_DROPPED = (*RESERVED.difference(_COPIED), checkpoint.FIELD, "bid")
+_DROPPED = (*RESERVED.difference(_COPIED), "bid")
 _LONGEST_LIFE_S = 1e9
 # What else depends on the time at which a job is due: its lock, its status, its expiry.
 _TIMED = tuple(f'"{name}"'.encode() for name in (unique.FIELD, track.FIELD, "expiry", "at"))

@@ -113,9 +113,10 @@ _OF_A_FAILURE = (
     "crash_count",
     "misfits",
     "misfit_at",
+    "checkpoint",
 )
 _OF_AN_ERROR = ("error_class", "error_message", "error_backtrace")
-_OF_A_BATCH = ("batch", "batch_index", "then")
+_OF_A_BATCH = ("batch", "batch_index", "then", "fill")
 RESERVED = frozenset((*_OF_THE_PUSH, *_OF_A_FAILURE, *_OF_AN_ERROR, *_OF_A_BATCH))
 """All of these fields."""
 _DECORATOR = "the decorator of the job takes it"

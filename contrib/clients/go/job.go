@@ -126,7 +126,7 @@ var (
 	// Fields that an application has no say in.
 	reserved = strings.Fields(`args class queue at created_at enqueued_at expiry cron unique_key encrypted failed_at
 		retried_at discarded_at retry_count crash_count misfits misfit_at error_class error_message error_backtrace
-		batch batch_index then fill`)
+		batch batch_index then fill checkpoint`)
 	optional = strings.Fields(`retry backtrace dead tags retry_for expires_in retry_queue retry_max timeout track history
 		unique_for unique_until unique_by on_duplicate max_waiting wait encrypt jid extra`)
 )

@@ -93,6 +93,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "refused: expires in no time": {"options": {"expires_in": 0}},
     "refused: an unknown option": {"options": {"timeot": 5}},
     "refused: a field of pyworkers": {"options": {"extra": {"unique_key": "x"}}},
+    "refused: a field that servers write": {"options": {"extra": {"checkpoint": True}}},
+    "refused: a field of a step": {"options": {"extra": {"fill": {"RESULT": [[0]]}}}},
+    "refused: a time after the year 9999": {"at": 253402300800},
     "refused: no room at all": {"options": {"max_waiting": 0}},
 }
 """Each differs from the first one in what it has."""

@@ -73,7 +73,8 @@ const OPTIONS = {
 /** Fields of the envelope that no producer sets, in `extra` either. */
 const RESERVED = new Set(
   `args class queue at created_at enqueued_at expiry cron unique_key encrypted failed_at retried_at discarded_at
-  retry_count crash_count misfits misfit_at error_class error_message error_backtrace batch batch_index then`.split(/\s+/),
+  retry_count crash_count misfits misfit_at error_class error_message error_backtrace batch batch_index then fill
+  checkpoint`.split(/\s+/),
 );
 
 /** Check all options. @param {Record<string, any>} options */

@@ -62,7 +62,8 @@ module Pyworkers
     # Fields of the envelope that no producer sets, in +extra+ either.
     RESERVED = %w[
       args class queue at created_at enqueued_at expiry cron unique_key encrypted failed_at retried_at discarded_at
-      retry_count crash_count misfits misfit_at error_class error_message error_backtrace batch batch_index then
+      retry_count crash_count misfits misfit_at error_class error_message error_backtrace batch batch_index then fill
+      checkpoint
     ].freeze
 
     module_function
