@@ -233,8 +233,10 @@ func TestAnotherWire(t *testing.T) {
 	rdb.ZAdd(t.Context(), "{wire}:pyworkers:wire", redis.Z{Member: "99", Score: 1})
 	var wire *pyworkers.WireError
 	job := pyworkers.Job{Queue: "q", Class: "A", Options: pyworkers.Options{Track: time.Hour}}
-	if _, err := client.Enqueue(t.Context(), job); !errors.As(err, &wire) || wire.Spoken[0] != "99" {
-		t.Errorf("servers of another wire: %v", err)
+	for _, refused := range []pyworkers.Job{job, {Queue: "q", Class: "A"}} {
+		if _, err := client.Enqueue(t.Context(), refused); !errors.As(err, &wire) || wire.Spoken[0] != "99" {
+			t.Errorf("servers of another wire: %v", err)
+		}
 	}
 	rdb.ZAdd(t.Context(), "{wire}:pyworkers:wire", redis.Z{Member: "1", Score: 1})
 	if _, err := client.Enqueue(t.Context(), job); err != nil {

@@ -70,8 +70,8 @@ type WireError struct {
 }
 
 func (e *WireError) Error() string {
-	return fmt.Sprintf("the servers speak wire %s, and this client %s: use a client of their release",
-		strings.Join(e.Spoken, ", "), wire)
+	return fmt.Sprintf("the servers speak version %s of the wire, and this client version %s: use a client that speaks theirs",
+		strings.Join(e.Spoken, " and "), wire)
 }
 
 // UnavailableError says that Redis is unreachable or takes no writes now. If the connection was lost after a push was

@@ -153,6 +153,9 @@ func (c *Client) pushPlain(ctx context.Context, jobs []*envelope) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	if err := c.checkWire(ctx); err != nil {
+		return err
+	}
 	_, err := c.send(ctx, c.plain(jobs)...)
 	return err
 }
