@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from functools import partial
+from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import redis
 
 from pyworkers.api.browse.lookup import read_job
+from pyworkers.api.finished import read_finished
 from pyworkers.protocol.flow.finished import FinishedFacts, entry
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.keys import Keys
-from pyworkers.web.pages import job
+from pyworkers.web.pages import finished, job
 from tests.helpers.records import raw_job
 from tests.web.acting import act
 from tests.web.test_one_job import found
@@ -58,6 +62,24 @@ def test_finished_jobs_are_shown_found_and_enqueued_again(
     [one] = found["jobs"]
     assert (one["jid"], one["at"], one["args"][0]["n"]) == ("j1", at, 7)
     assert "s3cr3t" not in json.dumps(found)
+
+
+def test_a_search_of_finished_jobs_goes_on_by_itself(
+    dashboard: Visitor, db: redis.Redis, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, now = Keys(namespace), time.time()
+    keep(db, keys, FinishedFacts("done", now), {"jid": "old", "class": "Old"})
+    for number in range(300):
+        keep(db, keys, FinishedFacts("done", now), {"jid": f"j{number}"})
+    monkeypatch.setattr(finished, "read_finished", partial(read_finished, budget_s=-1))
+    page = dashboard.get("finished?class=Old")
+    assert "None found so far, back to" in page.text and "Older" not in page.text
+    [following] = re.findall(r'<meta http-equiv="refresh" content="1; url=/([^"]*)">', page.html)
+    page = dashboard.get(unescape(following))
+    assert "Old" in page.text and "refresh" not in page.html
+    monkeypatch.undo()
+    place = urlencode({"class": "None", "after": "1-1 server"})
+    assert "There are no more." in dashboard.get(f"finished?{place}").text
 
 
 def test_the_page_of_a_job_says_how_it_ended(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:

@@ -21,6 +21,7 @@ from pyworkers.api.finished import (
     FinishedFilter,
     FinishedJob,
     FinishedPage,
+    FinishedPlace,
     read_finished,
 )
 from pyworkers.api.parameters import BadRequestError, Parameter
@@ -53,6 +54,7 @@ async def show(request: Request) -> Response:
     pages = await sites.each(request, partial(_read, asked))
     jobs = {name: _listing(sites.at(request, name), _COLUMNS, page.jobs) for name, page in pages.items()}
     following = owns(request, "after", {name: page.next for name, page in pages.items()})
+    looked_at = [FinishedPlace.read(page.next).ms / 1000 for page in pages.values() if page.next]
     return await render(
         request,
         "finished.html",
@@ -63,6 +65,8 @@ async def show(request: Request) -> Response:
         given=given,
         filtered=any(given.values()),
         states=_STATES,
+        goes_on=any(name.startswith("after") for name in query),
+        back_to=max(looked_at, default=None),
         next=address(request, "finished", **given, **following) if following else "",
     )
 
