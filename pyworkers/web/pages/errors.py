@@ -28,7 +28,7 @@ from pyworkers.web.rendering import address, own_address, render
 from pyworkers.web.several import page_of_all, sites_of
 from pyworkers.web.showing import cut, number, shown, visible
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, joined
+from pyworkers.web.tables import Listing, joined, link
 
 _COLUMNS = ERROR.shown(
     "error", "count", "retries", "dead", "first", "last", "hours", "of_classes", "of_queues"
@@ -37,6 +37,7 @@ _COLUMNS = ERROR.shown(
 _BUDGET_S = 1.0
 _MOST = 200
 """The groups of a page; a list of more has as many errors as jobs, and its groups tell nothing."""
+_MOST_NAMES = 3
 # Each day of it is one command.
 _DEPLOYED_S = 7 * 86_400
 _CURSOR = Parameter("cursor", "Where the reading goes on: the cursor of the answer before.")
@@ -99,6 +100,8 @@ def _listing(
         "retries": lambda group: _jobs(request, group, "retries", group.retries),
         "dead": lambda group: _jobs(request, group, "dead", group.dead),
         "hours": _hours,
+        "of_classes": lambda group: _some(request, "metrics", group.classes),
+        "of_queues": lambda group: _some(request, "queues", group.queues),
     }
     return Listing(request, _COLUMNS, groups, now, html=html)
 
@@ -113,11 +116,11 @@ def _error(request: Request, group: ErrorGroup, last: Deploy | None) -> Markup:
     if not group.error:
         return Markup("no error")
     place = "retries" if group.retries else "dead"
-    link = Markup('<a href="{}">{}</a>').format(
+    text = Markup('<a href="{}">{}</a>').format(
         address(request, place, **_query(group)), shown(group.text, 160)
     )
     is_new = last is not None and group.first is not None and group.first >= last.at
-    return link + Markup(' <span class="tag bad">new</span>') if is_new else link
+    return text + Markup(' <span class="tag bad">new</span>') if is_new else text
 
 
 def _jobs(request: Request, group: ErrorGroup, place: str, jobs: int) -> Markup:
@@ -127,6 +130,12 @@ def _jobs(request: Request, group: ErrorGroup, place: str, jobs: int) -> Markup:
     form = '<a href="{}" aria-label="{} in {}: {}">{}</a>'
     href = address(request, place, **_query(group))
     return Markup(form).format(href, number(jobs), place, visible(cut(group.error, 80)), number(jobs))
+
+
+def _some(request: Request, place: str, found: Sequence[str]) -> Markup:
+    """The first names, which lead to their pages."""
+    named = Markup(", ").join(link(request, place, name) for name in found[:_MOST_NAMES])
+    return named + (", …" if len(found) > _MOST_NAMES else "")
 
 
 def _hours(group: ErrorGroup) -> Markup:
