@@ -19,6 +19,7 @@ from pyworkers.api.columns import REDIS, Kind
 from pyworkers.api.deploys import Deploy
 from pyworkers.api.metrics import PART, Window, read_window
 from pyworkers.api.parameters import Parameter
+from pyworkers.api.problems import span
 from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array, record
 from pyworkers.api.stats import DAY, STATS, read_history, read_stats
@@ -218,7 +219,7 @@ def _oldest(request: Request, stats: Stats) -> Tile:
     if oldest is None:
         return Tile(title, UNKNOWN)
     queue = link(request, "queues", oldest.name)
-    return Tile(title, escape(duration(oldest.latency_s(stats.now))), Markup("in {}").format(queue))
+    return Tile(title, escape(span(oldest.latency_s(stats.now))), Markup("in {}").format(queue))
 
 
 def graph(rates: Sequence[Rates]) -> drawing.Chart:

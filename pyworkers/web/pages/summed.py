@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from pyworkers.api import Day, ProcessView, Stats
 from pyworkers.api.metrics import Window
+from pyworkers.api.problems import span
 from pyworkers.api.stats import STATS, read_history
 from pyworkers.api.thresholds import above_of_all
 from pyworkers.web.live.reader import Feed, Reader, readers_at
@@ -27,7 +28,7 @@ from pyworkers.web.pages.overview import Tile
 from pyworkers.web.pages.problems import located
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import COUNTS, page_of_all, sites_of
-from pyworkers.web.showing import duration, number
+from pyworkers.web.showing import number
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, joined, link
 
@@ -177,7 +178,7 @@ def _oldest(request: Request, there: Mapping[str, tuple[Reader, Stats]]) -> Tile
         return Tile(title, UNKNOWN)
     age_s, name, queue = max(found)
     place = link(sites_of(request).at(request, name), "queues", queue)
-    return Tile(title, escape(duration(age_s)), Markup("in {} of {}").format(place, name))
+    return Tile(title, escape(span(age_s)), Markup("in {} of {}").format(place, name))
 
 
 FEEDS: Mapping[str, Feed] = {"summed": parts}
