@@ -40,7 +40,7 @@ class Picture(NamedTuple):
 
 
 PICTURES = {
-    "dashboard-overview.png": Picture("", height=750),
+    "dashboard-overview.png": Picture(""),
     "dashboard-charts.png": Picture("?range=2h#hours", height=1060),
     "dashboard-queue.png": Picture("queues/images?range=2h"),
     "dashboard-job.png": Picture(f"jobs/{shop.JOB}?in=dead"),
