@@ -52,7 +52,7 @@ def test_finished_jobs_are_shown_found_and_enqueued_again(
     assert '"n": 7' in page.text.replace('"n":7', '"n": 7')
     assert "s3cr3t" not in page.html
     assert "web1:7" in page.text and "ValueError: no" in page.text
-    assert "j1" not in dashboard.get("finished?class=Other").html
+    assert "jobs/j1" not in dashboard.get("finished?class=Other").html
     assert "ValueError" not in dashboard.get("finished?state=done&queue=q").text
     assert "as asked" in dashboard.get("finished?jid=none").text
     assert "ValueError" in dashboard.get("finished?after=x").text
