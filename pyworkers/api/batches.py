@@ -52,7 +52,7 @@ def _gone(batch: BatchStatus, _now: float) -> str:
 
 
 def _lost(batch: BatchStatus, _now: float) -> Sequence[Word]:
-    text = f"{batch.lost:,}: Redis has forgotten them, and the batch will not end by itself"
+    text = f"{batch.lost:,}: Redis has no data of them, and the batch will not end by itself"
     return [Word(text, "bad")] if batch.lost else []
 
 

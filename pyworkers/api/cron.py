@@ -121,7 +121,7 @@ class CronSet:
         """
         entry, now = self._require(name).entry, time.time()
         if entry.args and entry.options.get("encrypt"):
-            hint = "a server alone has its arguments: enqueue the job from the application"
+            hint = "only a server has its arguments: enqueue the job from the application"
             raise BadArgumentError(f"cron {name!r} is encrypted", hint=hint)
         jid = new_jid(SystemRandom())
         others = push_by(self._admin, [cron.job_of(entry, int(now), now, jid, triggered=True)])
@@ -188,7 +188,7 @@ _OTHERS = (
     Parameter("queue", "Their queue."),
     Parameter("timezone", "The time zone of the schedule."),
     Parameter("misfire", "Which missed slots fire.", choices=cron.MISFIRES),
-    Parameter("grace", "The seconds for which a slot is not missed.", "number", least=0),
+    Parameter("grace", "The seconds after which a missed slot is dropped.", "number", least=0),
 )
 ADD: Action[CronJob] = Action(
     "cron.add",

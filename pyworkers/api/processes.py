@@ -417,7 +417,7 @@ _BOTH = [
         "stops after its jobs",
         """Stop servers: finish running jobs, then exit.
 
-    Jobs that still run after the shutdown timeout go back to their queues. IDENTITY is one of `pyworkers
+    Jobs that still run after the shutdown timeout are put back. IDENTITY is one of `pyworkers
     processes`, a host, or host:pid. --all asks for confirmation.
 
     \b
@@ -430,7 +430,7 @@ _BOTH = [
         "loads its code and configuration again",
         """Make servers reload their code and configuration.
 
-    As HUP does: running jobs finish in the old code; after an error, the old code and configuration continue.
+    As HUP does: running jobs finish with the old code; after an error, the old code and configuration continue.
     Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of `pyworkers
     processes`, a host, or host:pid. --all asks for confirmation.
 

@@ -127,7 +127,7 @@ class ThresholdSet:
     def remove(self, text: str) -> bool:
         """Remove a threshold that was set, by its text, or by its name ``mail* oldest``.
 
-        One of the configuration for the same queues and count is in force again. False if none is set. Raises
+        One of the configuration for the same queues and count applies again. False if none is set. Raises
         RedisUnavailableError and StoreError.
         """
         return self._admin.run(store.remove_threshold(self._admin.keys, _name_in(text)))
@@ -256,13 +256,13 @@ SET: Action[ListedThreshold] = Action(
 )
 REMOVE: Action[ListedThreshold] = Action(
     "threshold.remove",
-    "Remove a threshold that was set. One of the configuration for the same count is in force again.",
+    "Remove a threshold that was set. One of the configuration for the same count applies again.",
     [Parameter("threshold", "The threshold, or its name as `mail* oldest`.", required=True)],
     lambda admin, threshold: ThresholdSet(admin).remove(threshold),
     done="The threshold {threshold} is removed",
     unchanged="The threshold {threshold} is not set",
     missing="threshold",
-    command="""Remove a threshold that was set: the configuration's, if any, is in force again.
+    command="""Remove a threshold that was set: the configuration's, if any, applies again.
 
     The exit code is 1 if it is not set.
 

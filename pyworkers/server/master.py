@@ -327,7 +327,7 @@ def _log_started(config: Config, redis: Mapping[str, str], work: Plan, import_ms
         "redis": "; ".join(urls),
         "groups": _groups(work.groups),
         "stop": f"Ctrl-C or SIGTERM: running jobs get {config.server.shutdown_timeout:g} s; "
-        "a second Ctrl-C gives them back at once",
+        "a second Ctrl-C puts them back at once",
     }
     log.info("server.started", import_ms=import_ms, about=about)
 
@@ -335,7 +335,7 @@ def _log_started(config: Config, redis: Mapping[str, str], work: Plan, import_ms
 def _log_stopping(running: int, timeout_s: float) -> None:
     """Log that the server stops, and for what it waits until when."""
     deadline = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + timeout_s))
-    waits = {"deadline": deadline, "hint": "a second Ctrl-C gives them back at once"} if running else {}
+    waits = {"deadline": deadline, "hint": "a second Ctrl-C puts them back at once"} if running else {}
     log.info("server.stopping", running=running, timeout_s=timeout_s, **waits)
 
 

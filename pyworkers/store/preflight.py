@@ -92,7 +92,7 @@ def judge(
             _replication(info, redis_cli) if followed else None,
         ]
     if not scripts:
-        message = "this user may not run scripts, and pyworkers changes nothing without them"
+        message = "this user may not run scripts, which pyworkers needs for each change"
         fix = "pyworkers acl --role worker, with the same --config, --url and --namespace"
         found.append(Finding("scripts", message, fix))
     return [finding for finding in found if finding is not None]
@@ -128,7 +128,7 @@ _LACKS = {
     for finding in (
         Finding(
             "undeclared",
-            "this Redis refuses scripts that make names of keys, so limits, batches, cron and the sweep fail",
+            "this Redis refuses scripts that use undeclared keys, so limits, batches, cron and the sweep fail",
             "allow undeclared keys in its settings, or use Redis 6.2 or newer, or Valkey",
         ),
         Finding(
@@ -139,8 +139,8 @@ _LACKS = {
         ),
         Finding(
             "tracking",
-            "this Redis has no CLIENT TRACKING, so each server asks for changes once a second",
-            "nothing has to be changed; on a metered service, count 60 commands a minute for each server",
+            "this Redis has no CLIENT TRACKING, so each server reads changes once a second",
+            "no change is needed; on a metered service, count 60 commands a minute for each server",
             advice=True,
         ),
         Finding(
@@ -200,7 +200,7 @@ def judge_app(app: str, import_ms: int, threads: Sequence[str], opened: Sequence
     """Findings about an application that can be imported."""
     found = []
     if opened:
-        message = f"the import of the application leaves open what all workers share: {', '.join(opened)}"
+        message = f"the import of the application leaves resources open, which all workers share: {', '.join(opened)}"
         found.append(Finding("left_open", message, LEFT_OPEN))
     if threads:
         message = f"the application starts threads when it is imported: {', '.join(threads)}"
@@ -292,7 +292,7 @@ def judge_left(found: Sequence[LeftList]) -> list[Finding]:
         Finding(
             "foreign_lists",
             f"the {one.program} process {one.process} has {_jobs(one.jobs)} in progress in "
-            f"{_some(list(one.queues))}, and no heartbeat: if it is dead, they stay there for ever",
+            f"{_some(list(one.queues))}, and no heartbeat: if it is dead, they stay there forever",
             f"if it is: pyworkers adopt {one.program} --process {shlex.quote(one.process)}",
             advice=True,
         )
@@ -341,9 +341,9 @@ def judge_producers(
 
     Both hold fields of ``[redis]``; ``elsewhere`` may hold an ``error`` instead. ``path``: the server's file.
     """
-    fix = "set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues, or say Worker(url=…, namespace=…)"
+    fix = "set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues, or write Worker(url=…, namespace=…)"
     if path is not None:
-        fix = f'say Worker(config="{path}"), or set PYWORKERS_CONFIG={path} where it enqueues'
+        fix = f'write Worker(config="{path}"), or set PYWORKERS_CONFIG={path} where it enqueues'
     return _judge_places(elsewhere, server, fix)
 
 
@@ -357,7 +357,7 @@ def judge_jobs(elsewhere: Mapping[str, str], server: Mapping[str, str], path: Pa
         return []
     instead = "leave url and namespace out of Worker(…)"
     if path is not None:
-        instead = f'say Worker(config="{path}") instead of url and namespace'
+        instead = f'write Worker(config="{path}") instead of url and namespace'
     return _judge_places(elsewhere, server, f"{instead}, or start the server with the same ones")
 
 
@@ -413,7 +413,7 @@ def _eviction(info: Mapping[str, str], redis_cli: str) -> Finding | None:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         return None
-    message = f"maxmemory-policy is {policy}: Redis may throw jobs away when its memory is full"
+    message = f"maxmemory-policy is {policy}: Redis may evict jobs when its memory is full"
     return Finding("eviction", message, f"{redis_cli} CONFIG SET maxmemory-policy noeviction")
 
 

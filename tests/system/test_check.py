@@ -314,7 +314,7 @@ def test_where_the_application_enqueues_is_compared_with_where_the_server_looks(
         assert lines[place].endswith(
             f"and the server takes jobs from {safe} with the namespace '{namespace}'"
         )
-    assert lines[place + 1].startswith('    say Worker(config="workers.toml"), or set PYWORKERS_CONFIG=')
+    assert lines[place + 1].startswith('    write Worker(config="workers.toml"), or set PYWORKERS_CONFIG=')
 
 
 def test_an_embedded_server_is_compared_by_its_directory(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ Examples: pyworkers finished --class charge
 """
 _FINISHED = Records(
     FINISHED.shown("jid", "class", "queue", "state", "ended_at", "duration", "attempts", "error"),
-    "No finished jobs: none are kept without keep=(1000, 86400), or none is as asked.",
+    "No finished jobs: none are kept without keep=(1000, 86400), or none meets the conditions.",
 )
 
 

@@ -102,7 +102,7 @@ TABLE: dict[str, Rule] = dict(
         _row("NOPERM", Reaction.STOP, _HERE, "Redis does not permit this user to do that (`pyworkers acl`)"),
         _row("WRONGTYPE", Reaction.STOP, _HERE, "a key has the wrong type"),
         _row("CROSSSLOT", Reaction.STOP, _HERE, "on a cluster the namespace needs a hash tag, as {app}:"),
-        _row("UNDECLARED", Reaction.STOP, _HERE, "this server refuses scripts that make names of keys"),
+        _row("UNDECLARED", Reaction.STOP, _HERE, "this server refuses scripts that use undeclared keys"),
         _row("UNKNOWN", Reaction.STOP, _HERE, "this server does not have that command"),
     )
 )

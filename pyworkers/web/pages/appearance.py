@@ -16,7 +16,7 @@ async def show(request: Request) -> Response:
     """The form; keeps what its address has, and shows the result."""
     query = request.query_params
     zone = query.get("zone", appearance.zone_of(request)).strip()[:_LONGEST]
-    refused = "" if not zone or appearance.is_zone(zone) else "This is no time zone, such as Europe/Paris."
+    refused = "" if not zone or appearance.is_zone(zone) else "This is not a time zone, such as Europe/Paris."
     if "theme" in query and not refused:
         answer = RedirectResponse(address(request, "appearance"), status_code=303)
         theme = query["theme"]
