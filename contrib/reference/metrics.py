@@ -20,7 +20,7 @@ from pyworkers.store.counters import Counts
 
 _HEAD = """# Metrics
 
-The page `/metrics` of a server, for Prometheus: see [watching a server](../monitoring.md#http). No
+The page `/metrics` of a server, for Prometheus: see [Monitoring](../monitoring.md#http). No
 payload adds a time series: the labels are names of handlers, queues and groups that the application
 declares.
 
