@@ -68,3 +68,18 @@ def test_the_package_has_its_own_name_in_every_installation() -> None:
     texts = {path: path.read_text() for path in [ROOT / "README.md", *DOCS.rglob("*.md")]}
     wrong = [f"{path.name}: {found}" for path, text in texts.items() for found in MISNAMED.findall(text)]
     assert wrong == []
+
+
+def test_each_row_of_a_table_has_the_cells_of_its_head() -> None:
+    """A bar too many in a row hides its last cell on the site."""
+    wrong = []
+    for path in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        bars = 0
+        for line in path.read_text().splitlines():
+            if re.fullmatch(r"\|[-| ]+\|", line):
+                bars = line.count("|")
+            elif not line.startswith("|"):
+                bars = 0
+            elif bars and re.sub(r"``.*?``|`[^`]*`|\\\|", "", line).count("|") != bars:
+                wrong.append(f"{path.name}: {line}")
+    assert wrong == []
