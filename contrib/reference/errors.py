@@ -18,8 +18,8 @@ from pyworkers.errors import PyworkersError
 _HEAD = """# Errors
 
 Every error of pyworkers, with the messages that the code gives it: `…` stands for a part that is known at run
-time. The fix is the second line of the error. `exit_code` is the exit code of a command that the error ends. The
-codes that Redis answers are listed in [Redis](../redis.md#while-redis-is-unreachable-or-refuses).
+time. The fix is the second line of the error. `exit_code` is the exit code of a command that the error ends.
+The codes that Redis answers are listed in [Redis](../redis.md#while-redis-is-unreachable-or-refuses).
 """
 
 

@@ -430,9 +430,9 @@ _BOTH = [
         "loads its code and configuration again",
         """Make servers reload their code and configuration.
 
-    As HUP does: running jobs finish with the old code; after an error, the old code and configuration continue.
-    Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of `pyworkers
-    processes`, a host, or host:pid. --all asks for confirmation.
+    As HUP does: running jobs finish with the old code; after an error, the old code and configuration
+    continue. Only servers of pyworkers reload: --all leaves other programs' servers out. IDENTITY is one of
+    `pyworkers processes`, a host, or host:pid. --all asks for confirmation.
 
     \b
     Example: pyworkers reload web-1:4711

@@ -128,7 +128,7 @@ _LACKS = {
     for finding in (
         Finding(
             "undeclared",
-            "this Redis refuses scripts that use undeclared keys, so limits, batches, cron and the sweep fail",
+            "this Redis refuses scripts with undeclared keys, so limits, batches, cron and the sweep fail",
             "allow undeclared keys in its settings, or use Redis 6.2 or newer, or Valkey",
         ),
         Finding(
@@ -200,7 +200,8 @@ def judge_app(app: str, import_ms: int, threads: Sequence[str], opened: Sequence
     """Findings about an application that can be imported."""
     found = []
     if opened:
-        message = f"the import of the application leaves resources open, which all workers share: {', '.join(opened)}"
+        shared = ", ".join(opened)
+        message = f"the import of the application leaves this open, and all workers share it: {shared}"
         found.append(Finding("left_open", message, LEFT_OPEN))
     if threads:
         message = f"the application starts threads when it is imported: {', '.join(threads)}"
@@ -341,7 +342,9 @@ def judge_producers(
 
     Both hold fields of ``[redis]``; ``elsewhere`` may hold an ``error`` instead. ``path``: the server's file.
     """
-    fix = "set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues, or write Worker(url=…, namespace=…)"
+    fix = (
+        "write Worker(url=…, namespace=…), or set REDIS_URL and PYWORKERS_REDIS__NAMESPACE where it enqueues"
+    )
     if path is not None:
         fix = f'write Worker(config="{path}"), or set PYWORKERS_CONFIG={path} where it enqueues'
     return _judge_places(elsewhere, server, fix)
