@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyworkers import logs
+from pyworkers.observing.requests import is_request
 from pyworkers.protocol.effects import AppendLog, Effect
 from pyworkers.protocol.effects.kinds import MAX_LOG_BYTES
 from pyworkers.protocol.flow.joblog import alive_s, encoded, log_key
@@ -21,6 +22,7 @@ from pyworkers.protocol.message import hear
 _AT_ONCE = 100
 # Not fields of the line itself.
 _OWN = ("event", "exc_info", "stack_info", "stack")
+_UNREADABLE = "<unprintable>"
 
 
 __all__ = ["LogNotes", "alive_s", "listen", "parts_of"]
@@ -55,7 +57,7 @@ class LogNotes:
             # A fork of the job, which must not number its lines as the job does.
             self._begin()
         at = time.time()
-        line = encoded(at, level, text, fields)
+        line = _encoded(at, level, text, fields)
         with self._lock:
             if self._closed:
                 return
@@ -99,9 +101,25 @@ def _heard(_logger: Any, method: str, event: Any) -> Any:
     return event
 
 
+def _encoded(at: float, level: str, text: str, fields: Mapping[str, Any]) -> bytes:
+    """The line; without its fields, or its text, if these are objects that cannot be read."""
+    for some in (text, fields), (text, {}):
+        try:
+            return encoded(at, level, *some)
+        except BaseException as error:
+            if is_request(error):
+                raise
+    return encoded(at, level, _UNREADABLE, {})
+
+
 def parts_of(event: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The text and the fields of a log event; an error is a field, with its traceback."""
     fields = {name: value for name, value in event.items() if name not in _OWN}
     if error := logs.traceback_of(event.get("exc_info")):
         fields["exception"] = error
-    return str(event.get("event")), fields
+    try:
+        return str(event.get("event")), fields
+    except BaseException as problem:
+        if is_request(problem):
+            raise
+        return _UNREADABLE, fields

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyworkers import Worker, current_message
-from pyworkers.errors import BadArgumentError
+from pyworkers.errors import BadArgumentError, JobCancelled, JobTimeout
 from pyworkers.protocol import effects
 from pyworkers.protocol.effects import AppendLog, DeleteKey, Effect
 from pyworkers.protocol.effects.kinds import MAX_LOG_BYTES
@@ -119,6 +119,43 @@ def test_the_lines_of_a_fork_do_not_have_the_numbers_of_the_job() -> None:
     assert isinstance(mine, AppendLog)
     assert isinstance(forked, AppendLog)
     assert mine.run != forked.run
+
+
+class Unreadable(dict[str, Any]):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(a=1)
+        self._error = error
+
+    def items(self) -> Any:
+        raise self._error
+
+    def __str__(self) -> str:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [ValueError("closed"), BaseException("odd")])
+def test_an_object_that_cannot_be_read_fails_no_job(error: BaseException) -> None:
+    sent: list[Any] = []
+    notes = LogNotes("jid", 60, sent.append)
+    notes.add("info", "sent", {"row": Unreadable(error)})
+    notes.add("info", *parts_of({"event": Unreadable(error), "n": 7}))
+    lines = [joblog.read_line(effect.lines) for effect in sent]
+    assert [(line.text, line.fields) for line in lines] == [("sent", {}), ("<unprintable>", {"n": 7})]
+
+
+@pytest.mark.parametrize("request_to_end", [JobTimeout("late"), JobCancelled("asked")])
+def test_a_request_that_comes_while_a_line_is_written_passes(request_to_end: Exception) -> None:
+    notes = LogNotes("jid", 60, lambda _effect: None)
+
+    class Value:
+        def __repr__(self) -> str:
+            raise request_to_end
+
+    for value in (Value(), Unreadable(request_to_end), {(1,): Value()}):
+        with pytest.raises(type(request_to_end)):
+            notes.add("info", "sent", {"value": value})
+    with pytest.raises(type(request_to_end)):
+        parts_of({"event": Value()})
 
 
 def test_an_error_of_a_log_event_is_a_field() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import simplejson
 
+from pyworkers.errors import JobCancelled, JobTimeout
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.effects import EndLog
 from pyworkers.protocol.flow.ending import Ended
@@ -32,6 +33,8 @@ _DEEPEST = 50
 # Bytes of a line as JSON: beyond, it is written without fields. So at least eight lines stay.
 _MAX_LINE = 8000
 _MAX_ERROR = 300
+# They ask the job to end, and may come at any moment.
+_REQUESTS = (JobTimeout, JobCancelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ def _beginning(value: Any, depth: int = _MAX_DEPTH) -> Any:
 def _encoded(value: Mapping[str, Any]) -> bytes:
     try:
         text = _encode(value)
+    except _REQUESTS:
+        raise
     except Exception:  # a key that is not a string, a circular value, a broken __str__ …
         text = _encode({str(name): _safe(part) for name, part in value.items()})
     return valid(text).encode()
@@ -129,9 +134,13 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
 def _safe(value: Any) -> Any:
     try:
         _encode(value)
+    except _REQUESTS:
+        raise
     except Exception:
         try:
             return str(value)
+        except _REQUESTS:
+            raise
         except Exception:
             return f"<unprintable {type(value).__name__}>"
     return value
