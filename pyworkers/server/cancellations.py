@@ -22,7 +22,8 @@ from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.flow.batch import note_of
 
-_IDS = re.compile(rb'"(jid|batch)"\s*:\s*("(?:[^"\\]|\\.)*")')
+# Possessive: anybody may push a text of a hundred megabytes, and each character would have a place of return.
+_IDS = re.compile(rb'"(jid|batch)"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")')
 
 
 class Cancellations:

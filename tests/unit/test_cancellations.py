@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from pyworkers.server.cancellations import Cancellations
@@ -36,6 +38,17 @@ def noted(*jids: str) -> Cancellations:
 )
 def test_a_job_is_known_by_its_id(raw: bytes, jid: str) -> None:
     assert noted("a", 'é " x').jid_of(raw) == jid
+
+
+@pytest.mark.parametrize(("part", "end"), [(b"x", b'"}'), (rb"\\", b'"}'), (b"x", b"")])
+def test_a_job_with_a_long_text_takes_little_memory(part: bytes, end: bytes) -> None:
+    raw = b'{"jid":"a","batch":"' + part * 500_000 + end
+    tracemalloc.start()
+    try:
+        noted("other").jid_of(raw)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_note_that_has_done_its_work_goes() -> None:
