@@ -13,6 +13,7 @@ import redis
 
 from pyworkers import RESULT, RESULTS, Client, JobFailedError, ResultTimeout, Worker, chain, parallel
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.flow.plans import CALLBACKS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.flow import sweep as sweeping
@@ -130,9 +131,9 @@ def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
         case "after a group":
             db.zadd(keys.batches, {"b": 5.0})
             db.rpush(keys.batch("b") + ":then", b"q " + raw)
-        case "a callback":
+        case "on_success" | "on_complete" | "on_death" | "on_cancel":
             db.zadd(keys.batches, {"b": 5.0})
-            db.hset(keys.batch("b"), "on_success", b"q " + raw)
+            db.hset(keys.batch("b"), place, b"q " + raw)
         case "in the step before":
             put(db, keys, "queue", raw_job("first", then=[[json.loads(raw)]]))
 
@@ -141,8 +142,8 @@ def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
     "place",
     [
         "schedule", "retry", "goretry", "queue", "a queue that only its server knows",
-        "in progress", "go-workers", "sidekiq", "sidekiq 6", "sidekiq 5", "after a group", "a callback",
-        "in the step before",
+        "in progress", "go-workers", "sidekiq", "sidekiq 6", "sidekiq 5", "after a group",
+        "in the step before", *CALLBACKS,
     ],
 )  # fmt: skip
 def test_a_job_that_is_somewhere_keeps_its_lock(

@@ -15,7 +15,7 @@ for n = 3, #ARGV do
   for _, item in ipairs(redis.pcall('LRANGE', key .. ':then', 0, -1)) do
     add_ids(item, ids)
   end
-  for _, item in ipairs(redis.pcall('HMGET', key, 'on_complete', 'on_success', 'on_death')) do
+  for _, item in ipairs(redis.pcall('HMGET', key, 'on_complete', 'on_success', 'on_death', 'on_cancel')) do
     add_ids(item or '', ids)
   end
 end
