@@ -16,10 +16,11 @@ from pyworkers.plugins.batches import Batch, batch_of
 from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
 from pyworkers.protocol.message import Message
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.store.calls import Request, drive
+from pyworkers.store.calls import Request, drive, script
 from pyworkers.store.flow.cancelling import Wanted, cancel_batch, cancel_jobs
 from pyworkers.store.flow.sweep import begin, sweep
 from pyworkers.store.notes import notes
+from pyworkers.store.transport.replies import integers
 from tests.helpers.replies import as_bytes, as_list
 from tests.helpers.support import free_port, running_server
 from tests.store.test_batches import App
@@ -119,6 +120,15 @@ def test_a_full_server_cancels_what_takes_its_memory(tmp_path: Path, one_binary:
         assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", "t"))) == CancelledNumbers(1, 0)
         assert app.client.cancel(waits) is Cancelled.REMOVED
         assert not {tagged, waits} & {job["jid"] for job in app.waiting("q")}
+
+
+def test_large_jobs_are_read_few_at_a_time(app: App) -> None:
+    jids = [app.client.enqueue("q", "Large", ["x" * 300_000], tags=["t"]) for _ in range(40)]
+    places = [app.keys.queue("q"), app.keys.cancelled, app.keys.stat("cancelled"), app.keys.stat("failed")]
+    reading = script("removal/cancel", places, [0, "tag", "other", 60], integers, app.keys.namespace)
+    assert app.admin.run(reading)[0] in range(10, 25)
+    assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", "t"))) == CancelledNumbers(len(jids), 0)
+    assert app.redis.llen(app.keys.queue("q")) == 0
 
 
 def test_a_batch_that_has_succeeded_and_an_unknown_one_are_left_alone(app: App) -> None:

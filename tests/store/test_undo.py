@@ -84,6 +84,17 @@ def test_a_queue_that_was_cleared(where: RedisConfig, keys: Keys, db: redis.Redi
     assert db.sismember(keys.queues, "q")
 
 
+def test_large_jobs_that_were_cleared(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
+    raws = [raw_job(f"j{n}", track=5, args=["x" * 300_000]) for n in range(40)]
+    db.lpush(keys.queue("q"), *raws)
+    db.zadd(keys.dead, {raw: n for n, raw in enumerate(raws)})
+    for jobs in Queue("q", where), DeadSet(where):
+        deletion = Deletion(where=where)
+        assert (jobs.clear(deletion=deletion.id), deletion.undo()) == (40, 40)
+    assert db.lrange(keys.queue("q"), 0, -1) == raws[::-1]
+    assert [score for _, score in as_scores(db.zrange(keys.dead, 0, -1, withscores=True))] == [*range(40)]
+
+
 @pytest.mark.parametrize("name", list(SETS))
 def test_jobs_that_a_stranger_wrote_return_with_all_others(
     where: RedisConfig, keys: Keys, db: redis.Redis, name: str

@@ -652,6 +652,39 @@ local function end_waiting(job, jid, kind, batch)
   end
 end
 
+-- Shared by the scripts that read jobs in portions: the loader puts it in front of them.
+
+-- The jobs of a list or sorted set from an index on, at most `most`, and few more bytes than `most_bytes`: a thousand
+-- jobs of a megabyte would block Redis for seconds, and double its memory. `from_end`: of a list, from the end that is
+-- popped next. Also returns true if there are no others.
+local function page_of(key, first, most, most_bytes, from_end)
+  local kind = redis.call('TYPE', key).ok
+  local raws, bytes, largest, wanted = {}, 0, 1, 5
+  if kind ~= 'list' and kind ~= 'zset' then
+    return raws, true
+  end
+  while #raws < most and bytes < most_bytes do
+    local from = first + #raws
+    wanted = math.min(wanted, most - #raws)
+    local some
+    if kind == 'list' and from_end then
+      some = redis.call('LRANGE', key, -from - wanted, -from - 1)
+    else
+      some = redis.call(kind == 'list' and 'LRANGE' or 'ZRANGE', key, from, from + wanted - 1)
+    end
+    for n = 1, #some do
+      local raw = some[from_end and kind == 'list' and #some + 1 - n or n]
+      bytes, largest = bytes + #raw, math.max(largest, #raw)
+      raws[#raws + 1] = raw
+    end
+    if #some < wanted then
+      return raws, true
+    end
+    wanted = math.max(1, math.min(50, math.floor(most_bytes / largest)))
+  end
+  return raws, false
+end
+
 local LIFE_S, DAYS_LIFE_S = 86400, 157680000
 -- What one call reads: some milliseconds of Redis' time.
 local MOST, MOST_AT_ONCE, MOST_BYTES = 1000, 100, 4194304
@@ -687,12 +720,7 @@ local read, bytes = 0, 0
 while places[number] and read < MOST and bytes < MOST_BYTES do
   local key = places[number]
   local kind = redis.call('TYPE', key).ok
-  local jobs = {}
-  if kind == 'list' then
-    jobs = redis.call('LRANGE', key, index, index + MOST_AT_ONCE - 1)
-  elseif kind == 'zset' then
-    jobs = redis.call('ZRANGE', key, index, index + MOST_AT_ONCE - 1)
-  end
+  local jobs, ended = page_of(key, index, MOST_AT_ONCE, MOST_BYTES - bytes)
   for _, raw in ipairs(jobs) do
     bytes = bytes + #raw
     local job = job_in(raw)
@@ -713,7 +741,7 @@ while places[number] and read < MOST and bytes < MOST_BYTES do
   end
   -- An empty place costs as much as some jobs do.
   read, index = read + #jobs + 10, index + #jobs
-  if #jobs < MOST_AT_ONCE then
+  if ended then
     number, index = number + 1, 0
   end
 end

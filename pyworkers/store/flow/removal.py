@@ -73,8 +73,10 @@ def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT
     if kept.deletion:
         yield from _keep(keys, cleared, jobs, kept)
     if MARKS:
-        for first in range(0, jobs, _PER_SEARCH):
-            found = yield from search(cleared, first, _PER_SEARCH)
+        first = 0
+        while first < jobs:
+            read, found = yield from _search(cleared, first)
+            first += max(1, read)
             names, args = written(
                 keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue))
             )
@@ -84,16 +86,22 @@ def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT
     return jobs
 
 
-def search(key: str, first: int, number: int) -> Request[list[bytes]]:
-    """The jobs with effects among a number of members of a list or sorted set, from an index."""
-    return script("removal/search", [key], [first, first + number - 1, *MARKS], lambda reply: blobs(reply[1]))
+def _search(key: str, first: int) -> Request[tuple[int, list[bytes]]]:
+    """How many jobs of a list or sorted set were read from an index on, and those of them with effects."""
+    return script("removal/search", [key], [first, _PER_SEARCH, *MARKS], _found)
+
+
+def _found(reply: Any) -> tuple[int, list[bytes]]:
+    return integer(reply[0]), blobs(reply[1])
 
 
 def _keep(keys: Keys, cleared: str, jobs: int, kept: KeptFor) -> Steps[None]:
     names = [cleared, *kept.names(keys)]
-    for first in range(0, jobs, _PER_SEARCH):
-        args = [*kept, first, first + _PER_SEARCH - 1]
-        yield from script("removal/keep", names, args, integer, keys.namespace)
+    first = 0
+    while first < jobs:
+        args = [*kept, first, _PER_SEARCH]
+        read = yield from script("removal/keep", names, args, integer, keys.namespace)
+        first += max(1, read)
 
 
 def _nothing(_reply: object) -> None:

@@ -61,8 +61,9 @@ def _shared(code: str) -> str:
     tokens = ("tokens",) if "token_of(" in code else ()
     places = ("places",) if "GONE" in code or "index_near(" in code else ()
     undo = ("undo",) if "keeping(" in code else ()
-    used = (*batches, *runs, *waiting, *effects, *ends, *numbers, *push, *sweep, *tokens, *places, *undo)
-    names = ("prelude", *used)
+    pages = ("pages",) if "page_of(" in code else ()
+    pushing = (*batches, *runs, *waiting, *effects, *ends, *numbers, *push)
+    names = ("prelude", *pushing, *sweep, *tokens, *places, *undo, *pages)
     text = "".join(_text(f"shared/{part}") for part in names)
     return _text("shared/prefix") + text if "PREFIX" in text + code else text
 

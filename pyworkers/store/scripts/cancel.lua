@@ -46,12 +46,7 @@ local read, bytes = 0, 0
 while places[number] and read < MOST and bytes < MOST_BYTES do
   local key = places[number]
   local kind = redis.call('TYPE', key).ok
-  local jobs = {}
-  if kind == 'list' then
-    jobs = redis.call('LRANGE', key, index, index + MOST_AT_ONCE - 1)
-  elseif kind == 'zset' then
-    jobs = redis.call('ZRANGE', key, index, index + MOST_AT_ONCE - 1)
-  end
+  local jobs, ended = page_of(key, index, MOST_AT_ONCE, MOST_BYTES - bytes)
   for _, raw in ipairs(jobs) do
     bytes = bytes + #raw
     local job = job_in(raw)
@@ -72,7 +67,7 @@ while places[number] and read < MOST and bytes < MOST_BYTES do
   end
   -- An empty place costs as much as some jobs do.
   read, index = read + #jobs + 10, index + #jobs
-  if #jobs < MOST_AT_ONCE then
+  if ended then
     number, index = number + 1, 0
   end
 end

@@ -52,15 +52,10 @@ local function job_in(raw)
 end
 
 local type_of, first = redis.call('TYPE', KEYS[1]).ok, tonumber(ARGV[1])
-local raws = {}
-if type_of == 'list' then
-  raws = redis.call('LRANGE', KEYS[1], first, first + MOST - 1)
-elseif type_of == 'zset' then
-  raws = redis.call('ZRANGE', KEYS[1], first, first + MOST - 1)
-end
-local bytes, read, taken = 0, 0, {}
+local raws, ended = page_of(KEYS[1], first, MOST, MOST_BYTES)
+local read, taken = 0, {}
 for _, raw in ipairs(raws) do
-  if bytes > MOST_BYTES or #taken == MOST_REMOVED then
+  if #taken == MOST_REMOVED then
     break
   end
   local job = job_in(raw)
@@ -73,7 +68,7 @@ for _, raw in ipairs(raws) do
       redis.call('ZREM', KEYS[1], raw)
     end
   end
-  bytes, read = bytes + #raw, read + 1
+  read = read + 1
 end
 if #taken > 0 then
   if type_of == 'list' then
@@ -88,7 +83,7 @@ for _, job in ipairs(taken) do
   redis.pcall('ZREM', KEYS[2], job.jid)
   end_waiting(job, job.jid, 'cancelled', batch)
 end
-if read == #raws and #raws < MOST then
+if read == #raws and ended then
   return { -1, #taken }
 end
 return { first + read - #taken, #taken }
