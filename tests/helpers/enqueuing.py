@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 import redis
 
 from pyworkers import AsyncClient, Client, PyworkersError
+from tests.helpers import warm
 from tests.helpers.certificates import Certificates
 from tests.helpers.support import ROOT, whole_lines
 
@@ -47,17 +48,17 @@ class Producer:
     ) -> None:
         self._path = path
         path.touch()
-        words = [sys.executable, "-m", "tests.helpers.enqueuing", kind, str(path), str(rate)]
+        words = ["-m", "tests.helpers.enqueuing", kind, str(path), str(rate)]
         files = certificates.environment if certificates else {}
         place = {"PYWORKERS_REDIS__URL": url, "PYWORKERS_REDIS__NAMESPACE": namespace}
-        environment = os.environ | files | place
-        self._process = subprocess.Popen(words, cwd=ROOT, env=environment)
+        environment = os.environ | files | place | {"PYTHONPATH": str(ROOT)}
+        self._process = warm.start(words, cwd=ROOT, env=environment, stdout=1, stderr=2)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        self._process.send_signal(signal.SIGTERM)
         self._process.wait()
 
     def calls(self) -> list[Call]:
