@@ -216,7 +216,7 @@ def redis_url(request: pytest.FixtureRequest, servers: Servers) -> str:
     return servers.url(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def one_redis_url(servers: Servers) -> str:
     """The URL of one server, Valkey if there is a choice: for slow tests."""
     return servers.url(_wanted()[0])

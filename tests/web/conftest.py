@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from contrib.pictures import shop
 from pyworkers.api.target import Admin, admin_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app, site
-from tests.conftest import missing
+from tests.conftest import Servers, missing
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import PATIENCE_S
 from tests.integrations.web import served
@@ -29,16 +31,35 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             item.add_marker("browser")
 
 
-@pytest.fixture
-def dashboard(one_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Visitor]:
-    """A visitor of the dashboard of this test's namespace, which uvicorn serves in a thread.
+@contextmanager
+def _served_patiently(url: str, namespace: str) -> Iterator[Visitor]:
+    """A visitor of the dashboard of a namespace, which uvicorn serves in a thread.
 
     Its Redis is there: on a busy machine, an answer that takes seconds is no outage.
     """
-    for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
-        monkeypatch.setattr(site, patience, PATIENCE_S)
-    with served(app(one_redis_url, namespace=namespace, token="")) as root:
-        yield Visitor(f"{root}/")
+    with pytest.MonkeyPatch.context() as patch:
+        for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
+            patch.setattr(site, patience, PATIENCE_S)
+        with served(app(url, namespace=namespace, token="")) as root:
+            yield Visitor(f"{root}/")
+
+
+@pytest.fixture
+def dashboard(one_redis_url: str, namespace: str) -> Iterator[Visitor]:
+    """A visitor of the dashboard of this test's namespace."""
+    with _served_patiently(one_redis_url, namespace) as visitor:
+        yield visitor
+
+
+@pytest.fixture(scope="module")
+def read_shop(one_redis_url: str, servers: Servers) -> Iterator[Visitor]:
+    """A visitor of a small shop that all tests of a module share, which only read it."""
+    keys = Keys(f"t{uuid.uuid4().hex[:12]}:")
+    with redis.Redis.from_url(one_redis_url) as db:
+        _fill_small(db, keys, one_redis_url)
+    with _served_patiently(one_redis_url, keys.namespace) as visitor:
+        yield visitor
+    servers.delete_keys(keys.namespace)
 
 
 @pytest.fixture
@@ -80,9 +101,9 @@ def admin(db: redis.Redis, keys: Keys, one_redis_url: str) -> Admin:
     return admin_of(one_redis_url, keys.namespace)
 
 
-@pytest.fixture
-def small_shop(admin: Admin, db: redis.Redis, keys: Keys) -> None:
+def _fill_small(db: redis.Redis, keys: Keys, url: str) -> None:
     """The shop with two jobs in each list: such a page has all that one of fifty has, for less CPU."""
+    shop.fill(db, keys, url)
     for queue in shop.QUEUES:
         db.ltrim(keys.queue(queue), -2, -1)
     for jobs in (keys.schedule, keys.retry):
@@ -91,6 +112,12 @@ def small_shop(admin: Admin, db: redis.Redis, keys: Keys) -> None:
     db.zremrangebyrank(keys.dead, 0, -3)
     for server in shop.SERVERS:
         db.hdel(keys.work(server), *list(db.hkeys(keys.work(server)))[1:])
+
+
+@pytest.fixture
+def small_shop(db: redis.Redis, keys: Keys, one_redis_url: str) -> None:
+    """The small shop in this test's namespace."""
+    _fill_small(db, keys, one_redis_url)
 
 
 @pytest.fixture

@@ -232,10 +232,10 @@ def test_names_in_addresses(attacker: Attacker, filled: Keys) -> None:
 
 @pytest.mark.independent
 @pytest.mark.parametrize("path", PAGES)
-@pytest.mark.usefixtures("small_shop")
-def test_parameters(dashboard: Visitor, attacker: Attacker, path: str) -> None:
-    target = address(dashboard, path)
-    known = sorted(parameters(dashboard, target))
+def test_parameters(read_shop: Visitor, path: str) -> None:
+    attacker = Attacker(read_shop.root)
+    target = address(read_shop, path)
+    known = sorted(parameters(read_shop, target))
     asked = ["&".join(f"{name}={value}" for name in known) for value in VALUES if len(value) < 1_000]
     asked += [
         f"{name}={value}" for name in known for value in ("", "-1", "1e999", "9" * 400, "%ff", "a" * 20_000)
