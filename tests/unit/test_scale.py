@@ -47,11 +47,11 @@ async def test_workers_without_a_job_end(least: int, needed: int, left: int) -> 
     group.scale.close()
 
 
-async def test_the_time_without_a_job_can_change() -> None:
+async def test_a_new_time_without_a_job_counts_at_once() -> None:
     group = Group(3600)
-    group.scale.end_idle_after(0.06)
     group.scale.set(SIZES, 0)
     assert group.scale.grow()
+    group.scale.end_idle_after(0.06)
     await async_wait_for(lambda: group.changes == [0])
     group.scale.close()
 

@@ -21,7 +21,7 @@ class Scale:
 
     def __init__(self, idle_s: float, needed: Callable[[], int], changed: Callable[[], None]) -> None:
         """``idle_s``: as in ``end_idle_after``."""
-        self.end_idle_after(idle_s)
+        self._pause_s = idle_s / _LOOKS
         self._needed = needed
         self._changed = changed
         self._all: Sequence[int] = ()
@@ -31,8 +31,13 @@ class Scale:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_idle_after(self, idle_s: float) -> None:
-        """Want a worker no more once it had no job for this time."""
+        """Want a worker no more once it had no job for this time. The time begins anew."""
         self._pause_s = idle_s / _LOOKS
+        self._seen.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._look_later()
 
     def set(self, sizes: Sequence[int], least: int | None) -> None:
         """Have at most workers of these sizes, and this many at least; None: always all of them."""
