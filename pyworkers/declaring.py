@@ -151,7 +151,7 @@ class Declarations(Hooks, Clients):
           tags=()             labels, which Sidekiq's Web UI shows
           extra=None          the application's own fields, e.g. ``{"tenant": 7}``
           track=None          seconds after its end for which status and result are kept
-          history=False       keep the job and each run with its error as long (``Worker.history``)
+          history=False       keep the job and each run with its error for this time (``Worker.history``)
 
         These decide whether a job is enqueued:
           unique_for=None     seconds (and the job's delay) for which the same job is a duplicate

@@ -343,14 +343,14 @@ OPTIONS: Mapping[str, JobOption] = {
         "seconds above 0",
     ),
     "track": JobOption(
-        "Seconds after the end of the job for which ``status`` and ``result`` know it. "
+        "Seconds after the end of the job for which its status and result are kept. "
         "Default: none, not tracked.",
         "seconds",
         _is_life,
         _LIFE,
     ),
     "history": JobOption(
-        "Keep the job as it was enqueued, and each run with its error, as long (``Client.history``). "
+        "Keep the job as it was enqueued, and each run with its error, for this time (``Client.history``). "
         "Default: False.",
         "flag",
         _is_flag,
@@ -359,14 +359,14 @@ OPTIONS: Mapping[str, JobOption] = {
     ),
     "unique_for": JobOption(
         "Seconds, after the job's delay, for which a job with the same class, queue and arguments is a "
-        "duplicate: it is not enqueued, and the answer is the jid of the other. Default: none, not unique.",
+        "duplicate: it is not enqueued, and the call returns the other jid. Default: none, not unique.",
         "seconds",
         _is_life,
         _LIFE,
         _ENTERPRISE,
     ),
     "unique_until": JobOption(
-        "When that ends earlier: when the job is done or dead, at its start, or never. Default: ``success``.",
+        "When this ends earlier: when the job is done or dead, at its start, or never. Default: ``success``.",
         "choice",
         lambda value: value in _UNTIL,
         "success, start or expiry",
@@ -375,11 +375,10 @@ OPTIONS: Mapping[str, JobOption] = {
         choices=_UNTIL,
     ),
     "unique_by": JobOption(
-        "What counts as the same instead of all arguments: a value, in Python also a function of the "
-        "arguments.",
+        "The value that is compared instead of all arguments; in Python also a function of the arguments.",
         "value",
         lambda value: True,
-        "a function of the arguments, or what it returns",
+        "a function of the arguments, or its result",
         needs="unique_for",
         is_field=False,
     ),
