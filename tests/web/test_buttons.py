@@ -88,7 +88,7 @@ def test_dead_and_scheduled_jobs_run_now(show: Open, admin: Admin) -> None:
 
 def test_a_running_job_is_cancelled(show: Open, admin: Admin, db: redis.Redis, keys: Keys) -> None:
     page = show("running")
-    jid = page.text_of("main tbody th a")
+    jid = str(page.all("main tbody .copy")[0].get_attribute("data-copy"))
     page.press("Cancel", row=jid)
     assert jid.encode() in db.zrange(keys.cancelled, 0, -1)
 

@@ -158,17 +158,17 @@ def test_a_server_without_heartbeats_shows_what_was_running(
     db.hset(keys.work("web:7:a"), "9", work)
     text = dashboard.get("servers/web~3A7~3Aa").text
     assert "What was running 1 job when it was last seen" in text and "Running jobs" not in text
-    assert "Send j1" in text
+    assert "Send 1 ledger" in text
     # Redis forgets the list of what runs before the jobs: they are in the in-progress lists.
     db.delete(keys.work("web:7:a"))
     assert "Nothing, or other servers have taken its jobs over" in dashboard.get("servers/web~3A7~3Aa").text
     db.hset(keys.owners, "web:7:a", json.dumps(["ledger", "mail"]))
     db.lpush(keys.inprogress("ledger", "web:7:a"), payload, "no job")
     page = dashboard.get("servers/web~3A7~3Aa").text
-    assert "What was running 2 jobs when it was last seen" in page and "Send j1" in page
+    assert "What was running 2 jobs when it was last seen" in page and "Send 1 ledger j1" in page
     db.delete(keys.process("web:7:a"))
     page = dashboard.get("servers/web~3A7~3Aa").text
-    assert gone(page) and "2 jobs when it was last seen" in page and "Send j1" in page
+    assert gone(page) and "2 jobs when it was last seen" in page and "Send 1 ledger j1" in page
 
 
 def test_hostile_servers_are_shown(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

@@ -35,7 +35,7 @@ def listing(
         "class": lambda row: _class(request, row.job, job_href(request, row, place)),
         "error": lambda row: _error(row.job),
         "arguments": lambda row: Markup("<code>{}</code>").format(expandable(args_text(row.job, mask))),
-        "jid": lambda row: _jid(row.job, job_href(request, row, place)),
+        "jid": lambda row: jid_of(row.job, job_href(request, row, place)),
     }
     shown_columns = ROW.shown("class", *chosen(request, place))
     sorts = dict.fromkeys(("due", "died", "enqueued_at"), sort)
@@ -72,16 +72,19 @@ def _error(job: JobRecord) -> Markup:
     return expandable(": ".join(filter(None, (job.error_class, job.error_message))))
 
 
-def _jid(job: JobRecord, href: str) -> Markup:
-    """The beginning of the id, which leads to the job; the script copies the whole."""
+def jid_of(job: JobRecord, href: str) -> Markup:
+    """The beginning of the id, which leads to the job if it has an address; the script copies the whole."""
     if not job.jid:
-        return Markup('<a href="{}">{}</a>').format(href, "not read" if job.cut else "no id")
-    name = shown(job.jid if len(job.jid) <= _LONGEST_ID else job.jid[:_ID])
-    link = Markup('<a href="{}" title="{}"><code>{}</code></a>').format(href, visible(cut(job.jid)), name)
+        name = "not read" if job.cut else "no id"
+        return Markup('<a href="{}">{}</a>').format(href, name) if href else Markup(name)
+    code = Markup("<code>{}</code>").format(shown(job.jid if len(job.jid) <= _LONGEST_ID else job.jid[:_ID]))
+    named = (
+        Markup('<a href="{}" title="{}">{}</a>').format(href, visible(cut(job.jid)), code) if href else code
+    )
     if len(job.jid) > _MOST_IN_A_LINK:
-        return link
+        return named
     form = ' <button type="button" class="copy" data-copy="{}" aria-label="Copy the id {}" hidden></button>'
-    return link + Markup(form).format(visible(job.jid), visible(job.jid[:_ID]))
+    return named + Markup(form).format(visible(job.jid), visible(job.jid[:_ID]))
 
 
 def args_text(job: JobRecord, mask: Collection[str]) -> str:

@@ -22,15 +22,15 @@ from pyworkers.api.running import ACTIONS, STACK, WORK, WORKS, read_works
 from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.lists.showing import args_text, tags_of
+from pyworkers.web.lists.showing import args_text, jid_of, tags_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import first_of, pager, rows_of, span
-from pyworkers.web.rendering import own_address, render
+from pyworkers.web.rendering import address, linkable, own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.several import ALL, sites_of
-from pyworkers.web.showing import number, shown
+from pyworkers.web.showing import expandable, number, shown
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import Listing, joined, link
+from pyworkers.web.tables import Listing, joined
 
 _MOST_BYTES = 20_000
 
@@ -106,37 +106,65 @@ def listing(
     with_limit: bool | None = None,
 ) -> Listing[Work]:
     """The table of these jobs; by default with the ends of their times if one of them has an end."""
-    chosen = ["class", "queue", "run_at", "progress", "identity", "thread", "rss_kb", "limit_at"]
+    chosen = [
+        "class",
+        "arguments",
+        "queue",
+        "run_at",
+        "progress",
+        "identity",
+        "thread",
+        "rss_kb",
+        "limit_at",
+        "jid",
+    ]
     if not with_server:
         chosen.remove("identity")
     if not (_has_limit(page) if with_limit is None else with_limit):
         chosen.remove("limit_at")
-    html: Mapping[str, Callable[[Work], Markup]] = {
-        "class": partial(_job, request, mask),
-    }
     return Listing(
-        request, WORK.shown(*chosen), page.works, page.at,
-        key=key_of, ended={"progress": "running:all"}, html=html, queue_of=lambda work: work.queue,
+        request, WORK.shown(*chosen), page.works, page.at, key=key_of, ended={"progress": "running:all"},
+        html=_html(request, mask), queue_of=lambda work: work.queue,
     )  # fmt: skip
 
 
 def held(
-    request: Request, page: WorkPage, mask: Collection[str] = (), columns: Sequence[str] = ("class", "queue")
+    request: Request, page: WorkPage, mask: Collection[str] = (), columns: Sequence[str] = ()
 ) -> Listing[Work]:
-    """A table that is not live, as of the jobs that a server was running; when they began is not known."""
-    html: Mapping[str, Callable[[Work], Markup]] = {"class": partial(_job, request, mask)}
-    return Listing(request, WORK.shown(*columns), page.works, page.at, html=html)
+    """A table that is not live, as of the jobs that a server was running; when they began is not known.
+
+    ``columns``: what it has between the queue and the id.
+    """
+    shown_columns = WORK.shown("class", "arguments", "queue", *columns, "jid")
+    return Listing(request, shown_columns, page.works, page.at, html=_html(request, mask))
 
 
-def _job(request: Request, mask: Collection[str], work: Work) -> Markup:
-    """Class, tags, id and arguments; of a large job its size: fifty of them would make the page late."""
+def _html(request: Request, mask: Collection[str]) -> Mapping[str, Callable[[Work], Markup]]:
+    return {
+        "class": partial(_class, request),
+        "arguments": partial(_arguments, mask),
+        "jid": partial(_jid, request),
+    }
+
+
+def _class(request: Request, work: Work) -> Markup:
+    """The class, which leads to the job, and the tags."""
+    name = shown(work.job_class, 120) if work.job_class else Markup("no class")
+    if work.jid and linkable(work.jid):
+        name = Markup('<a href="{}">{}</a>').format(address(request, "jobs", work.jid), name)
+    tags = tags_of(request, work.tags[:5])
+    return Markup("{} {}").format(name, tags) if tags else name
+
+
+def _arguments(mask: Collection[str], work: Work) -> Markup:
+    """The arguments; of a large job its size: fifty of them would make the page late."""
     args = args_text(work, mask) if work.length <= _MOST_BYTES else f"({work.length:,} bytes)"
-    return Markup("{} {}<br>{}{}").format(
-        shown(work.job_class) if work.job_class else "no class",
-        tags_of(request, work.tags[:5]),
-        link(request, "jobs", work.jid) if work.jid else "no id",
-        Markup("<br><code>{}</code>").format(shown(args, 100)) if args else "",
-    )
+    return Markup("<code>{}</code>").format(expandable(args))
+
+
+def _jid(request: Request, work: Work) -> Markup:
+    href = address(request, "jobs", work.jid) if work.jid and linkable(work.jid) else ""
+    return jid_of(work, href)
 
 
 def key_of(work: Work) -> str:

@@ -60,7 +60,7 @@ async def show(request: Request) -> Response:
     if not linkable(tag):
         raise HTTPException(404, "No job can have this tag.")
     found = await sites.each(request, partial(_read, tag))
-    mask, columns = site_of(request).settings.mask, ("class", "queue", "run_at", "identity")
+    mask, columns = site_of(request).settings.mask, ("run_at", "identity")
     tables = {name: held(sites.at(request, name), one.works, mask, columns) for name, one in found.items()}
     return await render(
         request,
