@@ -70,7 +70,10 @@ class ByRedis:
 
 
 class ByForm:
-    """The middleware that does what a form of a list of all asks for at the Redis that it names."""
+    """The middleware that does what a form of a list of all asks for at the Redis that it names.
+
+    What the first one keeps for all stays there.
+    """
 
     def __init__(self, app: ASGIApp, sites: Mapping[str, Site]) -> None:
         self._app = app
@@ -80,7 +83,8 @@ class ByForm:
         if scope["type"] == "http" and (name := scope["state"]["form"].get(REDIS, "")):
             if name not in self._sites:
                 raise Refusal(404, "There is no Redis with this name. Nothing was done.")
-            scope["state"]["site"] = self._sites[name]
+            if path_of(Request(scope)) not in OF_FIRST:
+                scope["state"]["site"] = self._sites[name]
         await self._app(scope, receive, send)
 
 

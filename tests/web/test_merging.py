@@ -235,8 +235,13 @@ def test_a_change_is_done_at_the_redis_that_it_names(
             sizes.append(db.zcard(keys.retry))
             paused.append(db.sismember(keys.paused, "mail"))
     assert (sizes, paused) == ([18, 16], [0, 1])
-    latest = [(row["redis"], row["action"]) for row in program.get("/audit")["actions"][:2]]
-    assert latest == [("archive", "queue.pause"), ("archive", "jobs.delete")]
+    latest = program.get("/audit")["actions"][:2]
+    assert [(row["redis"], row["action"]) for row in latest] == [
+        ("archive", "queue.pause"), ("archive", "jobs.delete"),
+    ]  # fmt: skip
+    deletion = f"/undo/{latest[1]['undo']}"
+    assert program.get(deletion) | {"redis": "archive", "kept": 2} == program.get(deletion)
+    assert program.done(deletion, "undo", redis="archive") == 2
     unknown = program.act("/queues/mail", "pause", redis="nowhere")
     assert (unknown.status, unknown.error) == (400, "redis must be one of default, archive, attic.")
     away = program.act("/queues/mail", "pause", redis="attic")

@@ -162,7 +162,9 @@ def test_the_first_of_several_redis_servers_has_those_for_all(
     with served(app(one_redis_url, namespace=keys.namespace, token="", others=others)) as root:
         visitor, program = Visitor(f"{root}/"), Program.with_token(f"{root}/redis/archive/")
         assert visitor.get("redis/archive/thresholds").url == f"{root}/thresholds"
-        act(visitor, "thresholds", action="set", match="images", measure="waiting", above="7")
+        act(
+            visitor, "thresholds", action="set", match="images", measure="waiting", above="7", redis="archive"
+        )
         assert program.done("/thresholds", "set", threshold="reports waiting > 2") == 1
         assert len(program.get("/thresholds")) == len(db.hgetall(keys.thresholds)) == 2
         for path in ("queues", "redis/archive/queues"):

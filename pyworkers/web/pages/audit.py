@@ -90,6 +90,7 @@ RESOURCES = (
         _deletion,
         DELETION.schema,
         actions=[UNDO],
+        sought=True,
     ),
     Resource(
         "/audit",
