@@ -8,7 +8,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.transport.replies import done, integer, maybe_blob
 
 _KEPT = 100
@@ -31,12 +31,10 @@ def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -
     reads = [command("GET", keys.alarming, read=maybe_blob), command("TTL", keys.alarming, read=integer)]
     stored, left_s = yield from every(reads)
     if stored is None:
-        taken = yield from one("SET", keys.alarming, value, "EX", life_s, "NX", read=bool)
-        return taken
+        return (yield from _written(keys, "SET", keys.alarming, value, "EX", life_s, "NX"))
     if left_s != _NO_END and as_object(stored).get("holder") != holder:
         return False
-    yield from one("SET", keys.alarming, value, "EX", life_s, read=done)
-    return True
+    return (yield from _written(keys, "SET", keys.alarming, value, "EX", life_s))
 
 
 def read_begun(keys: Keys) -> Request[dict[str, bytes]]:
@@ -46,7 +44,7 @@ def read_begun(keys: Keys) -> Request[dict[str, bytes]]:
 
 def write_begun(keys: Keys, name: str, text: str) -> Request[object]:
     """Store an alarm that has begun."""
-    return one("HSET", keys.alarms, name, text, read=integer)
+    return _written(keys, "HSET", keys.alarms, name, text)
 
 
 def forget_begun(keys: Keys, name: str) -> Request[object]:
@@ -54,10 +52,15 @@ def forget_begun(keys: Keys, name: str) -> Request[object]:
     return one("HDEL", keys.alarms, name, read=integer)
 
 
-def note_sent(keys: Keys, text: str) -> Request[object]:
+def note_sent(keys: Keys, text: str) -> Steps[None]:
     """Note a message that was sent, or given up."""
-    commands = [command("LPUSH", keys.alarms_sent, text), command("LTRIM", keys.alarms_sent, 0, _KEPT - 1)]
-    return every(commands)
+    yield from _written(keys, "LPUSH", keys.alarms_sent, text)
+    yield from one("LTRIM", keys.alarms_sent, 0, _KEPT - 1, read=done)
+
+
+def _written(keys: Keys, name: str, key: str, *args: Any) -> Request[bool]:
+    """A command that writes, also while the memory of Redis is full."""
+    return script("alarms/write", [keys.cancelled, key], [name, *args], bool, keys.namespace)
 
 
 def count_died(keys: Keys, now: float) -> Request[int]:

@@ -35,7 +35,7 @@ from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.admin import Admin
 from pyworkers.store.alarms import silenced_as
 from tests.helpers.records import raw_job, register
-from tests.helpers.support import free_port, wait_for
+from tests.helpers.support import free_port, running_server, wait_for
 
 LOOPBACK = AlarmsConfig(private=("127.0.0.0/8",))
 
@@ -381,6 +381,19 @@ def test_messages_of_a_target_keep_their_order_and_are_given_up_after_an_hour() 
         tried = tried.told([], tried.next_at)
     assert not tried.hopeless(3000.0)
     assert tried.hopeless(4000.0)
+
+
+def test_a_full_redis_blinds_no_alarm(tmp_path: Path, one_binary: str, endpoint: Endpoint) -> None:
+    with running_server(one_binary, tmp_path, free_port()) as url, redis.Redis.from_url(url) as server:
+        path = tmp_path / "workers.toml"
+        alarms = '[alarms]\nprivate = ["127.0.0.0/8"]\n' + DEAD.replace("URL", endpoint.url)
+        path.write_text(f'[redis]\nurl = "{url}"\n{alarms}')
+        server.zadd("dead", {raw_job("dead"): time.time()})
+        server.config_set("maxmemory", 1)
+        watcher = Watcher(load(path, env={}))
+        assert watcher.look() and watcher.look()
+        assert [body["state"] for body in endpoint.bodies] == ["begun"]
+        assert server.llen(Keys().alarms_sent) == 1
 
 
 def test_a_clock_that_is_put_back_delays_no_message() -> None:
