@@ -30,9 +30,9 @@ Noted = Mapping[int, tuple[float, int, Mapping[str, float]]]
 """By the minutes that have passed since, from the first on: busy jobs, concurrency and waits."""
 
 
-def note(db: redis.Redis, keys: Keys, noted: Noted, size: int = MINUTE) -> None:
-    """Add these entries to one of the streams."""
-    now = time.time()
+def note(db: redis.Redis, keys: Keys, noted: Noted, size: int = MINUTE, *, now: float | None = None) -> None:
+    """Add these entries to one of the streams; their ages count back from ``now``, by default this moment."""
+    now = time.time() if now is None else now
     for ago_min, numbers in noted.items():
         at = (now - 60 * ago_min) // (60 * size) * 60 * size
         run(db, gauges.add(keys, size, GaugeEntry(at, *numbers)))
