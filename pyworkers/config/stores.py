@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
+from urllib.parse import parse_qs
 
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.errors import ConfigError
@@ -18,6 +19,8 @@ DEFAULT = "default"
 """The name of ``[redis]``."""
 REDIS_KEYS = frozenset(item.name for item in fields(RedisConfig))
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PORT, _SENTINEL_PORT = 6379, 26379
+_HAS_PORT = re.compile(r":\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,22 @@ class Stores:
     def same(self) -> Iterator[tuple[str, str]]:
         """The pairs of names that are one Redis, with the same keys."""
         for (one, here), (other, there) in combinations(self.by_name.items(), 2):
-            if (here.url, here.namespace) == (there.url, there.namespace):
+            if (_place(here.url), here.namespace) == (_place(there.url), there.namespace):
                 yield one, other
+
+
+def _place(url: str) -> tuple[object, ...]:
+    """The hosts with their ports, the path and the database of a URL, however much of it is left out."""
+    scheme, _, rest = url.partition("://")
+    address, _, query = rest.partition("#")[0].partition("?")
+    netloc, _, path = address.partition("/")
+    port = _SENTINEL_PORT if scheme.endswith("+sentinel") else _PORT
+    hosts = netloc.rpartition("@")[2].lower().split(",")
+    found = frozenset(host if _HAS_PORT.search(host) else f"{host.rstrip(':')}:{port}" for host in hosts)
+    database = parse_qs(query).get("db", ["0"])[0]
+    if scheme in ("redis", "rediss"):
+        return found, "", path.strip("/") or database
+    return found, f"/{path.strip('/')}".removesuffix("/0").rstrip("/"), database
 
 
 def one_store(redis: RedisConfig) -> Stores:

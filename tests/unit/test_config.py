@@ -249,6 +249,25 @@ def test_a_bad_choice_of_a_redis_is_named_with_its_line_and_the_fix(
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://h:6379/0", "redis://H", True),
+        ("redis://:secret@h", "redis://h/?db=0&socket_timeout=3", True),
+        ("redis+sentinel://a,b:26379/main", "redis+sentinel://b,a:26379/main/0", True),
+        ("redis+cluster://[::1],b", "redis+cluster://b:6379,[::1]:6379/0", True),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=0", True),
+        ("redis://h", "redis://h/1", False),
+        ("redis://h", "redis://h:6380", False),
+        ("redis+sentinel://a/main", "redis+sentinel://a/other", False),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=1", False),
+    ],
+)
+def test_one_redis_is_recognized_in_two_urls(one: str, other: str, same: bool) -> None:
+    stores = Stores({"default": RedisConfig(one, "a:"), "archive": RedisConfig(other, "a:")})
+    assert list(stores.same()) == ([("default", "archive")] if same else [])
+
+
+@pytest.mark.parametrize(
     "text",
     [
         '[queues.a]\nredis = "archive"\n[groups.g]\nqueues = ["a", "b"]',
