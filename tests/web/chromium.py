@@ -281,12 +281,7 @@ class Chromium:
         if not self.run("return 'axe' in window"):
             self.run(_AXE.read_text())
         # Not meta-refresh: a search or a task goes on by itself, says so, and can be left or stopped.
-        options = {
-            "resultTypes": ["violations"],
-            "rules": {"meta-refresh": {"enabled": False}},
-            # Only rules of media, and experimental ones, read what this would load and parse.
-            "preload": False,
-        }
+        options = {"resultTypes": ["violations"], "rules": {"meta-refresh": {"enabled": False}}}
         found = self._driver.execute_async_script(
             "const [options, done] = arguments;"
             "axe.run(document, options).then(r => done(JSON.stringify(r.violations)),"
