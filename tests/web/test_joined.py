@@ -260,11 +260,12 @@ def test_the_overview_has_the_charts_of_all(
     waits = [{"mail": 7200.0, "same": 5.0}, {"reports": 60.0, "same": 9.0}]
     # One moment for both: a minute may end between the two Redis servers.
     now = time.time()
+    minute = datetime.fromtimestamp(now, UTC)
     for url, waiting in zip((one_redis_url, second_redis_url), waits, strict=True):
         with redis.Redis.from_url(url) as db:
             db.delete(keys.gauges(MINUTE))
             note(db, keys, {5: (3, 10, waiting)}, now=now)
-            run(db, mark(keys, "v1.4.2"))
+            db.hset(keys.marks(f"{minute:%Y%m%d}"), f"{minute:%Y-%m-%dT%H:%M}:00Z", "v1.4.2")
     page = visitor.get("")
     chart = spaced(page.html)
     assert 'data-says="mail 2 h, reports 1 min, same 9 s"' in chart and 'data-says="6 of 20 busy"' in chart
