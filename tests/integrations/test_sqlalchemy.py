@@ -228,7 +228,7 @@ def test_a_connection_pushes_after_its_commit(engine: Engine, queue: Fake) -> No
         connection.begin()
         enqueue_after_commit(connection, welcome, 1)
         connection.rollback()
-        with pytest.raises(BadArgumentError, match="no transaction"):
+        with pytest.raises(BadArgumentError, match="not in a transaction"):
             enqueue_after_commit(connection, welcome, 1)
         connection.begin()
         jid = enqueue_after_commit(connection, welcome, 2)
