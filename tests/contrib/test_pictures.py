@@ -13,7 +13,7 @@ from tests.helpers.support import ROOT
 from tests.web.chromium import lacking
 
 _NAMED = re.compile(r"pictures/(dashboard-[a-z]+\.png)")
-_MOST_BYTES = 200_000
+_MOST_BYTES = 250_000
 
 
 def test_each_picture_that_the_documents_name_is_taken(tmp_path: Path) -> None:
