@@ -244,6 +244,27 @@ async def test_an_old_primary_that_is_left_while_it_is_asked_for_the_number_of_t
                 await opening
 
 
+async def test_a_link_that_is_closed_while_it_connects_leaves_no_connection() -> None:
+    asked, closed, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            asked.set()
+            await closed.wait()
+            writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
+        left.set()
+
+    async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
+        opening = asyncio.create_task(link.execute_command("PING"))
+        await asked.wait()
+        await link.aclose()
+        closed.set()
+        async with asyncio.timeout(stretched(10)):
+            with pytest.raises(redis.ConnectionError):
+                await opening
+            await left.wait()
+
+
 async def test_what_a_server_says_unasked_in_the_third_protocol_is_no_reply(one_redis_url: str) -> None:
     async with linked(f"{one_redis_url}?protocol=3") as link:
         await link.execute_command("PING")

@@ -178,6 +178,8 @@ class Link:
     async def aclose(self) -> None:
         """Close the connection."""
         self._drops += 1
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self._importing is not None:
             self._importing[1].close(ConnectionError("closed"))
         if self._wire is not None:
@@ -203,10 +205,12 @@ class Link:
         await wire.learn_id()
 
     async def _connect(self) -> Wire:
+        drops = self._drops
         connecting = self._connecting = asyncio.create_task(open_wire(self._opener, self._timeout_s))
         try:
             await asyncio.wait([connecting])
-            if connecting.cancelled():
+            # asyncio.wait_for of Python 3.11, in redis-py, may lose a cancellation.
+            if connecting.cancelled() or drops != self._drops:
                 raise ConnectionError("another server is the primary")
             return connecting.result()
         except BaseException:
