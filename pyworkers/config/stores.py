@@ -81,7 +81,10 @@ class Stores:
 
 def _place(url: str) -> tuple[object, ...]:
     """The hosts with their ports, the path and the database of a URL, however much of it is left out."""
-    scheme, _, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        # The folder of an embedded server.
+        return (url,)
     address, _, query = rest.partition("#")[0].partition("?")
     netloc, _, path = address.partition("/")
     port = _SENTINEL_PORT if scheme.endswith("+sentinel") else _PORT

@@ -260,6 +260,8 @@ def test_a_bad_choice_of_a_redis_is_named_with_its_line_and_the_fix(
         ("redis://h", "redis://h:6380", False),
         ("redis+sentinel://a/main", "redis+sentinel://a/other", False),
         ("unix:///run/redis.sock", "unix:///run/redis.sock?db=1", False),
+        ("embedded:a", "embedded:a", True),
+        ("embedded:a", "embedded:b", False),
     ],
 )
 def test_one_redis_is_recognized_in_two_urls(one: str, other: str, same: bool) -> None:
