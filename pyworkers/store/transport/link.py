@@ -194,8 +194,11 @@ class Link:
         return self._made
 
     async def _open(self) -> Wire:
+        drops = self._drops
         async with self._opening:
             if self._wire is None or self._wire.closed:
+                if drops != self._drops:
+                    raise ConnectionError("another server is the primary")
                 wire = self._wire = await self._connect()
                 await self._greet(wire)
             return self._wire
