@@ -76,7 +76,9 @@ def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT
         first = 0
         while first < jobs:
             read, found = yield from _search(cleared, first)
-            first += max(1, read)
+            if not read:
+                break
+            first += read
             names, args = written(
                 keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue))
             )
@@ -101,7 +103,9 @@ def _keep(keys: Keys, cleared: str, jobs: int, kept: KeptFor) -> Steps[None]:
     while first < jobs:
         args = [*kept, first, _PER_SEARCH]
         read = yield from script("removal/keep", names, args, integer, keys.namespace)
-        first += max(1, read)
+        if not read:
+            return
+        first += read
 
 
 def _nothing(_reply: object) -> None:
