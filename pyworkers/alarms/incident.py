@@ -88,7 +88,7 @@ class Incident:
         return list({target: (target, state) for target, state in reversed(self.pending)}.values())
 
     def hopeless(self, now: float) -> bool:
-        """True if what is pending could not be sent for an hour."""
+        """True if what is pending could not be sent for an hour, and ten times at least."""
         first, tried = self.first_try, self.tries >= _LEAST_TRIES
         return bool(self.pending) and tried and first is not None and now - first > _GIVEN_UP_S
 

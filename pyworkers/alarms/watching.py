@@ -219,7 +219,7 @@ class Watcher:
             log.error(
                 "alarm.given_up", alarm=after.name, pending=[list(message) for message in after.pending]
             )
-            after = replace(after, pending=(), first_try=None)
+            after = replace(after, pending=(), tries=0, first_try=None)
         if after.over:
             self._admin.run(store.forget_begun(keys, after.name))
         elif after != incident:
