@@ -31,7 +31,9 @@ class Scale:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_idle_after(self, idle_s: float) -> None:
-        """Want a worker no more once it had no job for this time. The time begins anew."""
+        """Want a worker no more once it had no job for this time. The time begins anew if it is another."""
+        if self._pause_s == idle_s / _LOOKS:
+            return
         self._pause_s = idle_s / _LOOKS
         self._seen.clear()
         if self._timer is not None:
