@@ -57,7 +57,7 @@ const times = (() => {
   let stream = null;
   let again = 0;
   let last = Date.now();
-  let graphAt = 0;
+  const drawn = new Map();
   let said = banner ? banner.innerHTML : "";
 
   const feeds = () => new Set([...document.querySelectorAll("[data-feed]")].map((part) => part.dataset.feed));
@@ -87,9 +87,9 @@ const times = (() => {
     if (name === "away") return say(html);
     if (shown.get(name) === html) return;
     // A moving graph is redrawn every ten seconds only, for those who want less motion.
-    if (name === "graph" && calm.matches) {
-      if (Date.now() - graphAt < 10000) return;
-      graphAt = Date.now();
+    if (["graph", "graph_table"].includes(name) && calm.matches) {
+      if (Date.now() - (drawn.get(name) || 0) < 10000) return;
+      drawn.set(name, Date.now());
     }
     for (const part of document.querySelectorAll(`[data-live="${CSS.escape(name)}"]`)) {
       if (isSelected(part)) return;
