@@ -654,7 +654,7 @@ end
 
 -- Shared by the scripts that read jobs in portions: the loader puts it in front of them.
 
--- The jobs of a list or sorted set from an index on, at most `most`, and few more bytes than `most_bytes`: a thousand
+-- The jobs of a list or sorted set from an index on, at most `most`, and at most five jobs more than `most_bytes`: a thousand
 -- jobs of a megabyte would block Redis for seconds, and double its memory. `from_end`: of a list, from the end that is
 -- popped next. Also returns true if there are no others.
 local function page_of(key, first, most, most_bytes, from_end)
