@@ -55,11 +55,13 @@ def dashboard(one_redis_url: str, namespace: str) -> Iterator[Visitor]:
 def read_shop(one_redis_url: str, servers: Servers) -> Iterator[Visitor]:
     """A visitor of a small shop that all tests of a module share, which only read it."""
     keys = Keys(f"t{uuid.uuid4().hex[:12]}:")
-    with redis.Redis.from_url(one_redis_url) as db:
-        _fill_small(db, keys, one_redis_url)
-    with _served_patiently(one_redis_url, keys.namespace) as visitor:
-        yield visitor
-    servers.delete_keys(keys.namespace)
+    try:
+        with redis.Redis.from_url(one_redis_url) as db:
+            _fill_small(db, keys, one_redis_url)
+        with _served_patiently(one_redis_url, keys.namespace) as visitor:
+            yield visitor
+    finally:
+        servers.delete_keys(keys.namespace)
 
 
 @pytest.fixture

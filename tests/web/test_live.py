@@ -44,7 +44,7 @@ def test_the_focus_stays_at_the_same_link(
     assert chromium.has_focus(link)
     db.delete(keys.queue("beta"))
     wait_for(lambda: "beta" not in chromium.text_of("[data-live=problems]"))
-    assert chromium.has_focus("[data-live=problems] a")
+    assert chromium.has_focus("[data-live=problems] a[href$='/errors']")
 
 
 def test_a_chart_says_what_the_pointer_is_at(chromium: Chromium, dashboard: Visitor) -> None:
