@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from pyworkers.protocol.limits import Limit
     from pyworkers.protocol.message import Message, current_message
     from pyworkers.protocol.outcome import Outcome
-    from pyworkers.protocol.status import JobState, JobStatus, Progress
+    from pyworkers.protocol.status import Cancelled, JobState, JobStatus, Progress
     from pyworkers.serving import serve
-    from pyworkers.store.cancel import Cancelled
 
 __all__ = [
     "RESULT",
@@ -137,9 +136,8 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.protocol.limits": ("Limit",),
             "pyworkers.protocol.message": ("Message", "current_message"),
             "pyworkers.protocol.outcome": ("Outcome",),
-            "pyworkers.protocol.status": ("JobState", "JobStatus", "Progress"),
+            "pyworkers.protocol.status": ("Cancelled", "JobState", "JobStatus", "Progress"),
             "pyworkers.serving": ("serve",),
-            "pyworkers.store.cancel": ("Cancelled",),
         },
     )
 

@@ -34,8 +34,7 @@ from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.protocol.options import suggestion
-from pyworkers.protocol.status import JobStatus
-from pyworkers.store.cancel import Cancelled
+from pyworkers.protocol.status import Cancelled, JobStatus
 
 if TYPE_CHECKING:
     from pyworkers.asyncclient import AsyncClient

@@ -37,9 +37,9 @@ from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
-from pyworkers.protocol.status import UNKNOWN, JobStatus
+from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
 from pyworkers.store.calls import arun
-from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
 from pyworkers.store.routes import apart, cancelled, keys_of, known, push_async

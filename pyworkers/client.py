@@ -29,9 +29,9 @@ from pyworkers.protocol.draft import Draft, Drafting, PushedJob, Writing, draft
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.status import UNKNOWN, JobStatus
+from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
 from pyworkers.store.admin import Admin
-from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
 from pyworkers.store.routes import Routes, cancelled, first_answer

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pyworkers.protocol.flow.runs import CronRun
     from pyworkers.protocol.limits import LimitStats
     from pyworkers.protocol.stacks import JobStack
-    from pyworkers.store.cancel import Cancelled
+    from pyworkers.protocol.status import Cancelled
     from pyworkers.store.processes.signals import Signal
     from pyworkers.store.processes.views import ProcessView
     from pyworkers.store.search import Search
@@ -222,7 +222,7 @@ if not TYPE_CHECKING:  # With it, a type checker would take any name.
             "pyworkers.protocol.flow.runs": ("CronRun",),
             "pyworkers.protocol.limits": ("LimitStats",),
             "pyworkers.protocol.stacks": ("JobStack",),
-            "pyworkers.store.cancel": ("Cancelled",),
+            "pyworkers.protocol.status": ("Cancelled",),
             "pyworkers.store.processes.signals": ("Signal",),
             "pyworkers.store.processes.views": ("ProcessView",),
             "pyworkers.store.search": ("Search",),

@@ -17,9 +17,9 @@ from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.track import fits
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.stacks import JobStack
-from pyworkers.protocol.status import Progress
+from pyworkers.protocol.status import Cancelled, Progress
 from pyworkers.store.calls import Steps
-from pyworkers.store.cancel import Cancelled, cancel_running
+from pyworkers.store.cancel import cancel_running
 from pyworkers.store.flow.cancelling import Wanted, cancel_jobs
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes import stacks

@@ -16,8 +16,8 @@ from pyworkers.cli.text import printable
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
+from pyworkers.protocol.status import Cancelled
 from pyworkers.store.admin import Admin
-from pyworkers.store.cancel import Cancelled
 from pyworkers.store.flow.cancelling import Wanted, cancel_jobs
 from pyworkers.text import counted
 

@@ -92,6 +92,19 @@ class JobStatus:
         return asdict(self)
 
 
+class Cancelled(StrEnum):
+    """The result of a cancellation."""
+
+    REMOVED = "removed"
+    """It was waiting, in a queue or for its time, and is removed."""
+    RUNNING = "running"
+    """It is running. Its server asks it to end, and kills its worker if it still runs two seconds later."""
+    ELSEWHERE = "elsewhere"
+    """Another program's server runs it. Sidekiq ends an iterable job within seconds; other jobs continue."""
+    UNKNOWN = "unknown"
+    """It was not found; servers refuse to start it for one day."""
+
+
 UNKNOWN = JobStatus(JobState.UNKNOWN)
 _MOST_DIGITS = 20
 FIELDS = ("state", "queue", "attempt", "progress", "started_at", "finished_at", "error")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from enum import StrEnum
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import Cancelled
 from pyworkers.store.calls import Mode, Request, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
@@ -28,19 +28,6 @@ from pyworkers.store.views.servers import read_servers
 
 # Sidekiq's job/iterable.rb: since 7.3 a job may be iterable; its state expires after 30 days.
 _ITERATES_SINCE, _ITERATION_TTL_S = (7, 3), 30 * 86_400
-
-
-class Cancelled(StrEnum):
-    """The result of a cancellation."""
-
-    REMOVED = "removed"
-    """It was waiting, in a queue or for its time, and is removed."""
-    RUNNING = "running"
-    """It is running. Its server asks it to end, and kills its worker if it still runs two seconds later."""
-    ELSEWHERE = "elsewhere"
-    """Another program's server runs it. Sidekiq ends an iterable job within seconds; other jobs continue."""
-    UNKNOWN = "unknown"
-    """It was not found; servers refuse to start it for one day."""
 
 
 def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:

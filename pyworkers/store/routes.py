@@ -32,9 +32,8 @@ from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch, queues_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.status import UNKNOWN, JobStatus
+from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
 from pyworkers.store.admin import Admin
-from pyworkers.store.cancel import Cancelled
 from pyworkers.store.flow import batchviews, conditions, tracking
 from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.flow.conditions import REFUSALS

@@ -14,10 +14,11 @@ from pyworkers.config.cron_entries import dump
 from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import Cancelled
 from pyworkers.store import cron, queues, sets, stats
 from pyworkers.store.browse import tracks
 from pyworkers.store.calls import Operation, Pages
-from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import removal
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.measures import runs

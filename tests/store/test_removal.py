@@ -11,8 +11,9 @@ from pyworkers.protocol.effects import CountOut, Effect
 from pyworkers.protocol.flow import rules as flow_rules
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.status import Cancelled
 from pyworkers.store import queues, sets
-from pyworkers.store.cancel import Cancelled, cancel
+from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import removal
 from pyworkers.store.queues import WaitingJob, Withdrawal
 from pyworkers.store.sets import Move

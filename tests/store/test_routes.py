@@ -17,7 +17,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import Stores
 from pyworkers.errors import BadArgumentError, DeclarationError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.cancel import Cancelled
+from pyworkers.protocol.status import Cancelled
 from tests.helpers.support import free_port
 
 
