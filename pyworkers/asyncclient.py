@@ -172,10 +172,13 @@ class AsyncClient(BaseClient):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
+        tracking.check_jid(jid)
+        if (other := interceptor()) is not None:
+            return await in_thread(partial(other.cancel, jid, self.owner))
         running_loop()
         results: list[Cancelled] = []
         missing: PyworkersError | None = None
-        for redis in self._searched():
+        for redis in self.stores.by_name.values():
             try:
                 results.append(await _cancel(redis, jid))
             except (RedisUnavailableError, StoreError) as error:
@@ -251,8 +254,10 @@ class AsyncClient(BaseClient):
     async def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""
         tracking.check_jid(jid)
+        if (other := interceptor()) is not None:
+            return await in_thread(partial(other.find, jid))
         running_loop()
-        return await _first(partial(_find, redis, jid) for redis in self._searched()) or UNKNOWN
+        return await _first(partial(_find, redis, jid) for redis in self.stores.by_name.values()) or UNKNOWN
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""

@@ -7,8 +7,8 @@ connections are never shared across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -22,19 +22,15 @@ from pyworkers.encryption import Encryption, KeySource
 from pyworkers.enqueueing.carrying import Carrying
 from pyworkers.enqueueing.interception import gathering, in_thread, interceptor, warn_in_loop
 from pyworkers.enqueueing.producer import Producer
-from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import Draft, Drafting, PushedJob, Writing, draft
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan
-from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
-from pyworkers.store.admin import Admin
-from pyworkers.store.cancel import cancel
+from pyworkers.protocol.status import Cancelled, JobStatus
 from pyworkers.store.flow import tracking
-from pyworkers.store.flow.finding import find
-from pyworkers.store.routes import Routes, cancelled, first_answer
+from pyworkers.store.routes import Routes
 
 if TYPE_CHECKING:
     from pyworkers.app import Worker
@@ -143,11 +139,6 @@ class BaseClient:
         """
         return cls(worker.stores(), owner=worker)
 
-    def _searched(self) -> Collection[RedisConfig]:
-        """The Redis servers in which jobs are found and cancelled."""
-        other = interceptor()
-        return (other.redis() if other else None) or self.stores.by_name.values()
-
     async def aside(self, function: Callable[[], R]) -> R:
         """Run code that uses this client, and blocks, on a thread."""
         return await in_thread(function)
@@ -198,15 +189,11 @@ class Client(BaseClient, Producer):
         A running job is asked to end by JobCancelled; if it still runs two seconds later, its worker is
         killed. Reads all waiting jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
+        tracking.check_jid(jid)
         warn_in_loop()
-        results: list[Cancelled] = []
-        missing: PyworkersError | None = None
-        for redis in self._searched():
-            try:
-                results.append(_cancel(redis, jid))
-            except (RedisUnavailableError, StoreError) as error:
-                missing = error
-        return cancelled(results, missing)
+        if (other := interceptor()) is not None:
+            return other.cancel(jid, self.owner)
+        return self._routes.cancel(jid)
 
     def status(self, jid: str) -> JobStatus:
         """The status of a job that is enqueued with ``track``; ``unknown`` for any other.
@@ -281,7 +268,9 @@ class Client(BaseClient, Producer):
         """
         tracking.check_jid(jid)
         warn_in_loop()
-        return first_answer([partial(_find, redis, jid) for redis in self._searched()]) or UNKNOWN
+        if (other := interceptor()) is not None:
+            return other.find(jid)
+        return self._routes.find(jid)
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
@@ -294,14 +283,3 @@ class Client(BaseClient, Producer):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _cancel(redis: RedisConfig, jid: str) -> Cancelled:
-    admin = Admin(redis)
-    return admin.run(cancel(admin.keys, jid))
-
-
-def _find(redis: RedisConfig, jid: str) -> JobStatus | None:
-    admin = Admin(redis)
-    found = admin.run(find(admin.keys, jid))
-    return found.status if found else None

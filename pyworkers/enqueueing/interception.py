@@ -10,11 +10,11 @@ import asyncio
 import sys
 import warnings
 from asyncio import AbstractEventLoop, _get_running_loop
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pyworkers.enqueueing import clock
 from pyworkers.protocol.conditions import Others
@@ -22,10 +22,7 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
-from pyworkers.protocol.status import JobStatus
-
-if TYPE_CHECKING:
-    from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.status import Cancelled, JobStatus
 
 T = TypeVar("T")
 
@@ -37,10 +34,6 @@ class Transport(Protocol):
 
     def now(self) -> float:
         """The time of the enqueue calls, in epoch seconds."""
-        ...
-
-    def redis(self) -> Collection[RedisConfig] | None:
-        """The Redis servers in which jobs are found and cancelled; None: the client's."""
         ...
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others | None:
@@ -64,6 +57,14 @@ class Transport(Protocol):
 
     def batch_result(self, batch: str, deadline: float) -> Any:
         """The result of a batch that exists; waits as ``result``."""
+        ...
+
+    def cancel(self, jid: str, owner: object) -> Cancelled:
+        """As ``Client.cancel``."""
+        ...
+
+    def find(self, jid: str) -> JobStatus:
+        """As ``Client.find``."""
         ...
 
     def status(self, jid: str) -> JobStatus:

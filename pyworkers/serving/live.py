@@ -6,17 +6,16 @@ Used in the program that serves.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
-from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import Stores
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
-from pyworkers.protocol.status import JobStatus
+from pyworkers.protocol.status import Cancelled, JobStatus
 from pyworkers.store.routes import Routes
 
 
@@ -24,7 +23,6 @@ class Live:
     """Connections to the Redis servers, closed at the end of the ``with``."""
 
     def __init__(self, stores: Stores) -> None:
-        self._stores = stores
         self._routes = Routes(stores)
 
     def __enter__(self) -> Self:
@@ -36,10 +34,6 @@ class Live:
     def now(self) -> float:
         """The system's time."""
         return time.time()
-
-    def redis(self) -> Collection[RedisConfig]:
-        """The Redis servers of the server."""
-        return self._stores.by_name.values()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """As ``Client.push``."""
@@ -60,6 +54,14 @@ class Live:
     def batch_result(self, batch: str, deadline: float) -> Any:
         """As ``Batch.result``."""
         return self._routes.batch_result(batch, deadline)
+
+    def cancel(self, jid: str, owner: object) -> Cancelled:
+        """As ``Client.cancel``."""
+        return self._routes.cancel(jid)
+
+    def find(self, jid: str) -> JobStatus:
+        """As ``Client.find``."""
+        return self._routes.find(jid)
 
     def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""

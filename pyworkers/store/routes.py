@@ -34,9 +34,11 @@ from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
 from pyworkers.store.admin import Admin
+from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import batchviews, conditions, tracking
 from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.store.flow.conditions import REFUSALS
+from pyworkers.store.flow.finding import find
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, errors_translated
 from pyworkers.store.transport.errors import code_of
@@ -110,6 +112,27 @@ class Routes:
     def _cancel_batch(self, name: str, batch: str) -> CancelledBatch | None:
         admin = Admin(self._stores.by_name[name])
         return admin.run(cancel_batch(admin.keys, batch))
+
+    def cancel(self, jid: str) -> Cancelled:
+        """As ``Client.cancel``."""
+        results: list[Cancelled] = []
+        missing: PyworkersError | None = None
+        for redis in self._stores.by_name.values():
+            admin = Admin(redis)
+            try:
+                results.append(admin.run(cancel(admin.keys, jid)))
+            except (RedisUnavailableError, StoreError) as error:
+                missing = error
+        return cancelled(results, missing)
+
+    def find(self, jid: str) -> JobStatus:
+        """As ``Client.find``."""
+        return self._ask(partial(self._find, jid)) or UNKNOWN
+
+    def _find(self, jid: str, name: str) -> JobStatus | None:
+        admin = Admin(self._stores.by_name[name])
+        found = admin.run(find(admin.keys, jid))
+        return found.status if found else None
 
     def batch_result(self, batch: str, deadline: float) -> Any:
         """As ``Batch.result``, until ``deadline`` (monotonic)."""

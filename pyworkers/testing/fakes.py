@@ -21,9 +21,9 @@ from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
 from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
-from pyworkers.protocol.status import JobStatus
+from pyworkers.protocol.status import UNKNOWN, Cancelled, JobState, JobStatus
 from pyworkers.testing.asserting import find, missing, name_of, summary
-from pyworkers.testing.jobs import EnqueuedJob, run, runner_of, wants
+from pyworkers.testing.jobs import EnqueuedJob, run, runner_of, running, wants
 from pyworkers.testing.kept import Kept
 from pyworkers.testing.travel import Duration, destination
 
@@ -86,8 +86,18 @@ class Fake:
         """
         return time.time() + self._ahead_s
 
-    def redis(self) -> None:
-        """No other than the client's."""
+    def cancel(self, jid: str, owner: object) -> Cancelled:
+        """Cancel a job, as ``Client.cancel``: a waiting one leaves ``jobs``, a running one goes on."""
+        if self._remove([job for job in self.jobs if job.jid == jid]):
+            return Cancelled.REMOVED
+        return Cancelled.UNKNOWN if running(self.ran, jid) is UNKNOWN else Cancelled.RUNNING
+
+    def find(self, jid: str) -> JobStatus:
+        """Where a job is, as ``Client.find``."""
+        for job in self.jobs:
+            if job.jid == jid:
+                return JobStatus(JobState.WAITING if job.at is None else JobState.SCHEDULED, job.queue)
+        return running(self.ran, jid)
 
     def travel(self, to: datetime | float | None = None, **duration: Unpack[Duration]) -> None:
         """Move the clock forward: ``travel(hours=2)``, ``travel(to=datetime(2030, 1, 1, tzinfo=UTC))``.
@@ -131,7 +141,10 @@ class Fake:
         """Remove the members of cancelled batches; returns their number."""
         if not self._kept.batches.any_cancelled:
             return 0
-        found = [job for job in self.jobs if self._kept.batches.cancels(job.data.get("batch"))]
+        return self._remove([job for job in self.jobs if self._kept.batches.cancels(job.data.get("batch"))])
+
+    def _remove(self, found: list[EnqueuedJob]) -> int:
+        """Remove cancelled jobs; returns their number."""
         self.jobs[:] = [job for job in self.jobs if not any(job is other for other in found)]
         for job in found:
             self._end(job, Ending.CANCELLED)
@@ -244,8 +257,13 @@ class Inline(Kept):
         """The system's time."""
         return time.time()
 
-    def redis(self) -> None:
-        """No other than the client's."""
+    def cancel(self, jid: str, owner: object) -> Cancelled:
+        """Cancel a job, as ``Client.cancel``; no job waits here, and one that runs goes on."""
+        return Cancelled.UNKNOWN if running(self.ran, jid) is UNKNOWN else Cancelled.RUNNING
+
+    def find(self, jid: str) -> JobStatus:
+        """Where a job is, as ``Client.find``."""
+        return running(self.ran, jid)
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Run pushed jobs; called by clients."""

@@ -23,6 +23,7 @@ from pyworkers.protocol.limits import Want
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.protocol.retry import MAX_RETRIES
+from pyworkers.protocol.status import UNKNOWN, JobState, JobStatus
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Runtime, StepChain
 from pyworkers.worker.execution import Channel, Execution
@@ -114,6 +115,12 @@ def runner_of(job: EnqueuedJob, other: Worker | None) -> Worker | None:
     """The application that runs a job: the one that enqueued it, unless ``other`` alone has its handler."""
     known = job.worker is not None and (other is None or _handler(job.worker, job) is not None)
     return job.worker if known else other or job.worker
+
+
+def running(ran: Iterable[EnqueuedJob], jid: str) -> JobStatus:
+    """The status of a job that runs now; ``UNKNOWN`` for any other. ``ran``: those that have started."""
+    found = next((job for job in ran if job.jid == jid and job.outcome is None), None)
+    return UNKNOWN if found is None else JobStatus(JobState.RUNNING, found.queue)
 
 
 def wants(job: EnqueuedJob, worker: Worker | None) -> list[Want]:

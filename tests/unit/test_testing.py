@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import AsyncClient, Client, Message, Worker, current_message
+from pyworkers import AsyncClient, Cancelled, Client, JobState, JobStatus, Message, Worker, current_message
 from pyworkers.enqueueing.interception import intercept
 from pyworkers.errors import Kill, PyworkersError, Snooze, UnknownJobError
 from pyworkers.middleware import AsyncCallNext, CallNext
@@ -298,3 +298,41 @@ def test_inline_runs_at_once(worker: Worker, ran: list[Any]) -> None:
         assert [job.args for job in jobs.ran] == [[2]]
     assert ran[-1] == ("Add", [2])
     assert intercept(None) is None
+
+
+def test_jobs_are_found_and_cancelled(worker: Worker, ran: list[Any]) -> None:
+    @worker.job(queue="mail", unique_for=60, track=60)
+    def bill(user_id: int) -> None:
+        ran.append((worker.find(jids[0]).state, worker.cancel(jids[0])))
+
+    with fake() as queue:
+        jids = [bill.enqueue(1), bill.enqueue_in(60, 2), bill.enqueue(3)]
+        assert [worker.find(jid).state for jid in (*jids, "other")] == [
+            JobState.WAITING, JobState.SCHEDULED, JobState.WAITING, JobState.UNKNOWN,
+        ]  # fmt: skip
+        assert worker.find(jids[1]).queue == "mail"
+
+        assert worker.cancel(jids[1]) is Cancelled.REMOVED
+        assert asyncio.run(AsyncClient(NOWHERE).cancel(jids[2])) is Cancelled.REMOVED
+        assert asyncio.run(AsyncClient(NOWHERE).find(jids[2])) == JobStatus(JobState.UNKNOWN)
+        assert worker.cancel(jids[2]) is Cancelled.UNKNOWN
+        assert worker.status(jids[1]).state is JobState.CANCELLED
+        # The lock of the cancelled job is free.
+        bill.enqueue(2)
+
+        assert queue.drain() == 2
+        assert ran[0] == (JobState.RUNNING, Cancelled.RUNNING)
+        assert worker.find(jids[0]).state is JobState.UNKNOWN
+
+
+def test_a_job_that_runs_inline_is_found_and_not_cancelled(worker: Worker, ran: list[Any]) -> None:
+    @worker.job
+    def look() -> None:
+        jid = current_message().jid
+        ran.append((worker.find(jid).state, worker.cancel(jid)))
+
+    with inline():
+        jid = look.enqueue()
+        assert ran == [(JobState.RUNNING, Cancelled.RUNNING)]
+        assert worker.find(jid).state is JobState.UNKNOWN
+        assert worker.cancel(jid) is Cancelled.UNKNOWN
