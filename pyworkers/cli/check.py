@@ -18,6 +18,7 @@ from pyworkers.cli.output.tables import TableColumn, show
 from pyworkers.cli.targets import Located, Targets, each
 from pyworkers.cli.text import printable, printable_lines
 from pyworkers.config.checks import mask_url
+from pyworkers.config.directories import is_directory
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.groups import Only, spell_queues
 from pyworkers.embedded import directory_of, server_binary
@@ -159,11 +160,11 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> tupl
     from pyworkers.store.moving import unfinished
     from pyworkers.store.preflight import inspect, lacks
     from pyworkers.store.store import Store
-    from pyworkers.store.transport.connections import connect_async, has_group
+    from pyworkers.store.transport.connections import connect_async
 
     store = Store(connect_async(config), Keys(config.namespace))
     try:
-        redis_cli, followed = await store.redis_cli(), has_group(config)
+        redis_cli, followed = await store.redis_cli(), is_directory(config.url)
         findings = await store.arun(inspect(redis_cli, time.time, followed=followed))
         findings += await store.arun(lacks(config.namespace))
         findings += judge_password(await store.readable_on_the_way())

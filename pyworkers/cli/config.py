@@ -15,6 +15,7 @@ import click
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.config.loading import render
+from pyworkers.config.stores import Stores
 from pyworkers.text import printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ def check(source: ConfigOptions, as_json: bool) -> None:
     \b
     Example: pyworkers config check --config workers.toml
     """
-    source.load()
+    config = source.load()
+    # Imported here: the other commands of this group need no client of Redis.
+    from pyworkers.store.transport.connections import connect
+
+    for redis in Stores.of(config).by_name.values():
+        # It opens no connection, and refuses options of the URL that none can use.
+        connect(redis).close()
     if as_json:
         print_json({"ok": True, "source": source.name})
     else:

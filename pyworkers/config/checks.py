@@ -13,6 +13,7 @@ import re
 from urllib.parse import parse_qs, unquote, urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
+from pyworkers.config.directories import ESCAPES, DirectoryUrl, is_cluster, is_directory
 from pyworkers.http.hosts import is_loopback
 from pyworkers.protocol.cronlines import check_schedule
 from pyworkers.protocol.flow.carrying import check_names
@@ -25,7 +26,6 @@ _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^
 # have one password per host. For a URL with an @ further right, the host is masked, too, but no secret is
 # shown. No possessive quantifier: with one, Python 3.11.2 leaves secrets unmasked.
 _USERINFO = re.compile(r"\A(?!embedded:)([^/?#]*?://|(?![^/?#]*?://))([^:]*):.*@", re.DOTALL)
-_ESCAPES = "(in a password, write / ? # as %2F %3F %23)"
 _SCHEMES = (
     *("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"),
     *("redis+cluster", "rediss+cluster"),
@@ -67,12 +67,14 @@ def check_url(url: str) -> None:
         schemes = f"{', '.join(f'{known}://' for known in _SCHEMES)}, embedded:DIR"
         raise ValueError(f"{mask_url(url)!r} is not a Redis URL: use {schemes}")
     if scheme in ("redis", "rediss") and not _has_valid_port(url):
-        raise ValueError(f"{mask_url(url)!r} has an invalid port {_ESCAPES}")
+        raise ValueError(f"{mask_url(url)!r} has an invalid port {ESCAPES}")
     if scheme in ("redis", "rediss", "unix") and not _has_valid_database(url):
         # The rest of a password with a slash is read as the path.
         in_password = "@" in rest.partition("/")[2].partition("?")[0]
-        fix = _ESCAPES if in_password else "(a number, e.g. 0; for a name use a namespace)"
+        fix = ESCAPES if in_password else "(a number, e.g. 0; for a name use a namespace)"
         raise ValueError(f"{mask_url(url)!r} has an invalid database {fix}")
+    if is_directory(url):
+        DirectoryUrl.of(url)
 
 
 def _has_valid_port(url: str) -> bool:
@@ -101,7 +103,7 @@ def check_namespace(namespace: str) -> None:
 
 def check_slot(url: str, namespace: str) -> None:
     """Check that all keys are in one slot, if the URL is of a cluster."""
-    if url.partition("://")[0].endswith("+cluster") and not hash_tag(namespace):
+    if is_cluster(url) and not hash_tag(namespace):
         name = re.sub(r"[{}]|:\Z", "", namespace) or "app"
         raise ValueError(
             "a cluster needs a namespace with a hash tag, which puts all keys into one slot: "
@@ -241,7 +243,7 @@ def check_smtp(url: str) -> None:
         return
     parts = urlsplit(url)
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname or not _has_valid_port(url):
-        raise ValueError(f"must be smtp://host:port or smtps://host:port {_ESCAPES}, not {mask_url(url)!r}")
+        raise ValueError(f"must be smtp://host:port or smtps://host:port {ESCAPES}, not {mask_url(url)!r}")
 
 
 def check_mail(address: str) -> None:

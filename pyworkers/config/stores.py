@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote, urlsplit
 
+from pyworkers.config.directories import DirectoryUrl, is_directory
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.errors import ConfigError
 
@@ -19,8 +20,8 @@ DEFAULT = "default"
 """The name of ``[redis]``."""
 REDIS_KEYS = frozenset(item.name for item in fields(RedisConfig))
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_PORT, _SENTINEL_PORT = 6379, 26379
-_HAS_PORT = re.compile(r":\d+$")
+# redis-py's defaults.
+_HOST, _PORT = "127.0.0.1", 6379
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +76,28 @@ class Stores:
     def same(self) -> Iterator[tuple[str, str]]:
         """The pairs of names that are one Redis, with the same keys."""
         for (one, here), (other, there) in combinations(self.by_name.items(), 2):
-            if (_place(here.url), here.namespace) == (_place(there.url), there.namespace):
+            if (place(here.url), here.namespace) == (place(there.url), there.namespace):
                 yield one, other
 
 
-def _place(url: str) -> tuple[object, ...]:
-    """The hosts with their ports, the path and the database of a URL, however much of it is left out."""
+def place(url: str) -> tuple[object, ...]:
+    """What two URLs of one Redis have in common: the address and the database, without user and options."""
+    if is_directory(url):
+        parts = DirectoryUrl.of(url)
+        return frozenset(parts.hosts), parts.name, parts.database
     scheme, separator, rest = url.partition("://")
     if not separator:
         # The folder of an embedded server.
         return (url,)
     address, _, query = rest.partition("#")[0].partition("?")
     netloc, _, path = address.partition("/")
-    port = _SENTINEL_PORT if scheme.endswith("+sentinel") else _PORT
-    hosts = netloc.rpartition("@")[2].lower().split(",")
-    found = frozenset(host if _HAS_PORT.search(host) else f"{host.rstrip(':')}:{port}" for host in hosts)
-    database = parse_qs(query).get("db", ["0"])[0]
-    if scheme in ("redis", "rediss"):
-        return found, "", path.strip("/") or database
-    return found, f"/{path.strip('/')}".removesuffix("/0").rstrip("/"), database
+    host = netloc.rpartition("@")[2]
+    given = parse_qs(query).get("db", [""])[0]
+    if scheme == "unix":
+        return unquote(f"{host}/{path}"), given or "0"
+    one = urlsplit(f"//{host}")
+    name = (one.hostname or _HOST).replace("localhost", _HOST)
+    return name, one.port or _PORT, given or path.strip("/") or "0"
 
 
 def one_store(redis: RedisConfig) -> Stores:

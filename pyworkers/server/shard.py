@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyworkers import logs
+from pyworkers.config.directories import is_directory
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
@@ -38,7 +39,7 @@ from pyworkers.store.jobs import InProgress
 from pyworkers.store.preflight import inspect, judge_password, lacks
 from pyworkers.store.replication import data
 from pyworkers.store.store import Store
-from pyworkers.store.transport.connections import connect_async, has_group
+from pyworkers.store.transport.connections import connect_async
 
 log = logs.get_logger()
 
@@ -172,7 +173,7 @@ class Shard:
         if self._following is not None:
             self._following.cancel()
         tasks, redis = self._tasks, self._config.redis
-        if has_group(redis):
+        if is_directory(redis.url):
             self._following = tasks.start(self.store.watch_primary(_log_failover), "primary")
         elif host := name_in(redis.url):
             health = self.health.of(Moves.name)
@@ -254,7 +255,7 @@ class Shard:
         store = self.store
         try:
             with shortages_translated():
-                redis_cli, followed = await store.redis_cli(), has_group(self._config.redis)
+                redis_cli, followed = await store.redis_cli(), is_directory(self._config.redis.url)
                 findings = await store.arun(inspect(redis_cli, time.time, followed=followed))
                 missing = await store.arun(lacks(store.keys.namespace))
                 findings += judge_password(await store.readable_on_the_way())

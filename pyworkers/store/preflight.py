@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
 from pyworkers.config.checks import mask_url
+from pyworkers.config.stores import place
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.features import BROKEN
@@ -375,22 +375,8 @@ def _judge_places(elsewhere: Mapping[str, str], server: Mapping[str, str], fix: 
     return [Finding("producers", message, fix)]
 
 
-def _place(redis: Mapping[str, str]) -> tuple[str, ...]:
-    """Address, database and namespace: equal for two URLs that differ only in user or certificates."""
-    url = socket_url(redis["url"])
-    scheme, _, rest = url.partition("://")
-    hosts, _, database = rest.rpartition("@")[2].partition("?")[0].partition("/")
-    if scheme == "unix":
-        # Not by urlsplit, which raises for a bracket in a user name.
-        database_of = parse_qs(rest.partition("?")[2]).get("db", ["0"])[0]
-        return scheme, unquote(f"{hosts}/{database}"), database_of, redis["namespace"]
-    if scheme.endswith("+cluster"):
-        hosts, database = ",".join(sorted(hosts.split(","))), "0"
-    if scheme in ("redis", "rediss"):
-        host = urlsplit(f"//{hosts}")
-        hosts = f"{(host.hostname or '127.0.0.1').replace('localhost', '127.0.0.1')}:{host.port or 6379}"
-        database = parse_qs(urlsplit(url).query).get("db", [database or "0"])[0]
-    return scheme, hosts, database, redis["namespace"]
+def _place(redis: Mapping[str, str]) -> tuple[object, ...]:
+    return place(socket_url(redis["url"])), redis["namespace"]
 
 
 def _shown(redis: Mapping[str, str]) -> str:

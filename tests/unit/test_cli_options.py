@@ -132,6 +132,32 @@ def test_a_wrong_file_ends_every_command_with_2_and_the_line(command: list[str],
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        (
+            "redis+cluster://h:7,i/1",
+            'FILE:2: redis.url: a cluster has no database but 0: write url = "redis+cluster://h:7,i"',
+        ),
+        (
+            "redis+sentinel://h",
+            "FILE:2: redis.url: the name of the primary is missing: "
+            'write url = "redis+sentinel://h/mymaster"',
+        ),
+        (
+            "redis+sentinel://h/main?ssl=true",
+            "the Redis URL 'redis+sentinel://h/main?ssl=true' cannot be used: "
+            "unknown option ssl; use rediss+sentinel:// for TLS",
+        ),
+    ],
+)
+def test_the_check_refuses_a_url_that_no_command_can_use(url: str, error: str, file: Path) -> None:
+    file.write_text(f'[redis]\nurl = "{url}"\nnamespace = "{{x}}:"\n')
+    for command in (("config", "check"), ("stats",)):
+        result = run(*command, "-c", str(file))
+        assert (result.exit_code, result.stderr) == (2, f"Error: {error.replace('FILE', str(file))}\n")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = run("config", "check", "-c", str(tmp_path / "no.toml"))
     assert (result.exit_code, result.stderr) == (2, f"Error: {tmp_path / 'no.toml'}: no such file\n")

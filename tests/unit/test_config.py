@@ -255,6 +255,8 @@ def test_a_bad_choice_of_a_redis_is_named_with_its_line_and_the_fix(
         ("redis://:secret@h", "redis://h/?db=0&socket_timeout=3", True),
         ("redis+sentinel://a,b:26379/main", "redis+sentinel://b,a:26379/main/0", True),
         ("redis+cluster://[::1],b", "redis+cluster://b:6379,[::1]:6379/0", True),
+        ("redis://localhost", "redis://127.0.0.1:6379/0", True),
+        ("redis://h/1?db=2", "redis://h/2", True),
         ("unix:///run/redis.sock", "unix:///run/redis.sock?db=0", True),
         ("redis://h", "redis://h/1", False),
         ("redis://h", "redis://h:6380", False),

@@ -10,6 +10,7 @@ import redis
 from pyworkers.asyncclient import AsyncClient
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.loading import load
 from pyworkers.config.producers import config_for
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.transport.connections import (
@@ -187,26 +188,58 @@ def test_a_cluster_url() -> None:
         assert found["socket_timeout"] == 3.0
 
 
+_EMPTY = "the URL has an empty host (in a password, write / ? # as %2F %3F %23)"
+_PORT = _EMPTY.replace("an empty host", "an invalid port")
+
+
 @pytest.mark.parametrize(
-    "url",
-    ["redis+cluster://h/1", "redis+cluster://:secret@", "redis+cluster://h?db=1", "redis+cluster://h,"],
+    ("url", "fault"),
+    [
+        ("redis+cluster://h:7,i/1", 'a cluster has no database but 0: write url = "redis+cluster://h:7,i"'),
+        (
+            "rediss+cluster://me:secret@h?db=1",
+            'a cluster has no database but 0: write url = "rediss+cluster://me:***@h"',
+        ),
+        ("redis+cluster://:secret@", _EMPTY),
+        ("redis+cluster://h,", _EMPTY),
+        ("redis+cluster://h:secret/1@i", _PORT),
+        (
+            "redis+cluster://h:12/secret@i",
+            "a cluster has no database but 0 (in a password, write / ? # as %2F %3F %23)",
+        ),
+        (
+            "redis+sentinel://h,i:7",
+            'the name of the primary is missing: write url = "redis+sentinel://h,i:7/mymaster"',
+        ),
+        (
+            "redis+sentinel://:secret@h/",
+            'the name of the primary is missing: write url = "redis+sentinel://:***@h/mymaster"',
+        ),
+        ("redis+sentinel://:secret@/main", _EMPTY),
+        ("redis+sentinel://h,/main", _EMPTY),
+        ("redis+sentinel://h:99999/main", _PORT),
+        (
+            "redis+sentinel://me@h/main/x",
+            'the database is not a number: write url = "redis+sentinel://me@h/main/0"',
+        ),
+    ],
 )
-def test_a_cluster_url_that_cannot_be_used(url: str) -> None:
+def test_a_url_of_several_hosts_that_cannot_be_used(url: str, fault: str) -> None:
+    """Of a client, of a server, and of the command that checks its file, which names the line."""
     for make in (connect, connect_async):
-        with pytest.raises(ConfigError, match=r"cannot be used: (a cluster URL is|the URL has)") as caught:
+        with pytest.raises(ConfigError) as caught:
             make(RedisConfig(url, "{x}:"))
+        assert caught.value.message.endswith(f" cannot be used: {fault}")
         assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        load(None, env={"PYWORKERS_REDIS__URL": url})
+    assert (caught.value.message, caught.value.location) == (f"redis.url: {fault}", "PYWORKERS_REDIS__URL")
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["redis+sentinel://h", "redis+sentinel://:secret@/main", "redis+sentinel://h/main/x", "redis+sentinel://h,/main",
-     "redis://:secret@host/0?socket_timeout=soon"],
-)  # fmt: skip
-def test_a_url_that_cannot_be_used(url: str) -> None:
+def test_an_option_that_cannot_be_used() -> None:
     for make in (connect, connect_async):
         with pytest.raises(ConfigError, match="cannot be used") as caught:
-            make(RedisConfig(url=url))
+            make(RedisConfig("redis://:secret@host/0?socket_timeout=soon"))
         assert "secret" not in str(caught.value)
 
 

@@ -237,7 +237,7 @@ def is_family(path: Path) -> bool:
 
 def test_few_commands_know_the_store_itself() -> None:
     users = {path.stem for path in (PACKAGE / "cli").glob("*.py") if "store" in rooms(path)}
-    assert users == {"acl", "cancel", "check"}
+    assert users == {"acl", "cancel", "check", "config"}
 
 
 @pytest.mark.parametrize("library", sorted(HOMES))

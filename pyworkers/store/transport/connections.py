@@ -27,6 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from pyworkers.config.checks import check_slot, mask_url
+from pyworkers.config.directories import is_directory
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import socket_url
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
@@ -78,11 +79,6 @@ def connect_async(config: RedisConfig, **options: Any) -> AsyncConnection:
     """As ``connect``, for asyncio; the client belongs to the loop that uses it first."""
     with _url_checked(config):
         return _connect_async(config, socket_url(config.url), options)
-
-
-def has_group(config: RedisConfig) -> bool:
-    """True if sentinels, or the nodes of a cluster, give the address of the server."""
-    return _has_group(config.url)
 
 
 def primary_of(client: Any) -> Primary | None:
@@ -180,7 +176,7 @@ def _client(pool: redis.ConnectionPool, **options: Any) -> Connection:
 
 
 def _pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.ConnectionPool:
-    if _has_group(url):
+    if is_directory(url):
         # Imported for such URLs alone.
         from pyworkers.store.transport.group import PlainPrimary, TlsPrimary
 
@@ -207,7 +203,7 @@ def _async_client(pool: redis.asyncio.ConnectionPool, **options: Any) -> AsyncCo
 
 def _async_pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.asyncio.ConnectionPool:
     options = {"timeout": options["socket_timeout"], "max_connections": MAX_CONNECTIONS, **options}
-    if _has_group(url):
+    if is_directory(url):
         from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary
 
         kind: Any = AsyncTlsPrimary if has_tls(url) else AsyncPlainPrimary
@@ -227,10 +223,6 @@ def _of_group(config: RedisConfig, url: str, options: dict[str, Any]) -> dict[st
     options |= _tls(config, url, group.options)
     options |= group.options
     return {**options, "primary": Primary(group.directory, options)}
-
-
-def _has_group(url: str) -> bool:
-    return url.partition("://")[0].endswith(("+sentinel", "+cluster"))
 
 
 def _parsed(url: str) -> dict[str, Any]:
