@@ -155,7 +155,7 @@ _LACKS = {
 
 def judge_password(addresses: Sequence[str]) -> list[Finding]:
     """Findings if a password goes over a network in plain text, to these addresses."""
-    fix = "write rediss:// in redis.url, or rediss+sentinel://, and give Redis a tls-port"
+    fix = "write rediss instead of redis in redis.url, e.g. rediss+cluster://, and give Redis a tls-port"
     message = f"the password goes to {_some(addresses)} in plain text, readable on the way"
     return [Finding("plain_password", message, fix, advice=True)] if addresses else []
 
