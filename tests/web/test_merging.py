@@ -251,6 +251,31 @@ def test_a_change_is_done_at_the_redis_that_it_names(
     assert (alone.status, "'redis' is unknown" in alone.error) == (400, True)
 
 
+def test_a_change_that_names_no_redis_is_done_at_the_one_that_has_the_thing(
+    one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str
+) -> None:
+    with redis.Redis.from_url(second_redis_url) as there, redis.Redis.from_url(one_redis_url) as here:
+        shop.fill(there, keys, second_redis_url)
+        with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url)) as root:
+            program = Program.with_token(root)
+            assert program.done("/queues/mail", "pause") == 1
+            job = program.get("/retries")["jobs"][0]
+            assert program.done(f"/jobs/{job['jid']}", "kill", place="retries", at=job["at"]) == 1
+            assert program.done("/batches/B4c0ffee", "cancel") > 0
+            assert b"mail" in there.smembers(keys.paused) and there.zcard(keys.retry) == 17
+            # What none has is changed at the first one; a list does not say where its things are.
+            assert program.done("/queues/nowhere", "pause") == 1
+            assert here.smembers(keys.paused) == {b"nowhere"}
+            unsaid = program.act("/retries", "delete", jobs=[job["at"]])
+            assert (unsaid.status, unsaid.error) == (400, "redis is missing.")
+        with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url, attic=AWAY)) as root:
+            program = Program.with_token(root)
+            for path in ("/queues/elsewhere", "/jobs/elsewhere"):
+                given = {"place": "dead", "at": "1"} if "jobs" in path else {}
+                away = program.act(path, "delete" if "jobs" in path else "pause", **given)
+                assert (away.status, "Not done" in away.error) == (503, True), away.body
+
+
 def test_a_cursor_of_no_answer_and_an_index_are_refused(program: Program) -> None:
     for cursor in ("7", "first.nowhere=1", "first.default=x", "after.default=1", "name.default=1"):
         reply = program.ask("GET", f"/retries?cursor={quote(cursor)}")

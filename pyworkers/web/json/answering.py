@@ -17,7 +17,6 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from pyworkers.api.actions import AbsentError, Action
-from pyworkers.api.columns import REDIS
 from pyworkers.api.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web import names
@@ -169,11 +168,12 @@ async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -
     body = _object_of(request, await request.body())
     action = _action_of(resource.actions, body.pop(_ACTION, None))
     given = values_of_body(resource.fields_of(action), body)
-    if resource.choose is not None and given[REDIS.name]:
-        resource.choose(request, given[REDIS.name])
+    ask = CheckedRequest(request, found, given)
+    if resource.choose is not None:
+        await resource.choose(ask)
     if isinstance(action, Action):
         return Json({"action": action.word, "done": await number_done(request, action, {**found, **given})})
-    changed = await action.change(CheckedRequest(request, found, given))
+    changed = await action.change(ask)
     facts = changed if isinstance(changed, Mapping) else {"done": int(changed)}
     return Json({"action": action.word, **facts})
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from pyworkers.api.actions import Given
 from pyworkers.api.columns import REDIS
-from pyworkers.api.parameters import BadRequestError, Parameter
+from pyworkers.api.parameters import BadRequestError, Parameter, values_of_query
 from pyworkers.api.schemas import TEXT, Schema, array, by_name, more, record
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource, Whole
@@ -37,7 +37,7 @@ def of_all(resource: Resource) -> Resource:
     Changes are done at any of them.
     """
     if resource.actions and resource.segments[0] not in OF_FIRST:
-        resource = replace(resource, choose=_choose)
+        resource = replace(resource, choose=partial(_choose, resource))
     if resource.order is not None:
         return _Merged(resource).resource()
     if resource.whole is not None:
@@ -49,11 +49,28 @@ def of_all(resource: Resource) -> Resource:
     return replace(resource, read=partial(_seek, resource), schema=with_redis(resource.schema))
 
 
-def _choose(request: Request, name: str) -> None:
-    sites = sites_of(request).by_name
+async def _choose(one: Resource, ask: CheckedRequest) -> None:
+    """Have a change done at the Redis that it names, or else at the one that has the thing.
+
+    Raises BadRequestError, and RedisUnavailableError as ``_seek``.
+    """
+    sites = sites_of(ask.request).by_name
+    name = ask.given[REDIS.name] or await _having(one, ask)
     if name not in sites:
         raise BadRequestError(f"redis must be one of {', '.join(sites)}.")
-    request.scope["state"]["site"] = sites[name]
+    ask.request.scope["state"]["site"] = sites[name]
+
+
+async def _having(one: Resource, ask: CheckedRequest) -> str:
+    """The name of the Redis that has a thing; of the first one if none has it."""
+    sites = sites_of(ask.request)
+    if "jid" in ask.names:
+        return await sites.that_knows(ask.names["jid"])
+    try:
+        found = await _seek(one, replace(ask, given=values_of_query(one.parameters, ())))
+    except HTTPException:
+        return sites.own
+    return str(found[REDIS.name])
 
 
 def _of_all(resource: Resource) -> str:

@@ -6,7 +6,7 @@ Pure. All of them (``RESOURCES`` of the pages) are the only source of the routes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -32,7 +32,9 @@ FORMAT = Parameter(
     default="json",
     choices=("json", CSV),
 )
-_AT = Parameter(REDIS.name, "The Redis at which it is done; without it, the first one.")
+_AT = Parameter(
+    REDIS.name, "The Redis at which it is done. Needed in a list; one thing is found in the one that has it."
+)
 Changed = int | Mapping[str, Any]
 """How many things an action has changed, or ``done`` with more members of the answer."""
 
@@ -132,8 +134,8 @@ class Resource:
     """True for one thing: if a Redis does not know it (404), the others of several are asked."""
     whole: Whole | None = None
     """What the answer is with several Redis servers, if it is neither a list nor of one of them."""
-    choose: Callable[[Request, str], None] | None = None
-    """Has a change done at the Redis of this name, of several. Raises BadRequestError."""
+    choose: Callable[[CheckedRequest], Awaitable[None]] | None = None
+    """Has a change done at the Redis that it names, or that has the thing. Raises BadRequestError."""
 
     @property
     def methods(self) -> str:
@@ -175,7 +177,7 @@ class Resource:
     def fields_of(self, action: Change | Action[Any]) -> list[Parameter]:
         """The fields of an action that its address does not have."""
         own = [field for field in action.fields if f"{{{field.name}}}" not in self.segments]
-        return own if self.choose is None else [*own, _AT]
+        return own if self.choose is None else [*own, replace(_AT, required=not self.sought)]
 
     def names_in(self, segments: Sequence[str]) -> dict[str, str] | None:
         """The names in an address of this form; None for an address of another form."""
