@@ -6,6 +6,7 @@ Run by people, once, when that process is gone for good.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import click
 
@@ -73,17 +74,13 @@ def adopt(
 
     Exit code 1 if there are no jobs, or if it is refused.
     """
-    config = source.redis()
-    dead = ForeignProcess(program, process, config)
-    dead.check_silent()
-    lists = dead.lists(names)
-    dead.check_silent(lists)
-    if not (yes or dry_run):
-        check_terminal()
-    jobs = dead.jobs(lists)
-    if not jobs:
+    located = source.targets().first(partial(_left, program, process, names))
+    if located is None:
         hint = "`pyworkers check` lists the processes that have left jobs"
         raise PyworkersError(f"no list of the {program} process {printable(process)} has jobs", hint=hint)
+    config, (dead, jobs) = located[0].config, located[1]
+    if not (yes or dry_run):
+        check_terminal()
     total = sum(map(len, jobs.values()))
     if dry_run:
         moved = _counted(jobs)
@@ -99,6 +96,18 @@ def adopt(
         click.echo(f"would return {_number(total)} to {_queues(moved)}")
     else:
         click.echo(f"{printable(process)}: {_number(sum(moved.values()))} returned to {_queues(moved)}")
+
+
+def _left(
+    program: str, process: str, names: tuple[str, ...], redis: RedisConfig
+) -> tuple[ForeignProcess, ForeignJobs] | None:
+    """The process with its jobs in a Redis; None if it has none there."""
+    dead = ForeignProcess(program, process, redis)
+    dead.check_silent()
+    lists = dead.lists(names)
+    dead.check_silent(lists)
+    jobs = dead.jobs(lists)
+    return (dead, jobs) if jobs else None
 
 
 def _watch(dead: ForeignProcess, jobs: ForeignJobs) -> None:

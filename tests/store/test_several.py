@@ -183,6 +183,18 @@ def test_the_acl_is_of_one_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("acl", "--redis", "attic").exit_code == 2
 
 
+def test_a_dead_process_is_adopted_in_the_redis_that_has_its_jobs(
+    there: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyworkers.cli.adopt._WATCH_S", 0.05)
+    there.sadd(keys.queues, "mail")
+    there.lpush(keys.queue("mail:worker-1:inprogress"), b"{}")
+    found = run("adopt", "go-workers", "--process", "worker-1", "--yes")
+    assert (found.exit_code, found.stdout) == (0, "worker-1: 1 job returned to mail (1)\n"), found.output
+    assert as_list(there.lrange(keys.queue("mail"), 0, -1)) == [b"{}"]
+    assert run("adopt", "go-workers", "--process", "worker-1", "--yes").exit_code == 1
+
+
 def test_a_redis_that_is_not_configured_is_refused() -> None:
     found = run("queues", "--redis", "attic")
     assert (found.exit_code, "there is no Redis 'attic'" in found.stderr) == (2, True)
