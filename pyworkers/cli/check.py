@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from pyworkers.config.checks import mask_url
 from pyworkers.config.directories import is_directory
 from pyworkers.config.fields import Config, RedisConfig
 from pyworkers.config.groups import Only, spell_queues
+from pyworkers.config.stores import Stores
 from pyworkers.embedded import directory_of, server_binary
 from pyworkers.errors import ConfigError
 from pyworkers.server import rehearse
@@ -125,17 +127,20 @@ def _of_app(
     found = judge_app(config.app, loaded.import_ms, loaded.threads, loaded.opened)
     found += judge_producers(loaded.elsewhere, asdict(config.redis), config.path)
     stats = targets.gather(Stats.fetch)
-    queues = [queue for one in stats for queue in one.item.queues]
-    waiting = dict.fromkeys((queue.name for queue in queues), 0)
-    for queue in queues:
-        waiting[queue.name] += queue.size
-    served = {queue.name for queue in queues if queue.served}
-    unserved, unused = judge_queues(work.queues, waiting, served)
-    for name in () if as_json else unused:
+    homes = {queue: Stores.of(config).name_of(queue) for queue in work.queues}
+    unserved = each(Located(one.redis, _unserved(one, homes)) for one in stats)
+    unused = homes.keys() - {queue.name for one in stats for queue in one.item.queues}
+    for name in () if as_json else sorted(unused):
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
     declared = [Declared(config.app, frozenset(work.queues), work.classes)]
     held = each(Located(one.redis, _held(one.item)) for one in stats)
-    return [*(Located("", finding) for finding in found + unserved), *held], declared, work.features
+    return [*(Located("", finding) for finding in found), *unserved, *held], declared, work.features
+
+
+def _unserved(stats: Located[Stats], homes: Mapping[str, str]) -> list[Finding]:
+    waiting = {queue.name: queue.size for queue in stats.item.queues}
+    served = {queue.name for queue in stats.item.queues if queue.served}
+    return judge_queues(stats.redis, waiting, served, homes)
 
 
 def _held(stats: Stats) -> list[Finding]:

@@ -213,21 +213,24 @@ def judge_app(app: str, import_ms: int, threads: Sequence[str], opened: Sequence
 
 
 def judge_queues(
-    declared: Iterable[str], waiting: Mapping[str, int], served: Collection[str]
-) -> tuple[list[Finding], list[str]]:
-    """Findings, and the queues that have a handler but never had a job: they are new, or misspelt.
+    redis: str, waiting: Mapping[str, int], served: Collection[str], homes: Mapping[str, str]
+) -> list[Finding]:
+    """Findings about the queues in the Redis of this name.
 
-    ``waiting`` is the number of jobs by queue, ``served`` the queues from which a running server takes jobs.
+    ``waiting`` is the number of jobs by queue, ``served`` the queues from which a running server takes jobs,
+    ``homes`` the name of the Redis of each queue that has a handler.
     """
-    own = set(declared)
-    found = [
-        Finding(
-            "unserved", _unserved(name, jobs), f"add a handler of this queue, or see pyworkers jobs {name}"
-        )
+    return [
+        Finding("unserved", _unserved(name, jobs), _served_fix(name, redis, homes.get(name)))
         for name, jobs in sorted(waiting.items())
-        if jobs and name not in own and name not in served
+        if jobs and homes.get(name) != redis and name not in served
     ]
-    return found, sorted(own - waiting.keys())
+
+
+def _served_fix(name: str, redis: str, home: str | None) -> str:
+    if home is None:
+        return f"add a handler of this queue, or see pyworkers jobs {name}"
+    return f"it is on {home} now: pyworkers move {name} --from {redis} --to {home}"
 
 
 def _unserved(name: str, jobs: int) -> str:

@@ -59,10 +59,16 @@ def test_servers_that_speak_another_wire_alone() -> None:
 
 def test_queues() -> None:
     waiting = {"own": 5, "peers": 5, "empty": 0, "unserved": 2}
-    found, unused = judge_queues(["own", "new"], waiting, {"peers"})
-    assert [finding.message for finding in found] == [
-        "2 jobs wait in the queue 'unserved', which no server serves"
+    homes = {"own": "default", "moved": "archive"}
+    found = judge_queues("default", {**waiting, "moved": 1}, {"peers"}, homes)
+    assert [(finding.message, finding.fix) for finding in found] == [
+        (
+            "1 job waits in the queue 'moved', which no server serves",
+            "it is on archive now: pyworkers move moved --from default --to archive",
+        ),
+        (
+            "2 jobs wait in the queue 'unserved', which no server serves",
+            "add a handler of this queue, or see pyworkers jobs unserved",
+        ),
     ]
-    [one], _ = judge_queues((), {"old": 1}, ())
-    assert one.message == "1 job waits in the queue 'old', which no server serves"
-    assert unused == ["new"]
+    assert not judge_queues("archive", {"moved": 1}, (), homes)
