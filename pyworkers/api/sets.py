@@ -231,7 +231,7 @@ class JobSet(ABC):
         if isinstance(job, SortedEntry) and self._spot is not Spot.DEAD and has_times(job.raw):
             with suppress(BadMessageError):
                 return job.edit(at=at)
-        return self._admin.run(sets.reschedule(self._key, job.raw, at))
+        return self._admin.run(sets.reschedule(self._admin.keys, self._key, job.raw, at))
 
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
         return sum(

@@ -107,7 +107,7 @@ GRANTS: tuple[Grant, ...] = (
         _PLAIN.schedule,
         worker="zadd zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type",
         client="zadd zrem zrangebyscore type",
-        admin="zadd zrem type rename zrangebyscore",
+        admin="zadd zrem zremrangebyscore type rename zrangebyscore",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(
@@ -205,7 +205,9 @@ GRANTS: tuple[Grant, ...] = (
     Grant(_PLAIN.own("cleared:*"), admin="expire type llen lrange zrange zcard unlink"),
     Grant(_PLAIN.watched, worker="exists get", admin="set", read_only="exists"),
     Grant(
-        _PLAIN.task("*"), admin="hset hget hgetall expire set exists del unlink", read_only="hgetall exists"
+        _PLAIN.task("*"),
+        admin="hset hsetnx hget hgetall expire set exists del unlink",
+        read_only="hgetall exists",
     ),
     Grant(_PLAIN.web_secret, admin="set get"),
     Grant(_PLAIN.web_ended("*"), admin="set exists"),

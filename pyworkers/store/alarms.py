@@ -8,8 +8,9 @@ from typing import Any
 import simplejson
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
-from pyworkers.store.transport.replies import done, integer, maybe_blob
+from pyworkers.store import full
+from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one
+from pyworkers.store.transport.replies import integer, maybe_blob
 
 _KEPT = 100
 """The messages that are kept."""
@@ -31,10 +32,10 @@ def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -
     reads = [command("GET", keys.alarming, read=maybe_blob), command("TTL", keys.alarming, read=integer)]
     stored, left_s = yield from every(reads)
     if stored is None:
-        return (yield from _written(keys, "SET", keys.alarming, value, "EX", life_s, "NX"))
+        return (yield from full.write(keys, "SET", keys.alarming, value, "EX", life_s, "NX", read=bool))
     if left_s != _NO_END and as_object(stored).get("holder") != holder:
         return False
-    return (yield from _written(keys, "SET", keys.alarming, value, "EX", life_s))
+    return (yield from full.write(keys, "SET", keys.alarming, value, "EX", life_s, read=bool))
 
 
 def read_begun(keys: Keys) -> Request[dict[str, bytes]]:
@@ -44,7 +45,7 @@ def read_begun(keys: Keys) -> Request[dict[str, bytes]]:
 
 def write_begun(keys: Keys, name: str, text: str) -> Request[object]:
     """Store an alarm that has begun."""
-    return _written(keys, "HSET", keys.alarms, name, text)
+    return full.write(keys, "HSET", keys.alarms, name, text, read=integer)
 
 
 def forget_begun(keys: Keys, name: str) -> Request[object]:
@@ -52,15 +53,10 @@ def forget_begun(keys: Keys, name: str) -> Request[object]:
     return one("HDEL", keys.alarms, name, read=integer)
 
 
-def note_sent(keys: Keys, text: str) -> Steps[None]:
+def note_sent(keys: Keys, text: str) -> Request[object]:
     """Note a message that was sent, or given up."""
-    yield from _written(keys, "LPUSH", keys.alarms_sent, text)
-    yield from one("LTRIM", keys.alarms_sent, 0, _KEPT - 1, read=done)
-
-
-def _written(keys: Keys, name: str, key: str, *args: Any) -> Request[bool]:
-    """A command that writes, also while the memory of Redis is full."""
-    return script("alarms/write", [keys.cancelled, key], [name, *args], bool, keys.namespace)
+    key = keys.alarms_sent
+    return full.writes(keys, ("LPUSH", key, text), ("LTRIM", key, 0, _KEPT - 1), read=list)
 
 
 def count_died(keys: Keys, now: float) -> Request[int]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.keys import Keys
+from pyworkers.store import full
 from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import conditions
 from pyworkers.store.transport.replies import blob, integer, maybe_blob
@@ -150,8 +151,8 @@ def remove(keys: Keys, name: str) -> Request[bool]:
 
 def pause(keys: Keys, name: str) -> Request[bool]:
     """Pause an entry; False if it was paused already."""
-    commands = [command("SADD", keys.cron_paused, name), command("SET", keys.cron_version, _version())]
-    return Request(commands, lambda replies: bool(replies[0]), Mode.TRANSACTION)
+    commands = ("SADD", keys.cron_paused, name), ("SET", keys.cron_version, _version())
+    return full.writes(keys, *commands, read=lambda replies: bool(replies[0]))
 
 
 def resume(keys: Keys, name: str, now: float) -> Request[bool]:

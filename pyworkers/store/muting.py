@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
+from pyworkers.store import full
 from pyworkers.store.calls import Mode, Request, command, one
-from pyworkers.store.transport.replies import done, maybe_blob, nonzero
+from pyworkers.store.transport.replies import maybe_blob, nonzero
 from pyworkers.store.values import as_count
 
 FOR_S = 3600
@@ -15,7 +16,7 @@ FOR_S = 3600
 
 def mute(keys: Keys, code: str, number: int) -> Request[object]:
     """Mute a cause with this many problems for an hour."""
-    return one("SET", keys.web_muted(code), number, "EX", FOR_S, read=done)
+    return full.write(keys, "SET", keys.web_muted(code), number, "EX", FOR_S, read=bool)
 
 
 def unmute(keys: Keys, code: str) -> Request[bool]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.store import full
 from pyworkers.store.calls import Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import removal
 from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
@@ -93,7 +94,7 @@ def is_paused(keys: Keys, queue: str) -> Request[bool]:
 
 def pause(keys: Keys, queue: str) -> Request[bool]:
     """Pause a queue; False if it was paused already."""
-    return one("SADD", keys.paused, queue, read=bool)
+    return full.write(keys, "SADD", keys.paused, queue, read=bool)
 
 
 def resume(keys: Keys, queue: str) -> Steps[bool]:

@@ -14,8 +14,8 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.keys import Keys, literal
-from pyworkers.store import plain
-from pyworkers.store.calls import Mode, Pages, Request, Steps, command, every, one, script
+from pyworkers.store import full, plain
+from pyworkers.store.calls import Pages, Request, Steps, command, every, one, script
 from pyworkers.store.flow.removal import written
 from pyworkers.store.transport.replies import blob, blobs, integer
 
@@ -176,10 +176,10 @@ def move(keys: Keys, zset: str, moves: Sequence[Move], now: float) -> Steps[int]
     return len(moved)
 
 
-def reschedule(zset: str, member: bytes, score: float) -> Request[bool]:
+def reschedule(keys: Keys, zset: str, member: bytes, score: float) -> Request[bool]:
     """Give a member another score; False if it is no longer in the set."""
-    commands = [command("ZADD", zset, "XX", repr(score), member), command("ZSCORE", zset, member)]
-    return Request(commands, lambda replies: replies[1] is not None, Mode.TRANSACTION)
+    commands = ("ZADD", zset, "XX", repr(score), member), ("ZSCORE", zset, member)
+    return full.writes(keys, *commands, read=lambda replies: replies[1] is not None)
 
 
 def first_score(zset: str) -> Request[float | None]:

@@ -254,8 +254,8 @@ def test_members_are_moved_rescheduled_and_cleared(run_work: Run, keys: Keys, db
     db.set(keys.queue("odd"), "of another type")
     with pytest.raises(StoreError, match="queue:odd is a key of another type"):
         run_work(sets.move(keys, keys.retry, [Move(b"c", b"c", "odd")], 1e9))
-    assert run_work(sets.reschedule(keys.retry, b"c", 7.25))
-    assert not run_work(sets.reschedule(keys.retry, b"a", 7.25))
+    assert run_work(sets.reschedule(keys, keys.retry, b"c", 7.25))
+    assert not run_work(sets.reschedule(keys, keys.retry, b"a", 7.25))
     assert run_work(MembersByScore(keys.retry).rest()) == [(b"c", 7.25)]
     assert run_work(removal.clear(keys, keys.retry, 1e9)) == 1
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Steps, command, every, one
+from pyworkers.store import full
+from pyworkers.store.calls import Mode, Request, Steps, command, every
 
 TTL_S = 86_400
 """How long a task is kept after its last change."""
@@ -25,29 +26,26 @@ def read(keys: Keys, task: str) -> Steps[tuple[dict[bytes, bytes], bool]]:
     return stored or {}, bool(alive)
 
 
-def report(keys: Keys, task: str, fields: Mapping[str, Any]) -> Steps[bool]:
+def report(keys: Keys, task: str, fields: Mapping[str, Any]) -> Request[bool]:
     """Write fields, with a sign of life. Returns True if a person wants the task to stop."""
     flat = [part for pair in fields.items() for part in pair]
-    *_, stop = yield from every(
-        [
-            command("HSET", keys.task(task), *flat),
-            command("EXPIRE", keys.task(task), TTL_S),
-            command("SET", keys.task_alive(task), 1, "EX", ALIVE_S),
-            command("HGET", keys.task(task), "stop"),
-        ],
-        Mode.TRANSACTION,
+    key = keys.task(task)
+    return full.writes(
+        keys,
+        ("HSET", key, *flat),
+        ("EXPIRE", key, TTL_S),
+        ("SET", keys.task_alive(task), 1, "EX", ALIVE_S),
+        ("HGET", key, "stop"),
+        read=lambda replies: replies[3] is not None,
     )
-    return stop is not None
 
 
-def claim(keys: Keys, task: str) -> Steps[bool]:
+def claim(keys: Keys, task: str) -> Request[bool]:
     """Take the right to run a task; False if another person confirmed it first."""
-    return (yield from one("HSETNX", keys.task(task), "confirmed", 1, read=bool))
+    return full.write(keys, "HSETNX", keys.task(task), "confirmed", 1, read=bool)
 
 
-def stop(keys: Keys, task: str) -> Steps[None]:
+def stop(keys: Keys, task: str) -> Request[object]:
     """Note that the task stops after the jobs that it works on."""
-    yield from every(
-        [command("HSET", keys.task(task), "stop", 1), command("EXPIRE", keys.task(task), TTL_S)],
-        Mode.TRANSACTION,
-    )
+    key = keys.task(task)
+    return full.writes(keys, ("HSET", key, "stop", 1), ("EXPIRE", key, TTL_S), read=list)

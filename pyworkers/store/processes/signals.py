@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
-from pyworkers.store.calls import Mode, Steps, command, every, one
+from pyworkers.store import full
+from pyworkers.store.calls import Request, Steps, one
 from pyworkers.store.processes.reading import Processes
 
 SIGNAL_TTL_S = 60
@@ -29,10 +30,10 @@ class Signal(StrEnum):
     RELOAD = "HUP"
 
 
-def signal(keys: Keys, identity: str, word: Signal) -> Steps[None]:
+def signal(keys: Keys, identity: str, word: Signal) -> Request[object]:
     """Store a signal for a process, which reads it with its next heartbeat (Sidekiq's api.rb)."""
     key = keys.signals(identity)
-    yield from every([command("LPUSH", key, word), command("EXPIRE", key, SIGNAL_TTL_S)], Mode.TRANSACTION)
+    return full.writes(keys, ("LPUSH", key, word), ("EXPIRE", key, SIGNAL_TTL_S), read=list)
 
 
 def watch(keys: Keys) -> Steps[int]:
@@ -42,7 +43,7 @@ def watch(keys: Keys) -> Steps[int]:
     """
     seconds, microseconds = yield from one("TIME", read=tuple)
     look = int(seconds) * 1_000_000 + int(microseconds)
-    yield from one("SET", keys.watched, look, "EX", WATCHED_TTL_S, read=bool)
+    yield from full.write(keys, "SET", keys.watched, look, "EX", WATCHED_TTL_S, read=bool)
     return look
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from pyworkers.protocol import envelope
 from pyworkers.protocol.keys import Keys
+from pyworkers.store import full
 from pyworkers.store.calls import Mode, Steps, command, every
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.transport.replies import integer
@@ -21,9 +22,7 @@ def write(keys: Keys, fields: Mapping[str, str]) -> Steps[float]:
     """Add an action, and drop the oldest above ``MOST``. Returns its time, in epoch seconds."""
     at = yield from clock()
     entry = envelope.encode({"at": round(at, 3), **fields}).encode(errors="surrogateescape")
-    yield from every(
-        [command("LPUSH", keys.audit, entry), command("LTRIM", keys.audit, 0, MOST - 1)], Mode.TRANSACTION
-    )
+    yield from full.writes(keys, ("LPUSH", keys.audit, entry), ("LTRIM", keys.audit, 0, MOST - 1), read=list)
     return at
 
 
