@@ -20,6 +20,8 @@ _CALM_S = 30.0
 """An alarm ends when its reason has been gone for this time."""
 _FIRST_S, _LONGEST_S = 10.0, 300.0
 """Between two tries to send a message."""
+_LONGEST = 500
+"""The characters of an error that are kept."""
 _LATEST, _MOST_TRIES = 1e11, 1000
 """Of what is stored: another program may have written any number."""
 _GIVEN_UP_S, _LEAST_TRIES = 3600.0, 10
@@ -47,6 +49,8 @@ class Incident:
     """When the next try is due."""
     first_try: float | None = None
     """When the oldest message that is pending was tried first."""
+    error: str = ""
+    """Why the last try has failed, also if its messages were given up."""
 
     def dump(self) -> str:
         """The incident as it is stored."""
@@ -63,7 +67,8 @@ class Incident:
             times += [known[word] for word in ("ended", "first_try") if known[word] is not None]
             fits = all(isinstance(moment, int | float) and abs(moment) < _LATEST for moment in times)
             fits = fits and isinstance(known["tries"], int) and 0 <= known["tries"] < _MOST_TRIES
-            if not (fits and isinstance(known["id"], str) and isinstance(known["text"], str)):
+            texts = (known["id"], known["text"], known["error"])
+            if not (fits and all(isinstance(text, str) for text in texts)):
                 return None
             if known["name"] != name:
                 return None
@@ -71,14 +76,17 @@ class Incident:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def told(self, sent: Sequence[tuple[str, str]], now: float) -> Incident:
-        """After a try: without the messages that were ``sent``."""
+    def told(self, sent: Sequence[tuple[str, str]], now: float, error: str = "") -> Incident:
+        """After a try: without the messages that were ``sent``; ``error`` says why others were not."""
         pending = tuple(message for message in self.pending if message not in sent)
         if sent and not pending:
-            return replace(self, pending=(), tries=0, first_try=None)
+            return replace(self, pending=(), tries=0, first_try=None, error="")
         wait_s = min(_LONGEST_S, _FIRST_S * 2.0**self.tries)
         first = now if self.first_try is None else self.first_try
-        return replace(self, pending=pending, tries=self.tries + 1, next_at=now + wait_s, first_try=first)
+        tries = self.tries + 1
+        return replace(
+            self, pending=pending, tries=tries, next_at=now + wait_s, first_try=first, error=error[:_LONGEST]
+        )
 
     def due(self, now: float) -> list[tuple[str, str]]:
         """The messages to send now: the oldest one of each target."""

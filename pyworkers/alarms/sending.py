@@ -86,6 +86,9 @@ def send(target: str, alarm: AlarmConfig, settings: AlarmsConfig, message: Alarm
                 _post(alarm.slack or "", simplejson.dumps({"text": message.title}).encode(), {}, path)
             else:
                 _mail(alarm.mail or "", message, settings, path)
+    except http.client.InvalidURL as error:
+        # Its text has the address, which people who only read must not see.
+        raise SendingError("the address has a space or a control character") from error
     except (OSError, http.client.HTTPException, smtplib.SMTPException, ValueError) as error:
         if path.expired:
             raise SendingError(f"no answer within {LONGEST_S:g} s") from error

@@ -214,7 +214,8 @@ class Watcher:
         after = incident
         if results:
             taken = [(sent.target, sent.state) for sent in results if sent.error is None]
-            after = incident.told(taken, now)
+            failed = (f"{sent.target}: {sent.error}" for sent in results if sent.error is not None)
+            after = incident.told(taken, now, "; ".join(failed))
         if after.hopeless(now):
             log.error(
                 "alarm.given_up", alarm=after.name, pending=[list(message) for message in after.pending]

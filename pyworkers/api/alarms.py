@@ -43,6 +43,8 @@ class ArmedAlarm:
     """What is wrong."""
     pending: int = 0
     """The messages that no target has taken yet."""
+    error: str = ""
+    """Why the last try to send one has failed, also if they were given up."""
     silenced: bool = False
     """True for an hour after a person has silenced it."""
 
@@ -94,7 +96,9 @@ ALARM: Table[ArmedAlarm] = Table(
     Column("since", Kind.MOMENT, "Since", nullable=True),
     Column("message", title="Message"),
     Column("pending", Kind.COUNT, "Pending", about="The messages that no target has taken yet."),
-)
+    Column("error", title="Not sent because",
+           about="Why the last try to send one has failed, also if they were given up."),
+)  # fmt: skip
 SENT: Table[SentAlarm] = Table(
     "SentAlarm",
     Column("alarm", title="Alarm", empty="(no name)"),
@@ -130,6 +134,7 @@ def _alarm(about: Mapping[str, Any], begun: Mapping[str, Any], silenced: Mapping
         _moment(begun.get("since")) if begun.get("ended") is None else None,
         _text(begun, "text") if begun.get("ended") is None else "",
         len(pending) if isinstance(pending, list) else 0,
+        _text(begun, "error"),
         silenced_as(name) in silenced,
     )
 

@@ -207,6 +207,7 @@ def test_what_was_not_taken_is_sent_again_also_by_another_process(
     stored = Incident.load("dead", server.hget(keys.alarms, "dead"))  # type: ignore[arg-type]
     assert stored is not None
     assert (stored.pending, stored.tries) == ((("webhook", "begun"),), 1)
+    assert stored.error == "webhook: 127.0.0.1 answers 500"
     assert stored.next_at > time.time()
     # The first process is gone, and its time is over.
     server.delete(keys.alarming)
@@ -309,6 +310,13 @@ def test_no_spelling_of_an_inner_address_is_reached(host: str) -> None:
         send("webhook", alarm, AlarmsConfig(), MESSAGE)
 
 
+def test_an_error_has_no_address_of_a_target() -> None:
+    alarm = AlarmConfig(name="a", when="dead", slack="http://127.0.0.1:1/services/secret x")
+    with pytest.raises(SendingError) as caught:
+        send("slack", alarm, AlarmsConfig(private=("127.0.0.1/32",)), MESSAGE)
+    assert "secret" not in str(caught.value)
+
+
 class Mails(socketserver.StreamRequestHandler):
     """As much of SMTP as a client needs; the server has ``mails``."""
 
@@ -378,9 +386,12 @@ def test_messages_of_a_target_keep_their_order_and_are_given_up_after_an_hour() 
     # A clock that is put forward by an hour gives up nothing.
     assert not tried.hopeless(4000.0)
     for _ in range(10):
-        tried = tried.told([], tried.next_at)
+        tried = tried.told([], tried.next_at, "webhook: refused")
     assert not tried.hopeless(3000.0)
     assert tried.hopeless(4000.0)
+    assert tried.error == "webhook: refused"
+    assert tried.told(tried.due(tried.next_at), tried.next_at).error == ""
+    assert Incident.load("a", tried.dump().encode()) == tried
 
 
 def test_a_full_redis_blinds_no_alarm(tmp_path: Path, one_binary: str, endpoint: Endpoint) -> None:

@@ -23,12 +23,14 @@ def test_alarms_are_shown_and_silenced(dashboard: Visitor, db: redis.Redis, keys
         "text": "mail: late",
         "pending": [["webhook", "begun"]],
         "ended": None,
+        "error": "webhook: <i>ops answers 500",
     }
     db.hset(keys.alarms, "late", json.dumps(begun))
     sent = {"alarm": "late", "state": "begun", "to": "mail", "message": "mail: late", "at": 1.0, "id": "f00d"}
     db.lpush(keys.alarms_sent, json.dumps(sent))
     page = dashboard.get("alarms").text
-    assert "late begun latency m*" in page and "<b> armed latency m*" in page
+    assert "late begun latency m* webhook, mail" in page and "<b> armed latency m* webhook, mail" in page
+    assert "mail: late 1 webhook: <i>ops answers 500" in page
     shown = read_json(dashboard)
     assert [(one["state"], one["pending"]) for one in shown["alarms"]] == [("begun", 1), ("armed", 0)]
     assert shown["sent"] == [sent]

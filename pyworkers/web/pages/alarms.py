@@ -14,11 +14,11 @@ from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.rendering import render
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import both
+from pyworkers.web.showing import both, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
-_ALARM_COLUMNS = ALARM.shown("name", "state", "when", "match", "since", "message", "pending")
+_ALARM_COLUMNS = ALARM.shown("name", "state", "when", "match", "to", "since", "message", "pending", "error")
 
 
 async def show(request: Request) -> Response:
@@ -28,7 +28,8 @@ async def show(request: Request) -> Response:
         return RedirectResponse(sites.address(request, next(iter(sites.by_name)), "alarms"), status_code=303)
     found = await site.read(read_alarms(site.keys))
     now = time.time()
-    alarms = Listing(request, _ALARM_COLUMNS, found.alarms, now)
+    html = {"to": lambda alarm: shown(", ".join(alarm.to))}
+    alarms = Listing(request, _ALARM_COLUMNS, found.alarms, now, html=html)
     sent = Listing(request, SENT.shown(), found.sent, now, html={"at": lambda one: both(one.at, now)})
     return await render(
         request, "alarms.html", title="Alarms", found=found, alarms=alarms, sent=sent, actions=ACTIONS
