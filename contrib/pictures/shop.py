@@ -78,6 +78,7 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
         _counted(pipeline, keys, now, rng)
         _finished(pipeline, keys, now, rng)
         _alarms(pipeline, keys, now)
+        _deployed(pipeline, keys, now)
         pipeline.execute()
     admin_of(where, keys.namespace).run(_gauges(keys, now, rng))
     cron = CronSet(where, namespace=keys.namespace)
@@ -326,6 +327,12 @@ def _alarms(db: redis.Redis, keys: Keys, now: float) -> None:
     ):
         sent = {"alarm": alarm, "state": state, "to": to, "message": message, "at": now - ago_s}
         db.lpush(keys.alarms_sent, json.dumps({**sent, "id": f"{alarm[0]}0{state[0]}f00d"}))
+
+
+def _deployed(db: redis.Redis, keys: Keys, now: float) -> None:
+    for label, ago_s in (("v1.4.1", 9 * 86_400), ("v1.4.2", 2_100)):
+        minute = datetime.fromtimestamp(now - ago_s, UTC)
+        db.hset(keys.marks(f"{minute:%Y%m%d}"), f"{minute:%Y-%m-%dT%H:%M:00Z}", label)
 
 
 def _gauges(keys: Keys, now: float, rng: random.Random) -> Steps[None]:

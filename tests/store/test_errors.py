@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from math import inf
 
@@ -47,6 +48,32 @@ def test_the_jobs_of_both_places_are_grouped(admin: Admin, keys: Keys, db: redis
         ("Large: mmmmm", 1, None),
         ("unreadable: ", 1, 1.0),
     ]
+
+
+def test_a_group_has_the_deployments_after_which_its_jobs_failed(
+    admin: Admin, keys: Keys, db: redis.Redis
+) -> None:
+    now = time.time()
+    for label, days in {"v1": 30, "v2": 20, "v3": 10, "later": -1}.items():
+        minute = time.gmtime(now - days * 86_400)
+        db.hset(
+            keys.marks(time.strftime("%Y%m%d", minute)), time.strftime("%Y-%m-%dT%H:%M:00Z", minute), label
+        )
+
+    def dead(error: str, first_days: float, last_days: float) -> dict[bytes, float]:
+        raw = raw_job(error, error_class=error, failed_at=now - first_days * 86_400)
+        return {raw: now - last_days * 86_400}
+
+    db.zadd(keys.dead, dead("Old", 40, 35) | dead("Long", 25, 5) | dead("New", 2, 1) | {b"[]": inf})
+    page = admin.run(read_errors(keys))
+    assert {group.error_class: group.versions for group in page.groups} == {
+        "Old": (),
+        "Long": ("v3", "v1"),
+        "New": ("v3",),
+        "": (),
+    }
+    assert page.deploy is not None
+    assert page.deploy.label == "v3"
 
 
 def test_each_page_reads_a_part_and_all_of_them_every_job_once(

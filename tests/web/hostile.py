@@ -400,7 +400,7 @@ def _dashboards(db: redis.Redis, keys: Keys) -> None:
         alarm = {"name": text, "when": text, "match": text, "to": [text, 7], "since": HUGE, "text": text}
         db.set(keys.alarming, json.dumps({"alarms": [alarm, alarm, text, {"to": text}]}))
         db.hset(keys.thresholds, f"{text} waiting", text if number % 2 else number)
-        db.hset(keys.alarms, text, json.dumps({**alarm, "pending": text}))
+        db.hset(keys.alarms, text, json.dumps({**alarm, "pending": text, "error": text}))
         db.lpush(keys.alarms_sent, json.dumps({"alarm": text, "at": text, "to": 7}), text, "[]", b"\xff")
         task = {"order": (json.dumps({"action": text}), text)[number % 2], "state": text, "seen": "9" * 400}
         db.hset(_named(keys, "pyworkers:web:task:", NAMES[number]), mapping=dict[Any, Any](task))

@@ -41,9 +41,11 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
     alarm = {"name": NAME, "when": "latency", "match": NAME, "to": ["webhook"]}
     db.set(keys.alarming, json.dumps({"alarms": [alarm]}))
     db.hset(keys.thresholds, f"{NAME}* oldest", 10**12 - 1)
-    db.hset(keys.alarms, NAME, json.dumps({"since": now, "text": NAME * 3, "pending": []}))
+    db.hset(keys.alarms, NAME, json.dumps({"since": now, "text": NAME * 3, "pending": [], "error": NAME}))
     sent = {"alarm": NAME, "state": "begun", "to": "webhook", "message": NAME * 3, "at": now, "id": "0" * 16}
     db.lpush(keys.alarms_sent, json.dumps(sent))
+    minute = time.gmtime(now - 2 * _AGO_S)
+    db.hset(keys.marks(time.strftime("%Y%m%d", minute)), time.strftime("%Y-%m-%dT%H:%M:00Z", minute), NAME)
     for day in ("", f"{time.strftime('%Y-%m-%d', time.gmtime(now))}"):
         db.set(keys.stat("processed", *([day] if day else [])), _MANY)
 

@@ -32,6 +32,7 @@ def test_errors_are_grouped_and_all_jobs_of_one_are_deleted(
     page = dashboard.get("errors")
     assert "Looked at 6 of 6 jobs" in page.text
     assert "Old: no # 4 3 1" in page.text
+    assert "2 h ago v2 Add q" not in page.text, "it failed before that version"
     # Its one job has no other value that # would be for.
     assert "<b>: no 1 new 1 1 0" in page.text, "only an error that began after the deployment is new"
     assert "after the deployment v2" in page.text

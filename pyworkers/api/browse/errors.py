@@ -6,8 +6,9 @@ The reads are steps, and each page of them has a bound: it reads some thousand j
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
@@ -22,6 +23,8 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.browse.parts import Position
 from pyworkers.store.calls import Steps
+from pyworkers.store.measures import deploys
+from pyworkers.store.measures.deploys import Deploy, read_deploys
 
 MOST_JOBS = 10_000
 """The jobs of a page at most."""
@@ -55,6 +58,8 @@ class ErrorGroup:
     hours: tuple[int, ...] = ()
     text: str = ""
     """The error itself if these jobs have the same one, with its numbers and ids; else as ``error``."""
+    versions: tuple[str, ...] = ()
+    """The labels of the deployments after which these jobs first and last failed, the latest first."""
 
     @property
     def count(self) -> int:
@@ -83,6 +88,10 @@ ERROR: Table[ErrorGroup] = Table(
            only_shown=True, cut=2),
     Column("of_queues", title="Queues", value=lambda group, _now: ", ".join(group.queues),
            only_shown=True, cut=3),
+    Column("versions", Kind.PARTS, value=lambda group, _now: list(group.versions), schema=array(TEXT),
+           about="The deployments after which these jobs first and last failed, the latest first."),
+    Column("of_versions", title="Versions", value=lambda group, _now: ", ".join(group.versions),
+           only_shown=True, cut=4),
     Column("hours", Kind.PARTS, "Last day", value=lambda group, _now: list(group.hours), schema=array(COUNT),
            about="The jobs that last failed or died in each of the last 24 hours, the current one last."),
 )  # fmt: skip
@@ -98,7 +107,7 @@ class ErrorPage:
     """The groups of ``read`` jobs, the largest group first.
 
     ``looked_at`` of ``total`` jobs have been read so far. ``cursor``: where the next page begins; empty at
-    the end.
+    the end. ``deploy``: the last deployment.
     """
 
     groups: tuple[ErrorGroup, ...]
@@ -106,6 +115,7 @@ class ErrorPage:
     looked_at: int
     total: int
     cursor: str
+    deploy: Deploy | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The page for JSON."""
@@ -123,11 +133,12 @@ class _Tally:
     places: Counter[str] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
     queues: Counter[str] = field(default_factory=Counter)
+    versions: set[Deploy] = field(default_factory=set)
     first: float = inf
     last: float = -inf
     hours: list[int] = field(default_factory=lambda: [0] * HOURS)
 
-    def add(self, place: Place, row: Row, now: float) -> None:
+    def add(self, place: Place, row: Row, now: float, deployed: Sequence[Deploy]) -> None:
         self.places[place.word] += 1
         if row.job.error[:_LONGEST_ERROR] != self.text:
             self.text = ""
@@ -140,9 +151,11 @@ class _Tally:
             self.first, self.last = min(self.first, at), max(self.last, at)
             if 0 <= (age := (now - at) / 3600) < HOURS:
                 self.hours[HOURS - 1 - int(age)] += 1
+            self.versions.update(_version_at(at, deployed))
             began = timestamps.read(row.job.data.get("failed_at"))
             if began is not None and isfinite(began):
                 self.first = min(self.first, began)
+                self.versions.update(_version_at(began, deployed))
 
     def group(self, error: str) -> ErrorGroup:
         known = self.first <= self.last
@@ -157,7 +170,14 @@ class _Tally:
             tuple(name for name, _ in self.queues.most_common()),
             tuple(self.hours),
             self.text or error,
+            tuple(dict.fromkeys(deploy.label for deploy in sorted(self.versions, reverse=True))),
         )
+
+
+def _version_at(at: float, deployed: Sequence[Deploy]) -> Sequence[Deploy]:
+    """The last one of these deployments, of which the first comes first, before a moment; at most one."""
+    place = bisect_right(deployed, at, key=lambda deploy: deploy.at)
+    return deployed[max(0, place - 1) : place]
 
 
 def read_errors(
@@ -173,6 +193,7 @@ def read_errors(
     Both places are read in turn: ``retries`` by their time, ``dead`` from the latest one on.
     """
     deadline, now = clock() + budget_s, time.time()
+    deployed = (yield from read_deploys(keys, now - deploys.TTL_S, now))[::-1]
     begins = _begins(cursor)
     totals, looked_at = dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 0)
     tallies: dict[str, _Tally] = {}
@@ -191,7 +212,7 @@ def read_errors(
                 whole = yield from _with_error(keys, place, row)
                 job = whole.job
                 first = _Tally(job.error_class[:_LONGEST_NAME], job.error[:_LONGEST_ERROR])
-                tallies.setdefault(folded(job.error), first).add(place, whole, now)
+                tallies.setdefault(folded(job.error), first).add(place, whole, now, deployed)
             read += len(part.rows)
             looked_at[place], begins[place] = part.looked_at, part.after
             if part.after is None:
@@ -199,7 +220,8 @@ def read_errors(
         if read >= most or clock() >= deadline:
             break
     groups = sorted((tally.group(error) for error, tally in tallies.items()), key=lambda group: -group.count)
-    return ErrorPage(tuple(groups), read, sum(looked_at.values()), sum(totals.values()), _cursor_of(begins))
+    counts = read, sum(looked_at.values()), sum(totals.values())
+    return ErrorPage(tuple(groups), *counts, _cursor_of(begins), next(reversed(deployed), None))
 
 
 def _with_error(keys: Keys, place: Place, row: Row) -> Steps[Row]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -18,7 +17,7 @@ from starlette.routing import Route
 from pyworkers.api.browse.actions import moves_of
 from pyworkers.api.browse.errors import ERROR, ERRORS, PLACES, ErrorGroup, ErrorPage, read_errors
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.deploys import Deploy, read_deploys
+from pyworkers.api.deploys import Deploy
 from pyworkers.api.parameters import Parameter
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
@@ -31,35 +30,35 @@ from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, joined, link
 
 _COLUMNS = ERROR.shown(
-    "error", "count", "retries", "dead", "first", "last", "hours", "of_classes", "of_queues"
+    "error", "count", "retries", "dead", "first", "last", "hours", "of_versions", "of_classes", "of_queues"
 )
 # Most programs have fewer failed jobs than are read in it.
 _BUDGET_S = 1.0
 _MOST = 200
 """The groups of a page; a list of more has as many errors as jobs, and its groups tell nothing."""
 _MOST_NAMES = 3
-# Each day of it is one command.
-_DEPLOYED_S = 7 * 86_400
 _CURSOR = Parameter("cursor", "Where the reading goes on: the cursor of the answer before.")
 
 
 async def show(request: Request) -> Response:
     """The page: the groups of as many jobs as are read at once, the largest group first."""
     sites, now = sites_of(request), time.time()
-    pages = await sites.each(request, partial(_read, now))
-    groups = page_of_all({name: page.groups for name, (page, _) in pages.items()}, _order, 0, _MOST)
+    pages = await sites.each(request, _read)
+    groups = page_of_all({name: page.groups for name, page in pages.items()}, _order, 0, _MOST)
+    deploys = [page.deploy for page in pages.values() if page.deploy]
     tables = {
-        name: _listing(sites.at(request, name), groups[name], last, now) for name, (_, last) in pages.items()
+        name: _listing(sites.at(request, name), groups[name], page.deploy, now, deployed=bool(deploys))
+        for name, page in pages.items()
     }
-    found = _sum([page for page, _ in pages.values()])
-    following = owns(request, "from", {name: page.cursor for name, (page, _) in pages.items()})
+    found = _sum(list(pages.values()))
+    following = owns(request, "from", {name: page.cursor for name, page in pages.items()})
     return await render(
         request,
         "errors.html",
         title="Errors",
         found=found,
         most=_MOST,
-        deploy=max((last for _, last in pages.values() if last), key=lambda one: one.at, default=None),
+        deploy=max(deploys, default=None),
         rows=joined(request, tables, _order),
         moves={place.word: moves_of(place) for place in PLACES},
         query=_query,
@@ -69,14 +68,12 @@ async def show(request: Request) -> Response:
     )
 
 
-async def _read(now: float, request: Request) -> tuple[ErrorPage, Deploy | None]:
-    """The groups of one Redis, and its last deployment."""
+async def _read(request: Request) -> ErrorPage:
+    """The groups of one Redis."""
     site, cursor = site_of(request), own_of(request, "from")
-    deploys = await site.read(read_deploys(site.keys, now - _DEPLOYED_S, now))
-    page = ErrorPage((), 0, 0, 0, "")
-    if cursor is not None:
-        page = await site.read(read_errors(site.keys, cursor, budget_s=_BUDGET_S))
-    return page, next(iter(deploys), None)
+    if cursor is None:
+        return ErrorPage((), 0, 0, 0, "")
+    return await site.read(read_errors(site.keys, cursor, budget_s=_BUDGET_S))
 
 
 def _sum(pages: Sequence[ErrorPage]) -> ErrorPage:
@@ -93,17 +90,20 @@ def _order(group: ErrorGroup) -> int:
 
 
 def _listing(
-    request: Request, groups: Sequence[ErrorGroup], last: Deploy | None, now: float
+    request: Request, groups: Sequence[ErrorGroup], last: Deploy | None, now: float, *, deployed: bool
 ) -> Listing[ErrorGroup]:
+    """The table of these groups. ``deployed``: True if there are versions to show, of any Redis."""
+    columns = [column for column in _COLUMNS if deployed or column.name != "of_versions"]
     html: Mapping[str, Callable[[ErrorGroup], Markup]] = {
         "error": lambda group: _error(request, group, last),
         "retries": lambda group: _jobs(request, group, "retries", group.retries),
         "dead": lambda group: _jobs(request, group, "dead", group.dead),
         "hours": _hours,
+        "of_versions": _versions,
         "of_classes": lambda group: _some(request, "metrics", group.classes),
         "of_queues": lambda group: _some(request, "queues", group.queues),
     }
-    return Listing(request, _COLUMNS, groups, now, html=html)
+    return Listing(request, columns, groups, now, html=html)
 
 
 def _query(group: ErrorGroup) -> dict[str, str]:
@@ -136,6 +136,14 @@ def _some(request: Request, place: str, found: Sequence[str]) -> Markup:
     """The first names, which lead to their pages."""
     named = Markup(", ").join(link(request, place, name) for name in found[:_MOST_NAMES])
     return named + (", …" if len(found) > _MOST_NAMES else "")
+
+
+def _versions(group: ErrorGroup) -> Markup:
+    """The last versions, and the first one if it is another."""
+    found = group.versions
+    if len(found) > _MOST_NAMES:
+        found = (*found[: _MOST_NAMES - 1], "…", found[-1])
+    return Markup(", ").join(shown(label, 40) for label in found)
 
 
 def _hours(group: ErrorGroup) -> Markup:
