@@ -52,6 +52,7 @@ def test_names_are_found_by_a_part_of_them_and_each_leads_to_its_page(dashboard:
 def test_lists_are_searched_only_when_a_person_follows_the_link(dashboard: Visitor) -> None:
     searches = dict(found(dashboard, "smtp", "search"))
     assert searches["All jobs with the tag smtp"] == "/tags/smtp"
+    assert searches["Batches with the tag smtp"] == "/batches?tag=smtp"
     assert searches["Dead whose error contains smtp"] == "/dead?error=smtp"
     assert "Found" in dashboard.get(searches["Dead whose error contains smtp"]).text
     page = dashboard.get("find?q=vip")

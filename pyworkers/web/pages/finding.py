@@ -179,6 +179,9 @@ def _searches(request: Request, text: str) -> Iterator[SearchResult]:
         yield by_id
     if href:
         yield SearchResult("search", f"All jobs with the tag {text}", address(request, "tags", text))
+        yield SearchResult(
+            "search", f"Batches with the tag {text}", address(request, "batches", tag=visible(text))
+        )
     for parameter, words, form, places in _SEARCHES:
         for place in places:
             to = address(request, place, **{parameter: form.format(visible(text))})
