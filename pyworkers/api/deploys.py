@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from math import inf, isfinite
 
 from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
@@ -13,9 +14,20 @@ from pyworkers.api.target import Where, admin_of
 from pyworkers.errors import BadArgumentError
 from pyworkers.store.measures import deploys
 from pyworkers.store.measures.deploys import Deploy, read_deploys
+from pyworkers.store.processes.views import ProcessView
 
-__all__ = ["ACTIONS", "DEPLOY", "DEPLOYS", "Deploy", "DeploySet", "merged_deploys", "read_deploys"]
+__all__ = [
+    "ACTIONS",
+    "DEPLOY",
+    "DEPLOYS",
+    "Deploy",
+    "DeploySet",
+    "merged_deploys",
+    "read_deploys",
+    "versions_of",
+]
 _MOST_LABEL = 200
+_MOST_VERSIONS = 3
 DEPLOY: Table[Deploy] = Table(
     "Deploy", Column("at", Kind.MOMENT, "When"), Column("label", title="Label", cut=1)
 )
@@ -25,6 +37,17 @@ DEPLOYS = array(DEPLOY.schema)
 def merged_deploys(found: Iterable[Iterable[Deploy]]) -> list[Deploy]:
     """The deployments of several Redis servers, the latest first; one that several have is there once."""
     return sorted({deploy for deploys in found for deploy in deploys}, reverse=True)
+
+
+def versions_of(servers: Iterable[ProcessView]) -> list[Deploy]:
+    """When the first of the live servers of each version started, the latest first; at most three."""
+    first: dict[str, float] = {}
+    for server in servers:
+        if server.version and server.started_at > 0 and isfinite(server.started_at):
+            program = "" if server.look is None else "pyworkers "
+            label = f"servers of {program}{server.version}"[:_MOST_LABEL]
+            first[label] = min(server.started_at, first.get(label, inf))
+    return sorted((Deploy(at, label) for label, at in first.items()), reverse=True)[:_MOST_VERSIONS]
 
 
 class DeploySet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import redis
@@ -12,6 +13,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
 from pyworkers.store.measures.deploys import mark
+from tests.helpers.records import register
 from tests.web.visitor import Visitor
 
 
@@ -70,6 +72,20 @@ def test_a_deployment_is_a_line_in_the_charts(dashboard: Visitor, db: redis.Redi
         page = dashboard.get(address)
         assert page.html.count('<line class="deploy"') == page.html.count('class="key deploy"') == charts
         assert page.html.count("; deploy v1 &lt;b&gt;") == charts and "Deploy v1 <b>" in page.text
+
+
+def test_the_start_of_servers_of_a_version_is_a_line_in_the_charts(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    now = time.time()
+    for number, (version, ago_s) in enumerate((("0.2.0", 9e5), ("0.3.0", 600), ("0.3.0", 300), ("<b>", 60))):
+        info = {"identity": f"host:{number}:aaaaaa", "version": version, "started_at": now - ago_s}
+        register(db, keys, f"host:{number}:aaaaaa", info, beat=now, look=1)
+    page = dashboard.get()
+    assert "Deploy servers of pyworkers 0.3.0" in page.text
+    assert page.html.count("; deploy servers of pyworkers 0.3.0") == 5
+    assert "Deploy servers of pyworkers <b>" in page.text
+    assert page.html.count("; deploy servers of pyworkers 0.2.0") == 1, "only in the chart of thirty days"
 
 
 def test_durations_over_time_as_percentiles_and_as_a_heat_map(

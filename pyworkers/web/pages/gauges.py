@@ -25,7 +25,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader, readers_at
-from pyworkers.web.pages.metrics import marks_of, runs_bars
+from pyworkers.web.pages.metrics import marks_of, runs_bars, with_versions
 from pyworkers.web.rendering import fragment
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
@@ -127,7 +127,7 @@ def of_all(request: Request, window: Window, hours: Hours) -> dict[str, Any]:
 def _charts(request: Request, hours: Hours) -> dict[str, Any]:
     """The charts of the runs, of busy jobs, and of the queues with the longest waits, with their tables."""
     runs, gauges = hours.runs, hours.gauges
-    marks = marks_of(hours.deploys, [part.at for part in gauges])
+    marks = marks_of(with_versions(request, hours.deploys), [part.at for part in gauges])
     queues = _slowest(gauges)
     return {
         "done_chart": _runs_chart(runs, "done", marks),
@@ -191,7 +191,7 @@ def _chart_of(
     request: Request, queue: str, parts: Sequence[Gauges], deploys: Sequence[Deploy]
 ) -> dict[str, Any]:
     """The chart of one queue, with its table."""
-    marks = marks_of(deploys, [part.at for part in parts])
+    marks = marks_of(with_versions(request, deploys), [part.at for part in parts])
 
     def latency(part: Gauges) -> Markup:
         wait = part.latency_s(queue)

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from pyworkers.api import ClassMetrics
 from pyworkers.api.columns import Column
-from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, merged_deploys, read_deploys
+from pyworkers.api.deploys import ACTIONS, DEPLOY, DEPLOYS, Deploy, merged_deploys, read_deploys, versions_of
 from pyworkers.api.metrics import (
     BOUNDS_MS,
     CLASS_METRICS,
@@ -34,6 +34,7 @@ from pyworkers.api.metrics import (
 from pyworkers.api.parameters import Parameter, paging
 from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
+from pyworkers.web.live.stream import readers_of
 from pyworkers.web.names import number_in
 from pyworkers.web.paging import ROWS, rows_from, span_from
 from pyworkers.web.rendering import address, render
@@ -109,7 +110,7 @@ async def show_class(request: Request) -> Response:
     async def read(at: Request) -> list[Deploy]:
         return await site_of(at).read(read_deploys(site_of(at).keys, starts[0], time.time()))
 
-    deploys = merged_deploys((await sites.each(request, read)).values())
+    deploys = with_versions(request, merged_deploys((await sites.each(request, read)).values()))
     return await render(
         request,
         "metrics_class.html",
@@ -163,6 +164,12 @@ def runs_bars(parts: Sequence[MetricsPart], kinds: Sequence[str] = ("failed", "d
         said = ", ".join(f"{numbers[kind]:,} {kind}" for kind in reversed(kinds))
         bars.append(drawing.Bar([(kind, numbers[kind]) for kind in kinds], said, utc(part.at)))
     return bars
+
+
+def with_versions(request: Request, deploys: Sequence[Deploy]) -> list[Deploy]:
+    """These deployments, and when the servers that were seen last have got their versions."""
+    seen = (reader.last for reader in readers_of(request))
+    return merged_deploys([deploys, *(versions_of(stats.servers) for stats in seen if stats)])
 
 
 def marks_of(deploys: Sequence[Deploy], starts: Sequence[float]) -> list[drawing.Mark]:

@@ -31,7 +31,7 @@ from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.live.samples import KEPT, Rates, Samples
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges
-from pyworkers.web.pages.metrics import marks_of
+from pyworkers.web.pages.metrics import marks_of, with_versions
 from pyworkers.web.pages.problems import CauseAt, located
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import sites_of
@@ -87,7 +87,7 @@ def days_charts(
         "choices": _DAYS,
         "history": history,
         "by_day": Listing(request, DAY.shown("date", "done", "failed"), history, now),
-        "history_chart": history_chart(history, deploys),
+        "history_chart": history_chart(history, with_versions(request, deploys)),
     }
 
 
