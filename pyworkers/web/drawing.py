@@ -6,8 +6,9 @@ Pure. A chart is stretched to its place, so its units are the units of its data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from markupsafe import Markup
@@ -36,6 +37,8 @@ class Bar:
     """What it shows, in words: those under the pointer."""
     at: str = ""
     """The time at which it begins, in ISO 8601: the script puts it before these words."""
+    width: int = 1
+    """The units at which the pointer reads these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,17 @@ class Chart:
         ]
 
 
-def lines(drawn: Sequence[Curve], label: str, length: int, ticks: Sequence[str] = ()) -> Chart:
-    """A chart of lines with one value per unit, the last at the right end; ``label`` says it in words."""
+def lines(
+    drawn: Sequence[Curve],
+    label: str,
+    length: int,
+    ticks: Sequence[str] = (),
+    places: Mapping[int, Bar] = MappingProxyType({}),
+) -> Chart:
+    """A chart of lines with one value per unit, the last at the right end; ``label`` says it in words.
+
+    ``places``: what the pointer is at, by the unit at which it begins.
+    """
     top = edge(max((value or 0.0 for line in drawn for value in line.values), default=0.0))
     shapes = (
         Markup('<polyline class="line {}" vector-effect="non-scaling-stroke" points="{}"/>').format(
@@ -78,7 +90,8 @@ def lines(drawn: Sequence[Curve], label: str, length: int, ticks: Sequence[str] 
         )
         for line in drawn
     )
-    return Chart(_svg(length - 1, label, shapes), top, ticks)
+    said = (_bar(place, bar, 1.0) for place, bar in places.items())
+    return Chart(_svg(length - 1, label, [*shapes, *said]), top, ticks)
 
 
 def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = (), marks: Sequence[Mark] = ()) -> Chart:
@@ -231,9 +244,9 @@ def _bar(place: int, bar: Bar, top: float) -> Markup:
             )
     if bar.says:
         # The whole height answers to the pointer, also above a low bar.
-        form = '<rect class="place" x="{}" y="0" width="1" height="{}" data-says="{}"{}/>'
+        form = '<rect class="place" x="{}" y="0" width="{}" height="{}" data-says="{}"{}/>'
         at = Markup(' data-at="{}"').format(bar.at) if bar.at else ""
-        shapes += Markup(form).format(place, _HEIGHT, bar.says, at)
+        shapes += Markup(form).format(place, bar.width, _HEIGHT, bar.says, at)
     return shapes
 
 

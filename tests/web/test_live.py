@@ -47,11 +47,39 @@ def test_the_focus_stays_at_the_same_link(
     assert chromium.has_focus("[data-live=problems] a[href$='/errors']")
 
 
+def test_the_focus_goes_to_the_content_if_the_last_link_is_gone(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    db.sadd(keys.queues, "mail")
+    db.lpush(keys.queue("mail"), raw_job("j"))
+    chromium.open(f"{dashboard.root}queues/mail")
+    db.lpush(keys.queue("mail"), raw_job("k"))
+    wait_for(lambda: chromium.texts(".news a") == ["1 new: show"])
+    chromium.run("document.querySelector('.news a').focus()")
+    db.lpop(keys.queue("mail"))
+    wait_for(lambda: not chromium.all(".news a"))
+    assert chromium.has_focus("main")
+
+
 def test_a_chart_says_what_the_pointer_is_at(chromium: Chromium, dashboard: Visitor) -> None:
     chromium.open(dashboard.root)
-    script = "document.querySelector('.place').dispatchEvent(new PointerEvent(arguments[0], {bubbles: true}))"
-    chromium.run(script, "pointerover")
-    assert chromium.text_of("figure:has(.place) .pointed").endswith(": 0 done")
+    point(chromium, "[data-live$=':runs']")
+    assert chromium.text_of("[data-live$=':runs'] .pointed").endswith(": 0 done")
+
+
+def test_the_live_graph_says_it_after_each_second(chromium: Chromium, dashboard: Visitor) -> None:
+    chromium.open(dashboard.root)
+    wait_for(lambda: chromium.all("[data-live=graph] .place"), message="the first seconds")
+    point(chromium, "[data-live=graph]")
+    chromium.run("document.querySelector('[data-live=graph] figure').id = 'before'")
+    wait_for(lambda: not chromium.all("#before"), message="the next second", timeout=30)
+    assert "0.0 done, 0.0 failed, 0.0 enqueued a second" in chromium.text_of("[data-live=graph] .pointed")
+
+
+def point(page: Chromium, part: str) -> None:
+    """Move the pointer to the first place of a chart."""
+    place = "document.querySelector(`${arguments[0]} .place`)"
+    page.run(f"{place}.dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))", part)
 
 
 def test_the_cells_of_queues_follow(

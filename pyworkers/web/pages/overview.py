@@ -134,21 +134,20 @@ def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
     return {
         "latest": rates[-1] if rates else Rates(),
         "graph": graph(rates),
-        "by_ten": list(_by_ten(rates)),
+        "by_ten": [(f"{ago} to {ago + seconds}", rate) for ago, seconds, rate in _by_ten(rates)],
         "collected": len(rates),
         "graph_length": KEPT,
     }
 
 
-def _by_ten(rates: Sequence[Rates]) -> Iterator[tuple[str, Rates]]:
-    """The means of ten seconds each, the latest first, with their seconds in words."""
+def _by_ten(rates: Sequence[Rates]) -> Iterator[tuple[int, int, Rates]]:
+    """The means of ten seconds each, the latest first: how many seconds ago, of how many seconds."""
     for end in range(len(rates), 0, -10):
         some = rates[max(0, end - 10) : end]
         done, failed, enqueued = (
             fmean(getattr(rate, kind) for rate in some) for kind in ("done", "failed", "enqueued")
         )
-        ago = len(rates) - end
-        yield f"{ago} to {ago + len(some)}", Rates(done, failed, enqueued)
+        yield len(rates) - end, len(some), Rates(done, failed, enqueued)
 
 
 def problems_of(shown: Sequence[CauseAt], total: int) -> dict[str, Any]:
@@ -235,7 +234,14 @@ def graph(rates: Sequence[Rates]) -> drawing.Chart:
         f"Jobs a second over the last {past}. Now {latest.done:.0f} done, {latest.failed:.0f} failed, "
         f"{latest.enqueued:.0f} enqueued."
     )
-    return drawing.lines(drawn, label, KEPT, ("2 min ago", "1 min ago", "now"))
+    places = {KEPT - ago - seconds: _said(ago, seconds, rate) for ago, seconds, rate in _by_ten(rates)}
+    return drawing.lines(drawn, label, KEPT, ("2 min ago", "1 min ago", "now"), places)
+
+
+def _said(ago: int, seconds: int, rate: Rates) -> drawing.Bar:
+    """The words at ten seconds of the graph."""
+    words = f"{rate.done:,.1f} done, {rate.failed:,.1f} failed, {rate.enqueued:,.1f} enqueued a second"
+    return drawing.Bar((), f"{ago} to {ago + seconds} s ago: {words}", width=seconds)
 
 
 async def _stats(ask: CheckedRequest) -> dict[str, Any]:

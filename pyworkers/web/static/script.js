@@ -46,6 +46,37 @@ const times = (() => {
   return { show, clock };
 })();
 
+// What a chart shows at the pointer or the finger, in words below it.
+const pointing = (() => {
+  const charts = (part) => [...part.querySelectorAll(".chart")];
+  const places = (chart) => [...chart.querySelectorAll(".place")];
+  let pointed = null;
+
+  const say = (chart, place) => {
+    const { at, says } = place.dataset;
+    chart.querySelector(".pointed").textContent = at ? `${times.clock(new Date(at))}: ${says}` : says;
+  };
+
+  for (const kind of ["pointerover", "click"]) {
+    document.addEventListener(kind, (event) => {
+      const place = event.target.closest && event.target.closest(".chart .place");
+      if (!place) return;
+      const [chart, part] = [place.closest(".chart"), place.closest("[data-live]")];
+      pointed = part && [part, charts(part).indexOf(chart), places(chart).indexOf(place)];
+      say(chart, place);
+    });
+  }
+
+  // A chart that was replaced says what the old one said; a finger stays where it was.
+  const again = (part) => {
+    if (!pointed || pointed[0] !== part) return;
+    const chart = charts(part)[pointed[1]];
+    const place = chart && places(chart)[pointed[2]];
+    if (place) say(chart, place);
+  };
+  return { again };
+})();
+
 // Replaces the live parts of a page, once a second, by fragments from the one event stream. Every page works
 // without it.
 (() => {
@@ -97,6 +128,7 @@ const times = (() => {
       const place = controls(part).indexOf(old);
       part.innerHTML = html;
       times.show(part);
+      pointing.again(part);
       if (place < 0) continue;
       const now = controls(part);
       const here = now[place] || document.getElementById("main");
@@ -205,17 +237,6 @@ document.addEventListener("keydown", (event) => {
   const field = event.key === "Enter" && event.target.closest && event.target.closest("input");
   if (field && field.form && field.form.matches("form.jobs")) event.preventDefault();
 });
-
-// What a chart shows at the pointer or the finger, in words below it.
-for (const kind of ["pointerover", "click"]) {
-  document.addEventListener(kind, (event) => {
-    const place = event.target.closest && event.target.closest(".chart .place");
-    if (!place) return;
-    const { at, says } = place.dataset;
-    const words = at ? `${times.clock(new Date(at))}: ${says}` : says;
-    place.closest(".chart").querySelector(".pointed").textContent = words;
-  });
-}
 
 // An open menu closes by Escape, and by a click outside it.
 document.addEventListener("click", (event) => {
