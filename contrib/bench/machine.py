@@ -87,6 +87,14 @@ def peak_mb(pids: Iterable[int]) -> float:
     return max(peaks) / 1024
 
 
+def environment() -> dict[str, str]:
+    """The environment for a measured program: with files of bytecode.
+
+    Without them, a program that is installed from this folder compiles all its modules at each start.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def cores() -> int:
     """The CPUs that this process may use."""
     return len(os.sched_getaffinity(0))

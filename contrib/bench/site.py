@@ -141,7 +141,7 @@ class Site:
 
     def _environment(self, peer: Peer, serving: Serving) -> dict[str, str]:
         return {
-            **os.environ,
+            **machine.environment(),
             **dict(peer.variables),
             "PYTHONPATH": str(ROOT),
             "BENCH_URL": serving.url,

@@ -6,7 +6,6 @@ exchange has.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from contrib.bench.broker import Broker, running_broker
-from contrib.bench.machine import pss_mb, tree
+from contrib.bench.machine import environment, pss_mb, tree
 
 _DEADLINE_S = 120
 # A minute has all that an idle server does, and the first seconds of a server are another thing.
@@ -102,7 +101,7 @@ def _serving(broker: Broker, folder: Path, application: str) -> Iterator[int]:
 
 
 def _env() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return {**environment(), "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def _idle(broker: Broker, pid: int) -> str:
