@@ -172,7 +172,6 @@ class AsyncClient(BaseClient):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
-        tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.cancel, jid, self.owner))
         running_loop()

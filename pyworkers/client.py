@@ -189,7 +189,6 @@ class Client(BaseClient, Producer):
         A running job is asked to end by JobCancelled; if it still runs two seconds later, its worker is
         killed. Reads all waiting jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
-        tracking.check_jid(jid)
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.cancel(jid, self.owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -96,3 +97,17 @@ async def test_an_asyncio_client_cancels_over_a_connection_of_its_own_and_closes
         assert [await client.cancel(jid) for jid in "abc"] == [Cancelled.REMOVED] * 3
         wait_for(lambda: connections() == 0, message="each call closes its connection")
     assert db.llen(keys.queue("q")) == 0
+
+
+async def test_any_text_is_an_id_that_can_be_cancelled(
+    redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
+    jids = ["two\nlines", "\u202eabc"]
+    for jid in jids:
+        db.lpush(keys.queue("q"), json.dumps({"class": "Any", "args": [], "jid": jid}))
+    db.sadd(keys.queues, "q")
+    blocking = Client(redis_url, namespace=namespace)
+    assert await asyncio.to_thread(blocking.cancel, jids[0]) is Cancelled.REMOVED
+    async with AsyncClient(redis_url, namespace=namespace) as client:
+        assert await client.cancel(jids[1]) is Cancelled.REMOVED
+    assert not db.exists(keys.queue("q"))
