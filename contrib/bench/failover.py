@@ -3,8 +3,9 @@
     python -m contrib.bench.failover
     python -m contrib.bench.failover planned hang
 
-Each row is one run on real servers of this machine: three of Redis and three sentinels, or one of Redis that
-is started again. A producer repeats no call. Run from the root of the repository; needs ``redis-server``.
+Each row is one run on real servers of this machine: three of Redis and three sentinels, two of Redis whose
+roles change by hand, or one of Redis that is started again. A producer repeats no call. Run from the root of
+the repository; needs ``redis-server``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.helpers.enqueuing import Call, Producer, kept, lost
-from tests.helpers.redises import Group, OwnRedis
+from tests.helpers.redises import PERSISTENT, Group, OwnRedis, replicate
 from tests.helpers.support import wait_for
 
 _BEFORE, _AFTER = 300, 400
@@ -39,11 +40,6 @@ class Row:
     kind: str
     options: tuple[str, ...] = ()
     replicas: int = 2
-
-    @property
-    def alone(self) -> bool:
-        """True for one server without sentinels."""
-        return self.name == "alone"
 
 
 @dataclass(frozen=True)
@@ -91,6 +87,11 @@ WAYS: dict[str, Callable[[Group], contextlib.AbstractContextManager[None]]] = {
 }
 
 
+PROMOTED, DEMOTED = "the replica is promoted a second before", "the former primary is a replica before"
+# A person types a command, and then the next one.
+_TYPING_S = 1.0
+
+
 def _bound(replicas: int) -> tuple[str, ...]:
     return "--min-replicas-to-write", str(replicas)
 
@@ -100,6 +101,7 @@ ROWS = [
     Row("planned", "two replicas, `min-replicas-to-write 1`", "client", _bound(1)),
     Row("planned", "two replicas, `min-replicas-to-write 2`", "client", _bound(2)),
     Row("planned", "one replica, `min-replicas-to-write 1`", "client", _bound(1), replicas=1),
+    *(Row("by hand", order, kind) for order in (PROMOTED, DEMOTED) for kind in ("client", "async")),
     Row("alone", "`appendfsync always`", "client", ("--appendonly", "yes", "--appendfsync", "always")),
     Row("alone", "`appendfsync everysec`", "client", ("--appendonly", "yes", "--appendfsync", "everysec")),
     Row("alone", "`appendonly no`", "client", ("--appendonly", "no", "--save", "3600 1")),
@@ -112,7 +114,8 @@ def run(row: Row) -> Found:
     if binary is None:
         raise RuntimeError("no redis-server; install Debian's package redis-server")
     with tempfile.TemporaryDirectory() as name:
-        return (_run_alone if row.alone else _run_group)(row, binary, Path(name))
+        way = {"alone": _run_alone, "by hand": _run_by_hand}.get(row.name, _run_group)
+        return way(row, binary, Path(name))
 
 
 def _run_group(row: Row, binary: str, folder: Path) -> Found:
@@ -137,6 +140,40 @@ def _run_alone(row: Row, binary: str, folder: Path) -> Found:
             since = time.monotonic()
             calls = _calls_after(producer, server, since)
         return Found(calls, _kept(server), since)
+
+
+def _run_by_hand(row: Row, binary: str, folder: Path) -> Found:
+    """The address is a link to a socket, which moves as a name does: open connections stay where they are."""
+    address = folder / "address"
+    with contextlib.ExitStack() as stack:
+        former, other = (
+            stack.enter_context(
+                OwnRedis(binary, folder / name, *PERSISTENT, "--unixsocket", f"{address}.{name}")
+            )
+            for name in ("former", "other")
+        )
+        former.start()
+        other.start()
+        replicate(other, former)
+        address.symlink_to(f"{address}.former")
+        producer = stack.enter_context(_producing(f"unix://{address}", row.kind, folder))
+        if row.setting == DEMOTED:
+            _make_replica(former, other)
+        with other.client() as client:
+            client.replicaof("NO", "ONE")
+        since = time.monotonic()
+        Path(f"{address}.new").symlink_to(f"{address}.other")
+        Path(f"{address}.new").replace(address)
+        if row.setting == PROMOTED:
+            time.sleep(_TYPING_S)
+            _make_replica(former, other)
+        calls = _calls_after(producer, other, since)
+        return Found(calls, _kept(other), since)
+
+
+def _make_replica(server: OwnRedis, primary: OwnRedis) -> None:
+    with server.client() as client:
+        client.replicaof("127.0.0.1", primary.port)
 
 
 @contextlib.contextmanager

@@ -187,9 +187,7 @@ class Group:
         """Not left to the sentinels, which take ten seconds for it."""
         for server in self.servers:
             if server is not primary:
-                with server.client() as client:
-                    client.replicaof("127.0.0.1", primary.port)
-                    wait_for(lambda client=client: _is_replica(client, primary.port), message="replicating")  # type: ignore[misc]
+                replicate(server, primary)
 
     def _agree(self, primary: OwnRedis) -> None:
         for sentinel in self.sentinels:
@@ -404,6 +402,13 @@ def _is_primary(server: OwnRedis) -> bool:
 def _is_replica(client: redis.Redis, port: int) -> bool:
     found = client.info("replication")
     return (found.get("master_port"), found.get("master_link_status")) == (port, "up")
+
+
+def replicate(server: OwnRedis, primary: OwnRedis) -> None:
+    """Make a server a replica, and wait until it has what the primary has."""
+    with server.client() as client:
+        client.replicaof("127.0.0.1", primary.port)
+        wait_for(lambda: _is_replica(client, primary.port), message="replicating")
 
 
 def blocked(client: redis.Redis) -> int:
