@@ -246,7 +246,8 @@ def _check_stores(config: Config, places: _Places) -> None:
             message = f"groups.{name}.redis: the queues of the group are not in the configuration"
             hint = f"write queues = […] into [groups.{name}]: programs that enqueue find their Redis by it"
             raise ConfigError(message, hint=hint, location=places["groups", name, "redis"]())
-        check_on_one(stores, name, [*(group.queues or ())], group.redis)
+        if group.queues:
+            check_on_one(stores, name, group.queues, group.redis, places["groups", name, "queues"]())
     for one, other in stores.same():
         message = f"redis.{other}: is the same Redis with the same namespace as {one}"
         raise ConfigError(

@@ -112,7 +112,9 @@ def with_redis(config: Config, name: str, redis: RedisConfig) -> Config:
     return replace(config, other_redis={**config.other_redis, name: redis})
 
 
-def check_on_one(stores: Stores, group: str, queues: Iterable[str], redis: str | None = None) -> None:
+def check_on_one(
+    stores: Stores, group: str, queues: Iterable[str], redis: str | None = None, location: str = ""
+) -> None:
     """Raise ConfigError if queues of a group are on two Redis servers; ``redis`` is in its own table."""
     first: tuple[str, str] | None = None if redis is None else (f"[groups.{group}]", redis)
     for queue in queues:
@@ -123,7 +125,7 @@ def check_on_one(stores: Stores, group: str, queues: Iterable[str], redis: str |
             raise ConfigError(
                 f"the group {group!r} is on two Redis servers: {first[0]} on {first[1]}, {queue!r} on {name}",
                 hint="give its queues one Redis, or put them into two groups",
-                location=f"[groups.{group}]",
+                location=location or f"[groups.{group}]",
             )
 
 

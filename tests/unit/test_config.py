@@ -279,7 +279,8 @@ def test_one_redis_is_recognized_in_two_urls(one: str, other: str, same: bool) -
     ],
 )
 def test_a_group_on_two_redis_servers_is_refused(toml: Toml, text: str) -> None:
-    with pytest.raises(ConfigError, match="the group 'g' is on two Redis servers"):
+    line = (ARCHIVE + text).splitlines().index("[groups.g]") + 2
+    with pytest.raises(ConfigError, match=rf"\.toml:{line}: the group 'g' is on two Redis servers"):
         toml(ARCHIVE + text)
 
 
