@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-_LATE = {"store": 1, "unit": 2}
-"""The folders with the shortest tests. With them at the end, the processes end at nearly the same time."""
+_SHORT = ("store", "unit")
+"""The folders with the shortest tests."""
 _LOOK_S = 1.0
 """How long the end of a process stays unseen whose connection a program that it started keeps open."""
 
@@ -51,9 +51,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def by_module(files: Sequence[Path]) -> list[list[int]]:
-    """The numbers of the tests of each module, given the file of each test; those of ``_LATE`` are last."""
+    """The numbers of the tests of each module, given the file of each test.
+
+    Of the modules with short tests, those in the second half are last, so that the processes end at nearly
+    the same time. The others stay where they are, so that tests of other folders also run after them.
+    """
     modules = [list(numbers) for _, numbers in itertools.groupby(range(len(files)), files.__getitem__)]
-    return sorted(modules, key=lambda numbers: _LATE.get(files[numbers[0]].parent.name, 0))
+    first, second = modules[: len(modules) // 2], modules[len(modules) // 2 :]
+    return first + sorted(second, key=lambda numbers: files[numbers[0]].parent.name in _SHORT)
 
 
 class Shares:

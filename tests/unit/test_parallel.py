@@ -113,6 +113,6 @@ def test_a_process_runs_whole_modules_until_it_takes_the_far_half_of_the_largest
     assert [shares.take(process) for process in (1, 0, 1)] == [5, 6, None]
 
 
-def test_the_modules_with_the_shortest_tests_are_last() -> None:
+def test_modules_with_short_tests_of_the_second_half_are_last() -> None:
     names = ["unit/test_a.py", "web/test_b.py", "web/test_b.py", "store/test_c.py", "system/test_d.py"]
-    assert by_module([Path("tests", name) for name in names]) == [[1, 2], [4], [3], [0]]
+    assert by_module([Path("tests", name) for name in names]) == [[0], [1, 2], [4], [3]]
