@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -25,7 +25,9 @@ from pyworkers.config.reloading import Configurations
 from pyworkers.errors import ConfigError
 
 SERVER = Path(pyworkers.server.__file__).parent
-READ = re.compile(r"\b(?:_?config|current)\.(\w+)(?:\.(\w+))?")
+CONFIGS = ("config", "current")
+"""What a whole configuration is called, also with an underscore."""
+SECTIONS = {kind.__name__: name for name, kind in get_type_hints(Config).items() if isinstance(kind, type)}
 STARTED = Config(app="a:b", redis=RedisConfig(url="embedded:x"), server=ServerConfig(lease=30))
 RUNNING = Config(app="a:b", redis=RedisConfig(url="unix:///x"), server=ServerConfig(lease=30))
 
@@ -124,14 +126,30 @@ def test_an_error_changes_nothing(app: str | None) -> None:
 
 def _reads(keys: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Each function of the master that reads a key, or the whole section of one (``log.*``)."""
-    sections = {key.partition(".")[0] for key in keys}
     for file in SERVER.rglob("*.py"):
         for part in ast.walk(ast.parse(file.read_text())):
             if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
-                for section, name in READ.findall(ast.unparse(part)):
-                    key = f"{section}.{name or '*'}"
-                    if key in keys or (not name and section in sections):
-                        yield key, f"{file.relative_to(SERVER)}:{part.name}"
+                for key in _read_by(part, keys):
+                    yield key, f"{file.relative_to(SERVER)}:{part.name}"
+
+
+def _read_by(part: ast.FunctionDef | ast.AsyncFunctionDef, keys: frozenset[str]) -> Iterator[str]:
+    """By the name of the section, whatever it is read from, or by the type of an argument."""
+    sections = {key.partition(".")[0] for key in keys}
+    kinds = {one.arg: ast.unparse(one.annotation) for one in _arguments(part) if one.annotation}
+    read = [node for node in ast.walk(part) if isinstance(node, ast.Attribute)]
+    owners = {id(node.value) for node in read}
+    for node in read:
+        owner = ast.unparse(node.value).rpartition(".")[2].lstrip("_")
+        kind = kinds.get(owner, "")
+        if (key := f"{SECTIONS.get(kind, owner)}.{node.attr}") in keys:
+            yield key
+        elif (owner in CONFIGS or kind == "Config") and node.attr in sections and id(node) not in owners:
+            yield f"{node.attr}.*"
+
+
+def _arguments(part: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
+    return [node for node in ast.walk(part.args) if isinstance(node, ast.arg)]
 
 
 def test_only_functions_of_a_load_read_what_a_reload_changes() -> None:
@@ -144,7 +162,9 @@ def test_only_functions_of_a_load_read_what_a_reload_changes() -> None:
         ("log.*", "shard.py:configure"),
         ("log.carry", "__init__.py:_load"),
         ("log.format", "__init__.py:_load"),
+        ("log.format", "incarnation.py:set_up_logs"),
         ("log.level", "__init__.py:_load"),
+        ("log.level", "incarnation.py:set_up_logs"),
         ("retry.backtrace", "__init__.py:_load"),
         ("retry.max", "__init__.py:_load"),
         ("retry.max", "shard.py:_rules"),
