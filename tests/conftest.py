@@ -15,7 +15,6 @@ import inspect
 import os
 import re
 import shutil
-import signal
 import sys
 import uuid
 import zlib
@@ -34,6 +33,7 @@ from pyworkers.errors import EmbeddedError
 from pyworkers.protocol.keys import Keys
 from tests.helpers import warm
 from tests.helpers.coroutines import run_in_loop
+from tests.helpers.launcher import as_from_a_terminal
 from tests.helpers.parallel import pytest_addoption as pytest_addoption
 from tests.helpers.parallel import pytest_runtestloop as pytest_runtestloop
 from tests.helpers.support import free_port, running_server
@@ -43,9 +43,7 @@ settings.register_profile("unhurried", settings.default, deadline=None)
 settings.load_profile("unhurried")
 
 warm.read_version_once()
-
-# A shell without job control starts background programs with SIGINT ignored, and their programs inherit it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+as_from_a_terminal()
 
 
 def _valkey() -> str | None:
