@@ -87,12 +87,14 @@ class Servers:
         self._urls: dict[str, str] = {}
         self._connections: list[redis.Redis] = []
 
-    def url(self, name: str) -> str:
-        if name not in self._urls:
-            server = running_server(_binary(name), self._new_directory(name), free_port())
-            url = self._urls[name] = self._stack.enter_context(server)
+    def url(self, name: str, place: str = "") -> str:
+        """The URL of a server; with a place, of another one of the same program."""
+        key = name + place
+        if key not in self._urls:
+            server = running_server(_binary(name), self._new_directory(key), free_port())
+            url = self._urls[key] = self._stack.enter_context(server)
             self._connections.append(self._stack.enter_context(redis.Redis.from_url(url)))
-        return self._urls[name]
+        return self._urls[key]
 
     def delete_keys(self, prefix: str) -> None:
         """Delete the keys with this prefix from all of them."""
@@ -221,10 +223,9 @@ def one_redis_url(servers: Servers) -> str:
 
 
 @pytest.fixture(scope="session")
-def second_redis_url(one_binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def second_redis_url(servers: Servers) -> str:
     """The URL of another server than those of the other fixtures."""
-    with running_server(one_binary, tmp_path_factory.mktemp("second"), free_port()) as url:
-        yield url
+    return servers.url(_wanted()[0], "-second")
 
 
 @pytest.fixture
