@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import redis
 
 from contrib.pictures import shop
 from pyworkers.api.target import Admin, admin_of
+from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app, site
 from tests.conftest import Servers, missing
@@ -20,6 +22,7 @@ from tests.helpers.support import PATIENCE_S
 from tests.integrations.web import served
 from tests.web.chromium import Chromium, Open, lacking, running_chromium
 from tests.web.programs import As, Program
+from tests.web.test_finished import keep
 from tests.web.test_users import line
 from tests.web.visitor import Visitor
 
@@ -62,6 +65,35 @@ def read_shop(one_redis_url: str, servers: Servers) -> Iterator[Visitor]:
             yield visitor
     finally:
         servers.delete_keys(keys.namespace)
+
+
+def fill_each(keys: Keys, *urls: str) -> None:
+    """Write the shop and a finished job into each Redis."""
+    for url in urls:
+        with redis.Redis.from_url(url) as db:
+            shop.fill(db, keys, url)
+            keep(db, keys, FinishedFacts("done", time.time()), {"jid": "finished-job"})
+
+
+@pytest.fixture(scope="module")
+def _both_shops(one_redis_url: str, second_redis_url: str, servers: Servers) -> Iterator[Keys]:
+    keys = Keys(f"t{uuid.uuid4().hex[:12]}:")
+    try:
+        fill_each(keys, one_redis_url, second_redis_url)
+        yield keys
+    finally:
+        servers.delete_keys(keys.namespace)
+
+
+@pytest.fixture
+def both_shops(_both_shops: Keys, one_redis_url: str, second_redis_url: str) -> Keys:
+    """The keys of the shop in two Redis servers, which all tests of a module share and only read."""
+    # After a minute without one, its servers would be silent.
+    for url in (one_redis_url, second_redis_url):
+        with redis.Redis.from_url(url) as db:
+            for server in shop.SERVERS:
+                db.hset(_both_shops.process(server), "beat", int(time.time()))
+    return _both_shops
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -14,10 +15,8 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
-from contrib.pictures import shop
 from pyworkers.api import CronSet
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
@@ -31,8 +30,8 @@ from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.interop.browser import Page
 from tests.web.acting import fields
+from tests.web.conftest import fill_each
 from tests.web.events import Listener
-from tests.web.test_finished import keep
 from tests.web.test_gauges import heard, note, spaced
 from tests.web.test_metrics import tally
 from tests.web.test_queues import rows_of
@@ -47,17 +46,28 @@ PAGES = (
 REASON = "Redis attic is unreachable: "
 
 
+@contextmanager
+def visited(keys: Keys, url: str, archive: str) -> Iterator[Visitor]:
+    """A visitor of a dashboard of two Redis servers, and of one that is away."""
+    urls = {"archive": archive, "attic": AWAY}
+    others = {name: RedisConfig(other, keys.namespace) for name, other in urls.items()}
+    with served(app(url, namespace=keys.namespace, token="", others=others)) as root:
+        yield Visitor(f"{root}/")
+
+
 @pytest.fixture
 def visitor(one_redis_url: str, second_redis_url: str, keys: Keys) -> Iterator[Visitor]:
     """Of a dashboard with the shop in two Redis servers."""
-    for url in (one_redis_url, second_redis_url):
-        with redis.Redis.from_url(url) as db:
-            shop.fill(db, keys, url)
-            keep(db, keys, FinishedFacts("done", time.time()), {"jid": "finished-job"})
-    urls = {"archive": second_redis_url, "attic": AWAY}
-    others = {name: RedisConfig(url, keys.namespace) for name, url in urls.items()}
-    with served(app(one_redis_url, namespace=keys.namespace, token="", others=others)) as root:
-        yield Visitor(f"{root}/")
+    fill_each(keys, one_redis_url, second_redis_url)
+    with visited(keys, one_redis_url, second_redis_url) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def reader(both_shops: Keys, one_redis_url: str, second_redis_url: str) -> Iterator[Visitor]:
+    """The same of a shop that other tests read as well."""
+    with visited(both_shops, one_redis_url, second_redis_url) as visitor:
+        yield visitor
 
 
 def tables_of(visitor: Visitor, path: str) -> Iterator[list[list[str]]]:
@@ -154,11 +164,11 @@ def test_the_page_of_a_tag_has_the_jobs_of_all_and_cancels_those_of_one(
     assert REASON not in visitor.get("redis/archive/tags/seven").text
 
 
-def test_jobs_are_in_one_order_and_each_page_goes_on_in_each_redis(visitor: Visitor) -> None:
+def test_jobs_are_in_one_order_and_each_page_goes_on_in_each_redis(reader: Visitor) -> None:
     seen: list[tuple[str, str]] = []
     path, sizes = "scheduled", []
     while path:
-        page = visitor.get(path)
+        page = reader.get(path)
         jobs = re.findall(r'name="job" value="(\w+)\|([^"]+)"', page.html)
         seen += jobs
         sizes.append(len(jobs))
@@ -197,10 +207,10 @@ def test_each_page_leads_to_the_page_before(visitor: Visitor, one_redis_url: str
     assert jobs_of(visitor.get(linked(page, "next"))) == jobs_of(pages[1])
 
 
-def test_a_search_finds_jobs_of_all(visitor: Visitor) -> None:
+def test_a_search_finds_jobs_of_all(reader: Visitor) -> None:
     path = "dead?class=ChargeCard"
-    wait_for(lambda: "looked at 18 of 18 jobs" in visitor.get(path).text)
-    assert redis_of_rows(visitor, path) == {"default", "archive"}
+    wait_for(lambda: "looked at 18 of 18 jobs" in reader.get(path).text)
+    assert redis_of_rows(reader, path) == {"default", "archive"}
 
 
 def test_selected_jobs_are_changed_at_the_redis_of_each(
@@ -294,14 +304,14 @@ def test_a_queue_has_its_page_where_it_is(visitor: Visitor, second_redis_url: st
     ]
 
 
-def test_alarms_are_one_page_for_all(visitor: Visitor) -> None:
+def test_alarms_are_one_page_for_all(reader: Visitor) -> None:
     for path in ("alarms", "redis/default/alarms", "redis/archive/alarms"):
-        page = visitor.get(path)
-        assert page.url == f"{visitor.root}alarms"
+        page = reader.get(path)
+        assert page.url == f"{reader.root}alarms"
         assert '<a href="/alarms" aria-current="true">All</a>' in page.html
 
 
-def test_a_redis_that_is_not_known_is_refused(visitor: Visitor) -> None:
-    answer = visitor.ask("queues", fields(visitor, action="pause", name="mail", redis="nowhere"))
+def test_a_redis_that_is_not_known_is_refused(reader: Visitor) -> None:
+    answer = reader.ask("queues", fields(reader, action="pause", name="mail", redis="nowhere"))
     assert answer.status == 404
     assert "Nothing was done." in answer.text

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from starlette.applications import Starlette
 
 from contrib.pictures import shop
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
@@ -27,8 +26,8 @@ from pyworkers.web import app
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.web import hostile
+from tests.web.conftest import fill_each
 from tests.web.programs import Program
-from tests.web.test_finished import keep
 from tests.web.test_joined import AWAY
 from tests.web.test_metrics import tally
 from tests.web.test_openapi import Walker
@@ -47,13 +46,9 @@ def dashboard_of(url: str, namespace: str, **others: str) -> Starlette:
 
 
 @pytest.fixture
-def root(one_redis_url: str, second_redis_url: str, keys: Keys) -> Iterator[str]:
-    """Of a dashboard with the shop in two Redis servers."""
-    for url in (one_redis_url, second_redis_url):
-        with redis.Redis.from_url(url) as db:
-            shop.fill(db, keys, url)
-            keep(db, keys, FinishedFacts("done", time.time()), {"jid": "finished-job"})
-    whole = dashboard_of(one_redis_url, keys.namespace, archive=second_redis_url, attic=AWAY)
+def root(both_shops: Keys, one_redis_url: str, second_redis_url: str) -> Iterator[str]:
+    """Of a dashboard with the shop in two Redis servers, which is only read."""
+    whole = dashboard_of(one_redis_url, both_shops.namespace, archive=second_redis_url, attic=AWAY)
     with served(whole) as root:
         yield f"{root}/"
 
@@ -122,12 +117,13 @@ def test_the_counts_of_all_are_sums_and_their_rows_say_where_they_are(root: str,
 
 
 def test_a_class_has_the_runs_of_all(
-    root: str, program: Program, one_redis_url: str, second_redis_url: str, keys: Keys
+    root: str, program: Program, one_redis_url: str, second_redis_url: str, both_shops: Keys
 ) -> None:
     durations = ([40] * 99, [4000] * 99)
     for url, some in zip((one_redis_url, second_redis_url), durations, strict=True):
         with redis.Redis.from_url(url) as db:
-            run(db, add_executions(keys, {"Both": tally(*some, failed=2)}, datetime.now(UTC)))
+            # Of a class that the shop does not have.
+            run(db, add_executions(both_shops, {"Both": tally(*some, failed=2)}, datetime.now(UTC)))
     for path in ("/metrics/Both", "/metrics/Both?period=day"):
         found = program.get(path)
         assert (found["processed"], found["failed"], found["total_ms"]) == (202, 4, 99 * 4040)
@@ -171,11 +167,12 @@ def test_a_list_with_ranks_goes_on_in_each_redis_in_one_order(program: Program) 
 
 
 def test_batches_that_have_succeeded_come_last(
-    program: Program, one_redis_url: str, second_redis_url: str, keys: Keys
+    program: Program, one_redis_url: str, second_redis_url: str, both_shops: Keys
 ) -> None:
     for url in (one_redis_url, second_redis_url):
         with redis.Redis.from_url(url) as db:
-            db.zadd(keys.batches, {"Ba11ad00": time.time() + 3600})
+            # The first one in Redis. No other test looks at their order.
+            db.zadd(both_shops.batches, {"Ba11ad00": time.time() + 3600})
     states = [batch["state"] for page in pages_of(program, "/batches?count=1") for batch in page["batches"]]
     assert states == ["dead", "dead", "succeeded", "succeeded"]
 
@@ -223,14 +220,23 @@ def test_one_thing_is_found_in_the_redis_that_has_it(
 
 
 def test_a_change_is_done_at_the_redis_that_it_names(
-    root: str, one_redis_url: str, second_redis_url: str, keys: Keys, dashboard: Visitor
+    one_redis_url: str, second_redis_url: str, keys: Keys, dashboard: Visitor
 ) -> None:
-    program = Program.with_token(root)
+    fill_each(keys, one_redis_url, second_redis_url)
+    others = {"archive": second_redis_url, "attic": AWAY}
+    with served(dashboard_of(one_redis_url, keys.namespace, **others)) as root:
+        _check_changes(Program.with_token(root), (one_redis_url, second_redis_url), keys)
+    # With one Redis, there is no such field.
+    alone = Program.with_token(dashboard.root).act("/queues/mail", "pause", redis="default")
+    assert (alone.status, "'redis' is unknown" in alone.error) == (400, True)
+
+
+def _check_changes(program: Program, urls: Sequence[str], keys: Keys) -> None:
     jobs = [job["at"] for job in program.get("/retries")["jobs"] if job["redis"] == "archive"]
     assert program.done("/retries", "delete", jobs=jobs[:2], redis="archive") == 2
     assert program.done("/queues/mail", "pause", redis="archive") == 1
     sizes, paused = [], []
-    for url in (one_redis_url, second_redis_url):
+    for url in urls:
         with redis.Redis.from_url(url) as db:
             sizes.append(db.zcard(keys.retry))
             paused.append(db.sismember(keys.paused, "mail"))
@@ -246,9 +252,6 @@ def test_a_change_is_done_at_the_redis_that_it_names(
     assert (unknown.status, unknown.error) == (400, "redis must be one of default, archive, attic.")
     away = program.act("/queues/mail", "pause", redis="attic")
     assert (away.status, away.error) == (503, "Not done: Redis does not answer.")
-    # With one Redis, there is no such field.
-    alone = Program.with_token(dashboard.root).act("/queues/mail", "pause", redis="default")
-    assert (alone.status, "'redis' is unknown" in alone.error) == (400, True)
 
 
 def test_a_change_that_names_no_redis_is_done_at_the_one_that_has_the_thing(
