@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers import warm
-from tests.helpers.server_process import ServerProcess
+from tests.helpers.server_process import Process, ServerProcess
 from tests.helpers.support import PATIENCE_S
 
 HEADER = """
@@ -107,29 +107,33 @@ class DjangoProject(ServerProcess):
 
     def manage(self, *words: str, code: int = 0) -> str:
         """What ``manage.py`` prints on both streams; ``code`` is its exit code."""
-        return self._run([self._manage, *words], code)
+        return self.python(self._manage, *words, code=code)
 
     def run(self, code: str) -> Any:
         """What a program of the project prints as JSON, with Django set up."""
         program = f"import django, json; django.setup()\n{textwrap.dedent(code)}"
-        return json.loads(self._run(["-c", program]).splitlines()[-1])
+        return json.loads(self.python("-c", program).splitlines()[-1])
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of the programs of the project."""
         return {**self._environment, "DJANGO_SETTINGS_MODULE": "project.settings", "COLUMNS": "120", **more}
 
-    def _run(self, arguments: Sequence[str], code: int = 0) -> str:
+    def python(self, *arguments: str, code: int = 0) -> str:
+        """What ``python`` prints on both streams with these arguments; ``code`` is its exit code."""
         with tempfile.TemporaryFile("w+") as output:
-            process = warm.start(
-                arguments,
-                cwd=self.folder,
-                env=self.environment(),
-                stdout=output.fileno(),
-                stderr=output.fileno(),
-                imports=warm.DJANGO,
-            )
-            found = process.wait(PATIENCE_S)
+            found = self.start_python(output.fileno(), *arguments).wait(PATIENCE_S)
             output.seek(0)
             text = output.read()
         assert found == code, text
         return text
+
+    def start_python(self, output: int, *arguments: str) -> Process:
+        """Start ``python`` with these arguments, and this descriptor as both of its streams."""
+        return warm.start(
+            arguments,
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=output,
+            stderr=output,
+            imports=warm.DJANGO,
+        )

@@ -131,11 +131,17 @@ def start(
 
 
 def run(
-    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 60
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float = 60,
+    imports: Sequence[str] = SERVER,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python`` with these arguments to its end, with no input. Raises subprocess.TimeoutExpired."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = start(arguments, cwd=cwd, env=env, stdout=out.fileno(), stderr=err.fileno())
+        streams = out.fileno(), err.fileno()
+        process = start(arguments, cwd=cwd, env=env, stdout=streams[0], stderr=streams[1], imports=imports)
         try:
             code = process.wait(timeout)
         finally:

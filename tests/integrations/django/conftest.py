@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,6 @@ import pytest
 from tests.conftest import missing
 from tests.helpers.django_project import DjangoProject
 from tests.helpers.postgres import connected, postgres_binary, running_postgres
-from tests.helpers.support import PATIENCE_S
 
 Project: TypeAlias = Callable[..., DjangoProject]
 # Each command in a process of its own, forked from one that has imported the most, but read no settings.
@@ -25,7 +23,7 @@ import json, os, sys, tempfile
 from django.core.management import execute_from_command_line
 import django.views.debug, pyworkers.cli, pyworkers.integrations.django
 found = []
-for change, words in json.loads(sys.stdin.read()):
+for change, words in json.loads(sys.argv[1]):
     with tempfile.TemporaryFile("w+") as output:
         if not (pid := os.fork()):
             for stream in (1, 2):
@@ -40,20 +38,46 @@ for change, words in json.loads(sys.stdin.read()):
 print(json.dumps(found))
 """
 
+ADMIN = """
+_CONTRIB = ["admin", "auth", "contenttypes", "sessions", "messages"]
+INSTALLED_APPS += [f"django.contrib.{name}" for name in _CONTRIB]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates",
+    "APP_DIRS": True,
+    "OPTIONS": {"context_processors": [
+        "django.template.context_processors.request",
+        "django.contrib.auth.context_processors.auth",
+        "django.contrib.messages.context_processors.messages",
+    ]},
+}]
+ROOT_URLCONF = "project.urls"
+ALLOWED_HOSTS = ["*"]
+# The usual one takes a third of a second for a password.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+"""
+PEOPLE = """
+from django.contrib.auth.models import Permission, User
+User.objects.create_superuser("root", password="secret")
+operator = User.objects.create_user("operator", password="secret", is_staff=True)
+operator.user_permissions.set(Permission.objects.filter(codename="operate_queue"))
+staff = User.objects.create_user("staff", password="secret", is_staff=True)
+staff.user_permissions.set(Permission.objects.filter(codename="view_queue"))
+User.objects.create_user("clerk", password="secret", is_staff=True)
+User.objects.create_user("customer", password="secret")
+print("null")
+"""
+
 
 def manage_each(site: DjangoProject, commands: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
     """The exit code and the output of commands of ``manage.py``, each after a change of the settings."""
-    done = subprocess.run(
-        [sys.executable, "-c", _MANAGE_EACH],
-        cwd=site.folder,
-        env=site.environment(),
-        input=json.dumps([(change, words.split()) for change, words in commands]),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    return [(code, output) for code, output in json.loads(done.stdout)]
+    asked = json.dumps([(change, words.split()) for change, words in commands])
+    found = site.python("-c", _MANAGE_EACH, asked).splitlines()[-1]
+    return [(code, output) for code, output in json.loads(found)]
 
 
 @pytest.fixture
@@ -67,6 +91,28 @@ def project(tmp_path: Path, one_redis_url: str, namespace: str) -> Iterator[Proj
             return found
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def _admin_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of SQLite with the tables of the admin, and people."""
+    site = DjangoProject(tmp_path_factory.mktemp("admin"), "redis://127.0.0.1:1/0", "", settings=ADMIN)
+    site.write("project/urls.py", "urlpatterns = []")
+    site.manage("migrate")
+    site.run(PEOPLE)
+    return site.folder / "db"
+
+
+@pytest.fixture
+def admin_project(project: Project, _admin_database: Path) -> Project:
+    """As ``project``, with ``ADMIN`` in its settings, and a copy of that database."""
+
+    def make(settings: str = "", **more: Any) -> DjangoProject:
+        site = project(settings=ADMIN + settings, **more)
+        shutil.copy(_admin_database, site.folder / "db")
+        return site
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -5,30 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.helpers.django_project import DjangoProject
-from tests.integrations.django.conftest import Project
+from tests.integrations.django.conftest import ADMIN, Project
 
-ADMIN = """
-_CONTRIB = ["admin", "auth", "contenttypes", "sessions", "messages"]
-INSTALLED_APPS += [f"django.contrib.{name}" for name in _CONTRIB]
-MIDDLEWARE = [
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-]
-TEMPLATES = [{
-    "BACKEND": "django.template.backends.django.DjangoTemplates",
-    "APP_DIRS": True,
-    "OPTIONS": {"context_processors": [
-        "django.template.context_processors.request",
-        "django.contrib.auth.context_processors.auth",
-        "django.contrib.messages.context_processors.messages",
-    ]},
-}]
-ROOT_URLCONF = "project.urls"
-ALLOWED_HOSTS = ["*"]
-# The usual one takes a third of a second for a password.
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-"""
 UNREACHABLE = """
 PYWORKERS["redis"]["url"] = "redis://127.0.0.1:1/0"
 """
@@ -63,13 +41,12 @@ def visits(site: DjangoProject) -> Any:
         urlpatterns = [path("admin/", admin.site.urls)]
         """,
     )
-    site.manage("migrate")
     return site.run(VISITS)
 
 
-def test_the_page_shows_the_queues_to_those_who_may_see_them(project: Project) -> None:
+def test_the_page_shows_the_queues_to_those_who_may_see_them(admin_project: Project) -> None:
     (code, page), (refused, _) = visits(
-        project(settings=ADMIN, pyworkers={"dashboard_url": "https://jobs.example.org/"})
+        admin_project(pyworkers={"dashboard_url": "https://jobs.example.org/"})
     )
     assert (code, refused) == (200, 403)
     assert '<th scope="row">mail</th><td>1</td>' in page
@@ -77,20 +54,22 @@ def test_the_page_shows_the_queues_to_those_who_may_see_them(project: Project) -
     assert '<a href="https://jobs.example.org/">Dashboard</a>' in page
 
 
-def test_an_unreachable_redis_is_shown(project: Project) -> None:
-    (code, page), _ = visits(project(settings=ADMIN + UNREACHABLE))
+def test_an_unreachable_redis_is_shown(admin_project: Project) -> None:
+    (code, page), _ = visits(admin_project(UNREACHABLE))
     assert code == 200
     assert 'class="errornote"' in page
     assert "Dashboard" not in page
 
 
-def test_the_page_shows_the_queues_of_all_redis_servers(project: Project, second_redis_url: str) -> None:
+def test_the_page_shows_the_queues_of_all_redis_servers(
+    admin_project: Project, second_redis_url: str
+) -> None:
     several = f"""
 PYWORKERS["redis"]["archive"] = {{"url": {second_redis_url!r}, "namespace": "admin-several:"}}
 PYWORKERS["redis"]["attic"] = {{"url": "redis://127.0.0.1:1/0"}}
 PYWORKERS["queues"] = {{"mail": {{"redis": "archive"}}}}
 """
-    (code, page), _ = visits(project(settings=ADMIN + several))
+    (code, page), _ = visits(admin_project(several))
     assert code == 200
     assert '<th scope="row">archive</th><td>mail</td>' in page
     assert '<th scope="row">default</th><td>&lt;b&gt;</td>' in page

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +15,6 @@ from pyworkers.api import Queue
 from tests.helpers.django_project import DjangoProject
 from tests.helpers.support import PATIENCE_S, free_port, wait_for
 from tests.integrations.django.conftest import Project
-from tests.integrations.django.test_admin import ADMIN
 from tests.web.visitor import Visitor
 
 URLS = """
@@ -61,17 +58,6 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
 from django.core.asgi import get_asgi_application
 application = get_asgi_application()
 """
-PEOPLE = """
-from django.contrib.auth.models import Permission, User
-User.objects.create_superuser("root", password="secret")
-operator = User.objects.create_user("operator", password="secret", is_staff=True)
-operator.user_permissions.set(Permission.objects.filter(codename="operate_queue"))
-staff = User.objects.create_user("staff", password="secret", is_staff=True)
-staff.user_permissions.set(Permission.objects.filter(codename="view_queue"))
-User.objects.create_user("clerk", password="secret", is_staff=True)
-User.objects.create_user("customer", password="secret")
-print("null")
-"""
 CUSTOMER = """
 from django.contrib.auth.models import User
 from django.test import Client
@@ -80,8 +66,8 @@ client.force_login(User.objects.get(username="customer"))
 print(client.get("/jobs/queues").status_code)
 """
 COMMANDS = {
-    "wsgi": [sys.executable, "manage.py", "runserver", "--noreload"],
-    "asgi": [sys.executable, "-m", "uvicorn", "project.asgi:application", "--log-level", "warning", "--port"],
+    "wsgi": ["manage.py", "runserver", "--noreload"],
+    "asgi": ["-m", "uvicorn", "project.asgi:application", "--log-level", "warning", "--port"],
 }
 
 
@@ -90,12 +76,9 @@ def serving(site: DjangoProject, kind: str, urls: str = URLS) -> Iterator[str]:
     """The address of the project, served by a process of its own."""
     site.write("project/urls.py", urls)
     site.write("project/asgi.py", ASGI)
-    site.manage("migrate")
-    site.run(PEOPLE)
     port = free_port()
-    command = [*COMMANDS[kind], str(port)]
     with (site.folder / "web.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=site.folder, env=site.environment(), stdout=log, stderr=log)
+        process = site.start_python(log.fileno(), *COMMANDS[kind], str(port))
     try:
         wait_for(lambda: answers(port), message="the project listens")
         yield f"http://127.0.0.1:{port}/"
@@ -128,12 +111,12 @@ def logged_in(root: str, name: str) -> Visitor:
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS))
 def test_people_look_and_act_by_their_rights(
-    project: Project, kind: str, one_redis_url: str, namespace: str
+    admin_project: Project, kind: str, one_redis_url: str, namespace: str
 ) -> None:
     with Client(one_redis_url, namespace=namespace) as client:
         client.enqueue("mail", "Send", [1])
     queue = Queue("mail", one_redis_url, namespace=namespace)
-    with serving(project(settings=ADMIN), kind) as root:
+    with serving(admin_project(), kind) as root:
         for name, role in (("root", "operate"), ("operator", "operate"), ("staff", "read")):
             page = logged_in(root, name).ask("queues").page
             assert f"{name} ({role})" in page.text
@@ -151,9 +134,9 @@ def test_people_look_and_act_by_their_rights(
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS))
-def test_an_event_stream(project: Project, kind: str) -> None:
+def test_an_event_stream(admin_project: Project, kind: str) -> None:
     """Under ASGI it goes on; under WSGI it ends after an event, and the browser asks again."""
-    with serving(project(settings=ADMIN), kind, STREAM) as root:
+    with serving(admin_project(), kind, STREAM) as root:
         connection = http.client.HTTPConnection(urlsplit(root).netloc, timeout=PATIENCE_S)
         connection.request("GET", "/stream")
         answer = connection.getresponse()
@@ -173,10 +156,10 @@ def test_an_event_stream(project: Project, kind: str) -> None:
         wait_for(lambda: Visitor(root).ask("gone").text == "1")
 
 
-def test_a_middleware_that_compresses_lets_the_stream_pass(project: Project) -> None:
+def test_a_middleware_that_compresses_lets_the_stream_pass(admin_project: Project) -> None:
     urls = URLS.replace("dashboard())", 'dashboard(lambda request: "read"))')
     gzip = 'MIDDLEWARE.insert(0, "django.middleware.gzip.GZipMiddleware")\n'
-    with serving(project(settings=f"{ADMIN}\n{gzip}"), "asgi", urls) as root:
+    with serving(admin_project(gzip), "asgi", urls) as root:
         connection = http.client.HTTPConnection(urlsplit(root).netloc, timeout=PATIENCE_S)
         connection.request("GET", "/jobs/events", headers={"Accept-Encoding": "gzip"})
         answer = connection.getresponse()
@@ -186,18 +169,20 @@ def test_a_middleware_that_compresses_lets_the_stream_pass(project: Project) -> 
         connection.close()
 
 
-def test_a_user_without_rights_is_refused(project: Project) -> None:
-    site = project(settings=ADMIN)
+def test_a_user_without_rights_is_refused(admin_project: Project) -> None:
+    site = admin_project()
     with serving(site, "wsgi"):
         assert site.run(CUSTOMER) == 403
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS))
-def test_a_function_of_the_project_says_the_role_also_below_a_prefix(project: Project, kind: str) -> None:
+def test_a_function_of_the_project_says_the_role_also_below_a_prefix(
+    admin_project: Project, kind: str
+) -> None:
     """A proxy has stripped the prefix: the addresses carry it all the same."""
     role = '"read" if "queues" in request.path else None'
     urls = URLS.replace("dashboard())", f"dashboard(lambda request: {role}))")
-    with serving(project(settings=f'{ADMIN}\nFORCE_SCRIPT_NAME = "/site"\n'), kind, urls) as root:
+    with serving(admin_project('FORCE_SCRIPT_NAME = "/site"\n'), kind, urls) as root:
         visitor = Visitor(f"{root}jobs/")
         assert 'href="/site/jobs/queues"' in visitor.get("queues").html
         login = visitor.ask("dead?rank=2", follow=False)
@@ -205,8 +190,8 @@ def test_a_function_of_the_project_says_the_role_also_below_a_prefix(project: Pr
         assert visitor.ask("queues", {"action": "pause"}).status == 403
 
 
-def test_the_page_in_the_admin_links_it(project: Project) -> None:
-    with serving(project(settings=ADMIN), "wsgi") as root:
+def test_the_page_in_the_admin_links_it(admin_project: Project) -> None:
+    with serving(admin_project(), "wsgi") as root:
         visitor = logged_in(root, "root")
         page: Any = visitor.ask(f"{root}admin/pyworkers/queue/").page
         assert '<a href="/jobs/">Dashboard</a>' in page.html

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers import warm
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, wait_for
-from tests.integrations.programs import fetch, running
+from tests.integrations.programs import fetch
 
-MANAGE = [sys.executable, str(ROOT / "contrib/examples/django/manage.py")]
+MANAGE = str(ROOT / "contrib/examples/django/manage.py")
+
+
+def with_path() -> dict[str, str]:
+    """The environment with the path that ``warm`` has; with another one it starts an interpreter."""
+    return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -34,11 +41,24 @@ def environment(
 
 
 def manage(*words: str) -> str:
-    done = subprocess.run(
-        [*MANAGE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    done = warm.run([MANAGE, *words], cwd=ROOT, env=with_path(), imports=warm.DJANGO)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextmanager
+def running(log: Path, *words: str) -> Iterator[None]:
+    """A command of the project that runs until the end of the block."""
+    with log.open("wb") as output:
+        out = output.fileno()
+        process = warm.start(
+            [MANAGE, *words], cwd=ROOT, env=with_path(), stdout=out, stderr=out, imports=warm.DJANGO
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
 
 
 @pytest.mark.usefixtures("environment")
@@ -48,8 +68,8 @@ def test_an_order_is_confirmed_by_a_job(tmp_path: Path) -> None:
     site = f"http://127.0.0.1:{port}/orders"
     log = tmp_path / "server.log"
     with (
-        running(tmp_path / "web.log", [*MANAGE, "runserver", "--noreload", str(port)]),
-        running(log, [*MANAGE, "pyworkers", "run"]),
+        running(tmp_path / "web.log", "runserver", "--noreload", str(port)),
+        running(log, "pyworkers", "run"),
     ):
         wait_for(lambda: fetch(site))
         created = fetch(site, b"customer=ann")
