@@ -95,10 +95,9 @@ ALARM: Table[ArmedAlarm] = Table(
     Column("to", Kind.PARTS, "To", value=lambda alarm, _now: list(alarm.to), schema=array(TEXT)),
     Column("since", Kind.MOMENT, "Since", nullable=True),
     Column("message", title="Message"),
-    Column("pending", Kind.COUNT, "Pending", about="The messages that no target has taken yet."),
-    Column("error", title="Not sent because",
-           about="Why the last try to send one has failed, also if they were given up."),
-)  # fmt: skip
+    Column("pending", Kind.COUNT, about="The messages that no target has taken yet."),
+    Column("error", about="Why the last try to send one has failed, also if they were given up."),
+)
 SENT: Table[SentAlarm] = Table(
     "SentAlarm",
     Column("alarm", title="Alarm", empty="(no name)"),

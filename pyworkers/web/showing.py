@@ -63,6 +63,9 @@ def expandable(text: str, most: int = MOST_WHOLE) -> Markup:
     The line is cut by the style sheet. ⏎ replaces the lines that follow.
     """
     first, *others = text.strip().splitlines() or [""]
+    if not first:
+        # A cell without anything is left out on a telephone.
+        return Markup("")
     line = shown(first, CUT)
     if not any(map(str.strip, others)) and len(first) <= _SHORT:
         return line

@@ -30,7 +30,7 @@ def test_alarms_are_shown_and_silenced(dashboard: Visitor, db: redis.Redis, keys
     db.lpush(keys.alarms_sent, json.dumps(sent))
     page = dashboard.get("alarms").text
     assert "late begun latency m* webhook, mail" in page and "<b> armed latency m* webhook, mail" in page
-    assert "mail: late 1 webhook: <i>ops answers 500" in page
+    assert "mail: late 1 not sent yet: webhook: <i>ops answers 500" in page
     shown = read_json(dashboard)
     assert [(one["state"], one["pending"]) for one in shown["alarms"]] == [("begun", 1), ("armed", 0)]
     assert shown["sent"] == [sent]

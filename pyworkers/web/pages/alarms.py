@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.alarms import ACTIONS, ALARM, ALARMS, SENT, read_alarms
+from pyworkers.api.alarms import ACTIONS, ALARM, ALARMS, SENT, ArmedAlarm, read_alarms
 from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.rendering import render
@@ -18,7 +19,7 @@ from pyworkers.web.showing import both, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
-_ALARM_COLUMNS = ALARM.shown("name", "state", "when", "match", "to", "since", "message", "pending", "error")
+_ALARM_COLUMNS = ALARM.shown("name", "state", "when", "match", "to", "since", "message")
 
 
 async def show(request: Request) -> Response:
@@ -28,12 +29,21 @@ async def show(request: Request) -> Response:
         return RedirectResponse(sites.address(request, next(iter(sites.by_name)), "alarms"), status_code=303)
     found = await site.read(read_alarms(site.keys))
     now = time.time()
-    html = {"to": lambda alarm: shown(", ".join(alarm.to))}
+    html = {"to": lambda alarm: shown(", ".join(alarm.to)), "message": _message}
     alarms = Listing(request, _ALARM_COLUMNS, found.alarms, now, html=html)
     sent = Listing(request, SENT.shown(), found.sent, now, html={"at": lambda one: both(one.at, now)})
     return await render(
         request, "alarms.html", title="Alarms", found=found, alarms=alarms, sent=sent, actions=ACTIONS
     )
+
+
+def _message(alarm: ArmedAlarm) -> Markup:
+    """What is wrong, and why a message was not sent."""
+    text = shown(alarm.message)
+    if not alarm.error:
+        return text
+    number = f"{alarm.pending:,} not sent yet" if alarm.pending else "Given up"
+    return Markup('{}<br><span class="bad">{}: {}</span>').format(text, number, shown(alarm.error))
 
 
 async def _alarms(ask: CheckedRequest) -> dict[str, Any]:

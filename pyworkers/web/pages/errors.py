@@ -139,11 +139,9 @@ def _some(request: Request, place: str, found: Sequence[str]) -> Markup:
 
 
 def _versions(group: ErrorGroup) -> Markup:
-    """The last versions, and the first one if it is another."""
-    found = group.versions
-    if len(found) > _MOST_NAMES:
-        found = (*found[: _MOST_NAMES - 1], "…", found[-1])
-    return Markup(", ").join(shown(label, 40) for label in found)
+    """The first version, and the last one if it is another."""
+    first_and_last = dict.fromkeys((*group.versions[-1:], *group.versions[:1]))
+    return Markup(" to ").join(shown(label, 24) for label in first_and_last)
 
 
 def _hours(group: ErrorGroup) -> Markup:
