@@ -1,15 +1,28 @@
-"""Which of two answers about the primary is followed."""
+"""Which of two answers about the primary is followed, and which connections are left then."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+import redis
 
 from pyworkers.store.transport import primary
+from pyworkers.store.transport.group import PlainPrimary, TlsPrimary
 from pyworkers.store.transport.primary import NamedPrimary, Primary, Watch
 from pyworkers.store.transport.sentinel import Sentinels
+from pyworkers.store.transport.tls import Tls, contexts_of
+from tests.helpers.support import wait_for
 
 PLACES = [("s", 1), ("s", 2)]
 FORMER, LATER = ("h", 1), ("h", 2)
+# States of a connection in Linux.
+_ESTABLISHED, _SYN_SENT = 1, 2
 
 
 @pytest.fixture
@@ -35,3 +48,55 @@ def test_the_place_that_answered_is_asked_first(watch: Watch) -> None:
     assert watch.places == [PLACES[1], PLACES[0]]
     watch.agreed(NamedPrimary(7, FORMER, (("n", 1), ("n", 2))), ("n", 2))
     assert watch.places == [("n", 2), ("n", 1), *PLACES]
+
+
+@contextlib.contextmanager
+def hanging(*, accepts: bool) -> Iterator[tuple[str, int]]:
+    """The address of a machine that hangs: it answers nothing, or not even a connect."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=8 if accepts else 0))
+        for _ in range(0 if accepts else 3):
+            full = stack.enter_context(socket.socket())
+            full.setblocking(False)
+            full.connect_ex(server.getsockname())
+        yield server.getsockname()
+
+
+def waits(opened: Any, *, secure: bool) -> bool:
+    """True for a socket with TLS that is connected, or for one without TLS that is being connected."""
+    if opened is None or opened.fileno() < 0 or isinstance(opened, ssl.SSLSocket) != secure:
+        return False
+    state = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return bool(state == (_ESTABLISHED if secure else _SYN_SENT))
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["connect", "handshake"])
+def test_a_connection_that_is_opened_to_a_former_primary_is_left(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    """Long before its time limit, in another thread, which then knows of the other primary."""
+    monkeypatch.setattr(Primary, "watch", watch)
+    # No thread of its own.
+    monkeypatch.setattr(Watch, "_start", lambda _: None)
+    raised: list[Exception] = []
+
+    def connect(connection: Any) -> None:
+        try:
+            connection.connect()
+        except redis.ConnectionError as error:
+            raised.append(error)
+
+    with hanging(accepts=secure) as address:
+        monkeypatch.setattr(Primary, "find", lambda _: address)
+        watch.agreed(NamedPrimary(1, address), PLACES[0])
+        options: dict[str, Any] = {"primary": watch.primary, "socket_connect_timeout": 600.0, "protocol": 2}
+        kind: Any = TlsPrimary if secure else PlainPrimary
+        connection = kind(**options, **({"tls": contexts_of(Tls())} if secure else {}))
+        thread = threading.Thread(target=connect, args=[connection], daemon=True)
+        thread.start()
+        wait_for(lambda: any(waits(one(), secure=secure) for one in watch._open))
+        watch.agreed(NamedPrimary(2, LATER), PLACES[0])
+        thread.join(20)
+        assert [type(error) for error in raised] == [redis.ConnectionError]
+        connect(connection)
+        assert str(raised[1]) == "another server is the primary"

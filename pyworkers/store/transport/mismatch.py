@@ -52,7 +52,42 @@ class _Limit:
         return _QUESTION_S if left_s is None else min(left_s, _QUESTION_S)
 
 
-class TlsConnection(redis.Connection):
+class _Connection(redis.Connection):
+    """A blocking connection by TCP, of which another thread may end each wait."""
+
+    def opens(self, opened: socket.socket) -> None:
+        """Called with each socket before it waits for the peer; to be overridden."""
+
+    def _connect(self) -> socket.socket:
+        """As redis-py's, which shows no socket before it is connected."""
+        refusal: OSError | None = None
+        for *kind, _, address in socket.getaddrinfo(
+            self.host, self.port, self.socket_type, socket.SOCK_STREAM
+        ):
+            try:
+                return self._connected(socket.socket(*kind), address)
+            except OSError as error:
+                refusal = error
+        raise refusal or OSError("the host has no address")
+
+    def _connected(self, opened: socket.socket, address: Any) -> socket.socket:
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.socket_keepalive:
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in self.socket_keepalive_options.items():
+                    opened.setsockopt(socket.IPPROTO_TCP, option, value)
+            opened.settimeout(self.socket_connect_timeout)
+            self.opens(opened)
+            opened.connect(address)
+            opened.settimeout(self.socket_timeout)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+class TlsConnection(_Connection):
     """A blocking connection by TLS.
 
     ``kind`` is the end of the scheme in the URL: empty, or ``+sentinel``; ``announced``: sentinels give the
@@ -67,11 +102,12 @@ class TlsConnection(redis.Connection):
 
     def _connect(self) -> ssl.SSLSocket:
         limit = _Limit(self.socket_connect_timeout)
-        opened = super()._connect()  # type: ignore[no-untyped-call]
+        opened = super()._connect()
         try:
             context = self._tls.current()
             # The handshake follows, because it has the time limit of a connection, not of a reply.
             opened = context.wrap_socket(opened, server_hostname=self.host, do_handshake_on_connect=False)
+            self.opens(opened)
             self._shake_hands(opened, limit)
         except BaseException as error:
             opened.close()
@@ -143,7 +179,7 @@ class AsyncTlsConnection(redis.asyncio.Connection):
             raise
 
 
-class PlainConnection(redis.Connection):
+class PlainConnection(_Connection):
     """A blocking connection without TLS."""
 
     def __init__(self, *, kind: str = "", announced: bool = False, **options: Any) -> None:

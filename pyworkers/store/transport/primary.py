@@ -241,9 +241,13 @@ class Followed(redis.Connection):
     def _connect(self) -> Any:
         self.is_left = False
         self.host, self.port = self._primary.find()
-        found = super()._connect()  # type: ignore[no-untyped-call]
-        self._primary.opened(found, (self.host, self.port), _shut)
-        return found
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+    def opens(self, opened: socket.socket) -> None:
+        """Have the watch end its waits, also for a connect: a machine that hangs does not answer it."""
+        self._primary.opened(opened, (self.host, self.port), _shut)
+        if self.is_former:
+            raise redis.ConnectionError("another server is the primary")
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         """As redis-py's."""
