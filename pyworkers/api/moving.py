@@ -17,6 +17,7 @@ from pyworkers.failpoints import hit
 from pyworkers.protocol import moving as rules
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.moving import AWAITED, PLACES, Candidate, MoveState, ParkedJob
+from pyworkers.protocol.portions import PageSize
 from pyworkers.store import moving, queues, sets
 from pyworkers.store.moving import Portion, ReadJobs
 from pyworkers.store.sets import PAGE, MembersByScore
@@ -250,12 +251,13 @@ class QueueMove:
         for _ in range(_MOST_PASSES if acting else 1):
             size = self._source.run(queues.size(self._from, self.queue))
             staying: Counter[str] = Counter()
-            looked_at = 0
+            looked_at, page = 0, PageSize(PAGE)
             while size > looked_at:
-                skipped, wanted = staying.total() if acting else looked_at, min(PAGE, size - looked_at)
+                skipped, wanted = staying.total() if acting else looked_at, min(page.jobs, size - looked_at)
                 raws = self._source.run(moving.last_jobs(self._from, self.queue, skipped, wanted))
                 if not raws:
                     break
+                page.note(raws)
                 looked_at += len(raws)
                 jobs = list(self._movable("queue", raws, staying))
                 yield ReadJobs("queue", jobs, len(raws), skipped)

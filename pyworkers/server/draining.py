@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from pyworkers import logs
 from pyworkers.errors import BadMessageError, InterruptedDrainError, PyworkersError, StoreError
 from pyworkers.protocol.envelope import Members
+from pyworkers.protocol.portions import PageSize
 from pyworkers.server.parts import Part
 from pyworkers.server.scheduler import queue_of
 from pyworkers.server.shard import Shard
@@ -28,6 +29,8 @@ from pyworkers.store.transport.errors import Reaction, rule_for
 
 # Between two looks: at what runs here, and at Redis.
 _HERE_S, _REDIS_S = 0.02, 0.1
+# Members of a sorted set that one command reads.
+_PAGE = 100
 
 log = logs.get_logger()
 
@@ -165,10 +168,11 @@ async def _comes_due(shard: Shard, seen: Sight, zsets: list[str], until: float) 
     if _any_of(queues, seen.due, namespace):
         return True
     for zset in zsets if seen.more else ():
-        start = 0
-        while page := await shard.store.arun(draining.due(zset, until, start)):
+        start, size = 0, PageSize(_PAGE)
+        while page := await shard.store.arun(draining.due(zset, until, start, size.jobs)):
             if _any_of(queues, page, namespace):
                 return True
+            size.note(page)
             start += len(page)
     return False
 

@@ -8,7 +8,7 @@ during the search; the search finds a job that would still wait after the note h
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.ending import Ending
@@ -57,17 +57,11 @@ def cancel_running(keys: Keys, jid: str, identity: str, queue: str) -> Steps[Can
     id.
     """
     _check(jid)
-    owners, held = yield from every(
-        [
-            command("HEXISTS", keys.owners, identity, read=bool),
-            command("LRANGE", keys.inprogress(queue, identity), 0, -1),
-        ],
-        Mode.LENIENT,
-    )
-    if not owners:
+    [is_ours] = yield from every([command("HEXISTS", keys.owners, identity, read=bool)], Mode.LENIENT)
+    if not is_ours:
         servers = yield from read_servers(keys, [identity])
         return (yield from _end_elsewhere(keys, jid, {view.about.identity: view.about for view in servers}))
-    if not any(is_job(raw, jid) for raw in held or ()):
+    if not (yield from _any_copy([keys.inprogress(queue, identity)], jid)):
         return Cancelled.UNKNOWN
     yield from _note(keys, jid)
     return Cancelled.RUNNING
@@ -98,9 +92,13 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
 
 
 def _is_running(keys: Keys, jid: str) -> Steps[bool]:
-    running = CopiesInLists((yield from read_in_progress(keys)), jid)
-    while not running.ended:
-        if (yield from running.next_page()):
+    return (yield from _any_copy((yield from read_in_progress(keys)), jid))
+
+
+def _any_copy(lists: Iterable[str], jid: str) -> Steps[bool]:
+    copies = CopiesInLists(lists, jid)
+    while not copies.ended:
+        if (yield from copies.next_page()):
             return True
     return False
 

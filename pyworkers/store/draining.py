@@ -13,8 +13,8 @@ from pyworkers.store.calls import Command, Mode, Steps, command, decoded, every
 from pyworkers.store.transport.replies import blobs, integer
 from pyworkers.store.values import names_in
 
-# Members that one read returns, of which most belong to other queues if there are many.
-_PAGE = 100
+# Members that the first read returns: if there are many, most belong to other queues.
+_FIRST = 10
 
 
 class Sight(NamedTuple):
@@ -58,7 +58,7 @@ def see(keys: Keys, identity: str, queues: Sequence[str], zsets: Sequence[str], 
         command("SMEMBERS", keys.paused),
         *(command("LLEN", keys.queue(queue), read=integer) for queue in queues),
         *(command("LLEN", keys.inprogress(queue, identity), read=integer) for queue in queues),
-        *(_due(zset, until, 0) for zset in zsets),
+        *(_due(zset, until, 0, _FIRST) for zset in zsets),
     ]
     paused, *found = yield from every(sent, Mode.TRANSACTION)
     lengths, lists, sets = (
@@ -71,18 +71,18 @@ def see(keys: Keys, identity: str, queues: Sequence[str], zsets: Sequence[str], 
         frozenset(map(decoded, paused)),
         sum(lists),
         [member for members in sets for member in members],
-        any(len(members) == _PAGE for members in sets),
+        any(len(members) == _FIRST for members in sets),
     )
 
 
-def due(zset: str, until: float, start: int) -> Steps[list[bytes]]:
+def due(zset: str, until: float, start: int, most: int) -> Steps[list[bytes]]:
     """Read the next members that are due by then, from the place ``start`` on; none after the last one."""
-    [found] = yield from every([_due(zset, until, start)])
+    [found] = yield from every([_due(zset, until, start, most)])
     return list(found)
 
 
-def _due(zset: str, until: float, start: int) -> Command:
-    return command("ZRANGEBYSCORE", zset, "-inf", repr(until), "LIMIT", start, _PAGE, read=blobs)
+def _due(zset: str, until: float, start: int, most: int) -> Command:
+    return command("ZRANGEBYSCORE", zset, "-inf", repr(until), "LIMIT", start, most, read=blobs)
 
 
 def elsewhere(keys: Keys, identity: str, queues: Collection[str]) -> Steps[Elsewhere]:

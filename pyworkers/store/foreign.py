@@ -14,7 +14,7 @@ from itertools import groupby
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
-from pyworkers.protocol.portions import portions
+from pyworkers.protocol.portions import PageSize, portions
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
 from pyworkers.store.heartbeat import clock
@@ -92,7 +92,9 @@ def jobs_in(lists: Sequence[ForeignList]) -> Steps[list[list[bytes]]]:
     found = []
     for item in lists:
         jobs: list[bytes] = []
-        while page := (yield from one("LRANGE", item.key, len(jobs), len(jobs) + _PAGE - 1, read=blobs)):
+        size = PageSize(_PAGE)
+        while page := (yield from one("LRANGE", item.key, len(jobs), len(jobs) + size.jobs - 1, read=blobs)):
+            size.note(page)
             jobs += page
         found.append(jobs)
     return found

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from pyworkers.errors import StoreError
 from pyworkers.protocol.extract import token
+from pyworkers.protocol.keys import literal
+from pyworkers.protocol.portions import PageSize
 from pyworkers.store.calls import Mode, Request, Steps, command, every, one
 from pyworkers.store.transport.replies import blob, blobs, integer
 
@@ -21,9 +23,11 @@ T = TypeVar("T")
 Visit = Callable[[int, bytes, bytes], bool]
 # As in the scripts.
 _REACH, _FAR_REACH = 2000, 20_000
-_MOST_BYTES, _MOST_AT_ONCE, _MOST_OF_SCORE = 1 << 20, 2000, 2000
+_MOST_AT_ONCE, _MOST_OF_SCORE = 250, 2000
 _SEARCH_BYTES = 8 << 20
 _FIRST = 20
+# Redis copies each member that it looks at.
+_PER_SCAN = 100
 _TAIL = 4096
 _SINCE = re.compile(rb'.*"enqueued_at"\s*:\s*("?[^,}"]*"?)', re.DOTALL)
 _READS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -103,8 +107,15 @@ def _rank(zset: str, score: bytes, member: bytes) -> Steps[tuple[int, int]]:
     return low, 0
 
 
+def match(zset: str, cursor: bytes, text: str) -> Steps[tuple[bytes, list[tuple[bytes, float]]]]:
+    """As browse/match.lua."""
+    options = ("MATCH", f"*{literal(text)}*" if text else "*", "COUNT", _PER_SCAN)
+    following, found = yield from one("ZSCAN", zset, cursor, *options, read=tuple)
+    return b"%d" % int(following), [(raw, float(score)) for raw, score in found]
+
+
 class Walk:
-    """The jobs of a queue or a sorted set, one after the other, as tokens.lua walks."""
+    """The jobs of a queue or a sorted set, one after the other, as pages.lua walks."""
 
     def __init__(self, key: str, kind: str, *, descending: bool) -> None:
         self._key = key
@@ -113,19 +124,17 @@ class Walk:
 
     def visit(self, first: int, last: int, most_bytes: int, visit: Visit) -> Steps[int]:
         """Visit each job until that returns true; the place after the last one visited."""
-        at_once, read = 10, 0
+        size, read = PageSize(_MOST_AT_ONCE), 0
         while first <= last:
-            jobs = yield from self._between(first, min(last, first + at_once - 1))
+            jobs = yield from self._between(first, min(last, first + size.jobs - 1))
             if not jobs:
                 return first
-            size = sum(len(raw) for raw, _ in jobs)
             for place, (raw, score) in enumerate(jobs, first):
-                if visit(place, raw, score):
+                read += len(raw)
+                if visit(place, raw, score) or read >= most_bytes:
                     return place + 1
-            first, read = first + len(jobs), read + size
-            if read >= most_bytes:
-                return first
-            at_once = max(1, min(_MOST_AT_ONCE, _MOST_BYTES * len(jobs) // (size + 1)))
+            size.note(raw for raw, _ in jobs)
+            first += len(jobs)
         return first
 
     def _between(self, first: int, last: int) -> Steps[list[tuple[bytes, bytes]]]:
@@ -185,12 +194,20 @@ def _resumed(walk: Walk, key: str, kind: str, begin: tuple[int, str, str], desce
         return found[0] + 1
     place = max(0, place - _REACH)
     if kind == "zset" and score:
-        bounds = (f"({score}", "+inf") if descending else ("-inf", f"({score}")
-        before, equal = yield from every(
-            [command("ZCOUNT", key, *bounds), command("ZCOUNT", key, score, score)]
-        )
-        return max(int(before), min(place, int(before) + int(equal)))
+        before, equal = yield from _places_of(key, score, descending)
+        return max(before, min(place, before + equal))
     return place
+
+
+def _places_of(zset: str, score: str, descending: bool) -> Steps[tuple[int, int]]:
+    """The place of the first member with that score, and their number."""
+    bounds = (f"({score}", "+inf") if descending else ("-inf", f"({score}")
+    counts = [
+        command("ZCOUNT", zset, *bounds, read=integer),
+        command("ZCOUNT", zset, score, score, read=integer),
+    ]
+    first, number = yield from every(counts)
+    return first, number
 
 
 def find(key: str, jobs: Sequence[tuple[str, int, str]], *, descending: bool) -> Steps[list[Any]]:
@@ -216,11 +233,9 @@ def find(key: str, jobs: Sequence[tuple[str, int, str]], *, descending: bool) ->
                 yield from walk.visit(max(0, first), last, 4 * _SEARCH_BYTES, visit)
         for name, _, score in jobs if kind == "zset" else ():
             if name not in found and score:
-                options = ("LIMIT", 0, _MOST_OF_SCORE)
-                members = yield from one("ZRANGEBYSCORE", key, score, score, *options, read=blobs)
-                for raw in members:
-                    if token(raw) == name:
-                        visit((yield from one("ZRANK", key, raw, read=integer)), raw, b"")
+                first, number = yield from _places_of(key, score, descending)
+                last = first + min(number, _MOST_OF_SCORE) - 1
+                yield from walk.visit(first, last, 4 * _SEARCH_BYTES, visit)
     return [part for job in jobs for part in found.get(job[0], (None, -1))]
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import PageSize
 from pyworkers.store import full
 from pyworkers.store.calls import Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import removal
@@ -43,10 +44,10 @@ class Entries(Pages[WaitingJob]):
 
     def __init__(self, key: str, *, page: int = PAGE) -> None:
         self._key = key
-        self._page = page
+        self._size = PageSize(page)
         self._seen = array("q")
         self._known: Counter[int] = Counter()
-        self._walk = _Walk(self._key, page)
+        self._walk = _Walk(self._key, self._size)
         self._walks = 1
 
     def next_page(self) -> Steps[list[WaitingJob]]:
@@ -54,7 +55,7 @@ class Entries(Pages[WaitingJob]):
         fresh = [waiting for waiting in found if self._is_new(hash(waiting.raw))]
         if self._walk.lost and self._walks < _MOST_WALKS:
             self._known = Counter(self._seen)
-            self._walk = _Walk(self._key, self._page)
+            self._walk = _Walk(self._key, self._size)
             self._walks += 1
         self.ended = self._walk.ended
         return fresh
@@ -187,9 +188,9 @@ class _Walk(Pages[WaitingJob]):
     It ends ``lost`` if all jobs around its place were removed.
     """
 
-    def __init__(self, key: str, page: int) -> None:
+    def __init__(self, key: str, size: PageSize) -> None:
         self._key = key
-        self._page = page
+        self._size = size
         self._place = 0
         self._behind: list[bytes] = []
         self._ahead: list[bytes] = []
@@ -197,8 +198,8 @@ class _Walk(Pages[WaitingJob]):
         self.lost = False
 
     def next_page(self) -> Steps[list[WaitingJob]]:
-        start = max(0, self._place - self._page)
-        stop = self._place + 2 * self._page
+        page = self._size.jobs
+        start, stop = max(0, self._place - page), self._place + 2 * page
         reading = command("LRANGE", self._key, start, stop - 1, read=blobs)
         if self._left is None:
             # The length last: a job that is pushed in between must not take the place of the last one.
@@ -212,9 +213,10 @@ class _Walk(Pages[WaitingJob]):
             found = yield from self._find_again()
             self.lost = self.ended = not found
             return []
-        fresh = window[place : place + min(self._page, self._left)]
+        fresh = window[place : place + min(page, self._left)]
         self._left -= len(fresh)
-        self._behind, self._ahead = fresh or self._behind, window[place + self._page :]
+        self._behind, self._ahead = fresh or self._behind, window[place + page :]
+        self._size.note(window)
         first, self._place = start + place, start + place + len(fresh)
         self.ended = self._left <= 0 or (len(window) < stop - start and not self._ahead)
         return [WaitingJob(raw, index) for raw, index in zip(fresh, count(first))]

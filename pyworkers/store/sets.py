@@ -13,7 +13,8 @@ from typing import Any
 from pyworkers.errors import StoreError
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import effects_of_stored
-from pyworkers.protocol.keys import Keys, literal
+from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import PageSize
 from pyworkers.store import full, plain
 from pyworkers.store.calls import Pages, Request, Steps, command, every, one, script
 from pyworkers.store.flow.removal import written
@@ -28,7 +29,6 @@ PUT_OFF_S = 60.0
 """How long a job stays away from the head of its set when the key of its queue is not a list."""
 PAGE = 200
 """Jobs in memory at a time, or a few times as many; payloads may be large."""
-_PER_SCAN = 1000
 # A member is listed this often at most, on average.
 _MOST_LISTED = 2
 
@@ -76,7 +76,7 @@ class MembersByScore(Pages[Member]):
     def __init__(self, zset: str, *, descending: bool = False, page: int = PAGE) -> None:
         self._zset = zset
         self._direction = "down" if descending else "up"
-        self._page = page
+        self._size = PageSize(page)
         self._last: list[bytes] = []
         self._end: tuple[float, bytes] | None = None
         self._left = 0
@@ -88,20 +88,21 @@ class MembersByScore(Pages[Member]):
             edge = 0 if self._direction == "down" else -1
             reading = command("ZRANGE", self._zset, edge, edge, "WITHSCORES", read=plain.scored)
             found, card = yield from every([reading, command("ZCARD", self._zset, read=integer)])
-            self._left = _MOST_LISTED * card + self._page
+            self._left = _MOST_LISTED * card + PAGE
             if not found:
                 self.ended = True
                 return []
             self._end = float(found[0][1]), found[0][0]
-        members_after = script("after", [self._zset], [self._page, self._direction, *self._last], blobs)
-        is_down = self._direction == "down"
-        instead = partial(plain.after, self._zset, self._page, self._last, descending=is_down)
+        page, is_down = self._size.jobs, self._direction == "down"
+        members_after = script("after", [self._zset], [page, self._direction, *self._last], blobs)
+        instead = partial(plain.after, self._zset, page, self._last, descending=is_down)
         flat = yield from plain.or_plain(members_after, instead)
         self._last = flat[:-3:-1]
+        self._size.note(flat[::2])
         members = [(member, float(score)) for member, score in zip(flat[::2], flat[1::2], strict=True)]
         within = [member for member in members if not self._is_beyond(member)]
         self._left -= len(members)
-        self.ended = self._left <= 0 or len(flat) < 2 * self._page or len(within) < len(members)
+        self.ended = self._left <= 0 or len(flat) < 2 * page or len(within) < len(members)
         return [(member, score) for member, score in within if hash(member) not in self._moved]
 
     def moved(self, member: bytes) -> None:
@@ -124,14 +125,14 @@ class Matches(Pages[Member]):
 
     def __init__(self, zset: str, text: str) -> None:
         self._zset = zset
-        self._pattern = f"*{literal(text)}*" if text else "*"
-        self._cursor = 0
+        self._text = text
+        self._cursor = b"0"
 
     def next_page(self) -> Steps[list[Member]]:
-        options = ("MATCH", self._pattern, "COUNT", _PER_SCAN)
-        found: list[Member]
-        self._cursor, found = yield from one("ZSCAN", self._zset, self._cursor, *options, read=tuple)
-        self.ended = self._cursor == 0
+        matching = script("browse/match", [self._zset], [self._cursor, self._text], _matching)
+        instead = partial(plain.match, self._zset, self._cursor, self._text)
+        self._cursor, found = yield from plain.or_plain(matching, instead)
+        self.ended = self._cursor == b"0"
         return found
 
 
@@ -205,6 +206,11 @@ def promote(
         args += (move.member for move in together)
         args += (move.payload for move in together)
     return script("promote", names, args, _promoted, keys.namespace)
+
+
+def _matching(reply: Any) -> tuple[bytes, list[Member]]:
+    cursor, *flat = blobs(reply)
+    return cursor, [(raw, float(score)) for raw, score in zip(flat[::2], flat[1::2], strict=True)]
 
 
 def _first_score(first: list[Any]) -> float | None:

@@ -652,42 +652,82 @@ local function end_waiting(job, jid, kind, batch)
   end
 end
 
--- Shared by the scripts that read jobs in portions: the loader puts it in front of them.
 
--- The jobs of a list or sorted set from an index on, at most `most`, and at most five jobs more than `most_bytes`: a thousand
--- jobs of a megabyte would block Redis for seconds, and double its memory. `from_end`: of a list, from the end that is
--- popped next. Also returns true if there are no others.
-local function page_of(key, first, most, most_bytes, from_end)
-  local kind = redis.call('TYPE', key).ok
-  local raws, bytes, largest, wanted = {}, 0, 1, 5
-  if kind ~= 'list' and kind ~= 'zset' then
-    return raws, true
+-- Shared by the scripts that read many jobs: the loader puts it in front of them.
+
+-- The bytes that one step reads, and at most some jobs more: a thousand jobs of a megabyte would block Redis for seconds,
+-- and double its memory.
+local PAGE_BYTES = 4194304
+-- The jobs that one command reads: few until their size is known.
+local FIRST, MOST_AT_ONCE = 5, 250
+
+-- How many jobs to read next, of about the size of these.
+local function next_number(jobs, bytes)
+  local largest = 1
+  for _, raw in ipairs(jobs) do
+    largest = math.max(largest, #raw)
   end
-  while #raws < most and bytes < most_bytes do
-    local from = first + #raws
-    wanted = math.min(wanted, most - #raws)
-    local some
-    if kind == 'list' and from_end then
-      some = redis.call('LRANGE', key, -from - wanted, -from - 1)
-    else
-      some = redis.call(kind == 'list' and 'LRANGE' or 'ZRANGE', key, from, from + wanted - 1)
-    end
-    for n = 1, #some do
-      local raw = some[from_end and kind == 'list' and #some + 1 - n or n]
-      bytes, largest = bytes + #raw, math.max(largest, #raw)
-      raws[#raws + 1] = raw
-    end
-    if #some < wanted then
-      return raws, true
-    end
-    wanted = math.max(1, math.min(50, math.floor(most_bytes / largest)))
-  end
-  return raws, false
+  return math.max(1, math.min(MOST_AT_ONCE, math.floor(bytes / largest)))
 end
 
+-- The jobs from one place to another, and their scores. Places count from the lowest score, or from the job of
+-- a queue that is popped next; `down`: from the other end.
+local function jobs_between(key, kind, down, first, last)
+  local jobs, scores = {}, {}
+  if kind == 'list' and down then
+    jobs = redis.call('LRANGE', key, first, last)
+  elseif kind == 'list' then
+    local found = redis.call('LRANGE', key, -last - 1, -first - 1)
+    for i = #found, 1, -1 do
+      jobs[#jobs + 1] = found[i]
+    end
+  else
+    local flat = redis.call(down and 'ZREVRANGE' or 'ZRANGE', key, first, last, 'WITHSCORES')
+    for i = 1, #flat, 2 do
+      jobs[#jobs + 1], scores[#scores + 1] = flat[i], flat[i + 1]
+    end
+  end
+  return jobs, scores
+end
+
+-- Call `visit(place, job, score)` for each job from one place to another, until it returns true or `most_bytes`
+-- are read. Returns the place after the last one visited, and true if no job comes after it.
+local function walk(key, kind, down, first, last, most_bytes, visit)
+  local wanted, left = FIRST, most_bytes
+  while first <= last do
+    wanted = math.min(wanted, last - first + 1)
+    local jobs, scores = jobs_between(key, kind, down, first, first + wanted - 1)
+    for i, raw in ipairs(jobs) do
+      left = left - #raw
+      if visit(first + i - 1, raw, scores[i]) or left <= 0 then
+        return first + i, false
+      end
+    end
+    first = first + #jobs
+    if #jobs < wanted then
+      return first, true
+    end
+    wanted = next_number(jobs, left)
+  end
+  return first, false
+end
+
+-- The jobs of a list or sorted set from a place on, at most `most`, and fewer if they have `most_bytes`; then true if
+-- there are no others, and their scores.
+local function page_of(key, down, first, most, most_bytes)
+  local kind = redis.call('TYPE', key).ok
+  local raws, scores = {}, {}
+  if kind ~= 'list' and kind ~= 'zset' then
+    return raws, true, scores
+  end
+  local _, ended = walk(key, kind, down, first, first + most - 1, most_bytes or PAGE_BYTES, function(_, raw, score)
+    raws[#raws + 1], scores[#scores + 1] = raw, score
+  end)
+  return raws, ended, scores
+end
 local LIFE_S, DAYS_LIFE_S = 86400, 157680000
 -- What one call reads: some milliseconds of Redis' time.
-local MOST, MOST_AT_ONCE, MOST_BYTES = 1000, 100, 4194304
+local MOST, MOST_OF_KEY, MOST_BYTES = 1000, 100, PAGE_BYTES
 local jid, own = ARGV[1], PREFIX .. 'pyworkers:'
 local made
 local function batch()
@@ -720,7 +760,7 @@ local read, bytes = 0, 0
 while places[number] and read < MOST and bytes < MOST_BYTES do
   local key = places[number]
   local kind = redis.call('TYPE', key).ok
-  local jobs, ended = page_of(key, index, MOST_AT_ONCE, MOST_BYTES - bytes)
+  local jobs, ended = page_of(key, kind == 'list', index, MOST_OF_KEY, MOST_BYTES - bytes)
   for _, raw in ipairs(jobs) do
     bytes = bytes + #raw
     local job = job_in(raw)

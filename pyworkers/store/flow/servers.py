@@ -27,6 +27,8 @@ _SOME = 100
 # The jobs of a queue that are read: the next ones and, where other programs serve it, the newest.
 _SAMPLE = 10
 _LARGE = 16 * 1024
+# The first job at an end of a queue, and the range of the others.
+_NEXT, _NEWEST = (-1, -_SAMPLE, -2), (0, 1, _SAMPLE - 1)
 _FEATURES = frozenset(features.BROKEN)
 
 Uses = Mapping[str, Collection[str]]
@@ -109,12 +111,8 @@ def _declared(keys: Keys, ours: Sequence[str]) -> Steps[defaultdict[str, set[str
 
 def _add_waiting(keys: Keys, found: defaultdict[str, set[str]], queues: set[str]) -> Steps[None]:
     """Add what some waiting jobs ask for. The key of a batch does not name the queues of its members."""
-    ends = [(name, *end) for name in sorted(queues) for end in ((-_SAMPLE, -1), (0, _SAMPLE - 1))]
-    reads = [command("LRANGE", keys.queue(name), first, last) for name, first, last in ends]
-    replies = yield from every(reads, Mode.LENIENT)
-    for (queue, *_), raws in zip(ends, replies, strict=True):
-        for job in _jobs(raws):
-            found[queue] |= features.of_envelope(job)
+    for queue, job in (yield from _sample(keys, queues, _NEXT, _NEWEST)):
+        found[queue] |= features.of_envelope(job)
 
 
 # What another program's feature needs from the program that runs the job, by the field of its envelope.
@@ -130,21 +128,35 @@ def fields_of_others(keys: Keys) -> Steps[dict[str, set[str]]]:
     """By field of ``FIELDS_OF_OTHERS``, the queues of live servers of pyworkers in which such jobs wait."""
     now = yield from clock()
     live = [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
-    names = sorted({queue for view in live if view.look is not None for queue in view.queues})
+    queues = {queue for view in live if view.look is not None for queue in view.queues}
     found: defaultdict[str, set[str]] = defaultdict(set)
-    reads = [command("LRANGE", keys.queue(name), -_SAMPLE, -1) for name in names]
-    replies = yield from every(reads, Mode.LENIENT)
-    for queue, raws in zip(names, replies, strict=True):
-        for job in _jobs(raws):
-            for field in FIELDS_OF_OTHERS:
-                if job.get(field) and not (field == "lock_digest" and job.get("lock_ttl")):
-                    found[field].add(queue)
+    for queue, job in (yield from _sample(keys, queues, _NEXT)):
+        for field in FIELDS_OF_OTHERS:
+            if job.get(field) and not (field == "lock_digest" and job.get("lock_ttl")):
+                found[field].add(queue)
     return dict(found)
 
 
-def _jobs(raws: Any) -> Iterator[dict[str, Any]]:
-    """The jobs of a sample, without large ones: a server decodes them in its event loop."""
-    for raw in raws if isinstance(raws, list) else ():
+def _sample(
+    keys: Keys, queues: Collection[str], *ends: tuple[int, int, int]
+) -> Steps[list[tuple[str, dict[str, Any]]]]:
+    """Some jobs at these ends of queues, each with its queue.
+
+    Large ones are left out, because a server decodes them in its event loop. Where the first one is large, no
+    other one is read: they may be as large.
+    """
+    wanted = [(name, *end) for name in sorted(queues) for end in ends]
+    reads = [command("LINDEX", keys.queue(name), first) for name, first, *_ in wanted]
+    firsts = yield from every(reads, Mode.LENIENT)
+    small = [(*one, raw) for one, raw in zip(wanted, firsts, strict=True) if raw and len(raw) <= _LARGE]
+    reads = [command("LRANGE", keys.queue(name), begin, end) for name, _, begin, end, _ in small]
+    others = yield from every(reads, Mode.LENIENT)
+    pairs = zip(small, others, strict=True)
+    return [(name, job) for (name, *_, raw), raws in pairs for job in _jobs([raw, *(raws or ())])]
+
+
+def _jobs(raws: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+    for raw in raws:
         if len(raw) <= _LARGE:
             with suppress(BadMessageError):
                 yield envelope.decode(raw)

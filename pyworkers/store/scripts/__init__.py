@@ -59,11 +59,12 @@ def _shared(code: str) -> str:
     sweep = ("sweep",) if "sweeping(" in code else ()
     numbers = ("numbers",) if push or "is_score(" in code else ()
     tokens = ("tokens",) if "token_of(" in code else ()
-    places = ("places",) if "GONE" in code or "index_near(" in code else ()
+    places = ("places",) if any(name in code for name in ("GONE", "index_near(", "around(")) else ()
+    pages = ("pages",) if places or any(name in code for name in ("page_of(", "walk(", "PAGE_")) else ()
+    scans = ("scans",) if "scan(" in code else ()
     undo = ("undo",) if "keeping(" in code else ()
-    pages = ("pages",) if "page_of(" in code else ()
     pushing = (*batches, *runs, *waiting, *effects, *ends, *numbers, *push)
-    names = ("prelude", *pushing, *sweep, *tokens, *places, *undo, *pages)
+    names = ("prelude", *pushing, *sweep, *tokens, *pages, *places, *scans, *undo)
     text = "".join(_text(f"shared/{part}") for part in names)
     return _text("shared/prefix") + text if "PREFIX" in text + code else text
 

@@ -13,7 +13,7 @@
 
 local LIFE_S, DAYS_LIFE_S = 86400, 157680000
 -- What one call reads: some milliseconds of Redis' time.
-local MOST, MOST_AT_ONCE, MOST_BYTES = 1000, 100, 4194304
+local MOST, MOST_OF_KEY, MOST_BYTES = 1000, 100, PAGE_BYTES
 local jid, own = ARGV[1], PREFIX .. 'pyworkers:'
 local made
 local function batch()
@@ -46,7 +46,7 @@ local read, bytes = 0, 0
 while places[number] and read < MOST and bytes < MOST_BYTES do
   local key = places[number]
   local kind = redis.call('TYPE', key).ok
-  local jobs, ended = page_of(key, index, MOST_AT_ONCE, MOST_BYTES - bytes)
+  local jobs, ended = page_of(key, kind == 'list', index, MOST_OF_KEY, MOST_BYTES - bytes)
   for _, raw in ipairs(jobs) do
     bytes = bytes + #raw
     local job = job_in(raw)

@@ -69,7 +69,7 @@ if holder and holder ~= ARGV[2] then
   others_ms = math.max(redis.call('PTTL', KEYS[2]), 0)
 end
 if others_ms == 0 and tonumber(ARGV[4]) > 0 then
-  due = redis.call('ZRANGEBYSCORE', zset, '-inf', now, 'LIMIT', 0, ARGV[4])
+  due = page_of(zset, false, 0, math.min(ARGV[4], redis.call('ZCOUNT', zset, '-inf', now)))
   if #due > 0 then
     redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
   elseif holder then

@@ -44,10 +44,9 @@ if kind == 'list' or kind == 'zset' then
   if missing > 0 and kind == 'zset' then
     for i = 2, #ARGV, 3 do
       if not found[ARGV[i]] and tonumber(ARGV[i + 2]) then
-        local members = redis.call('ZRANGEBYSCORE', key, ARGV[i + 2], ARGV[i + 2], 'LIMIT', 0, MOST_OF_SCORE)
-        for _, raw in ipairs(members) do
-          look(redis.call('ZRANK', key, raw), raw)
-        end
+        local score = ARGV[i + 2]
+        local first = redis.call('ZCOUNT', key, down and '(' .. score or '-inf', down and '+inf' or '(' .. score)
+        among(first, first + math.min(MOST_OF_SCORE, redis.call('ZCOUNT', key, score, score)) - 1)
       end
     end
   elseif missing > 0 then

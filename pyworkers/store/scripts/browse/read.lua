@@ -16,8 +16,7 @@
 --          end or ''}.
 
 -- How far from its place a job is looked for: some milliseconds.
-local REACH = 2000
-local SEARCH_BYTES = 8388608
+local REACH, SEARCH_BYTES = 2000, 8388608
 
 local key, down = KEYS[1], ARGV[1] == 'down'
 local kind = redis.call('TYPE', key).ok

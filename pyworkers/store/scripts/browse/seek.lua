@@ -5,36 +5,21 @@
 -- Returns {lists read,  {the place of the last one, from 1, if it has more jobs than were read},
 --          {for each job found: the place of its list, and its bytes}}.
 
--- Most lists hold a few jobs, which one command reads. The jobs of a command are copied into Lua's memory.
-local FIRST, MOST_AT_ONCE, MOST_BYTES = 20, 2000, 1048576
-
 local text, left = ARGV[1], tonumber(ARGV[2])
 local found = {}
-
--- Read `count` jobs from `first` on. Returns where to go on, and with how many; nothing at the end of the list.
-local function read(place, first, count)
-  local jobs = redis.pcall('LRANGE', KEYS[place], first, first + count - 1)
-  local bytes = 0
-  for _, raw in ipairs(jobs.err and {} or jobs) do
-    bytes = bytes + #raw
-    if raw:find(text, 1, true) then
-      found[#found + 1] = place
-      found[#found + 1] = raw
-    end
-  end
-  left = left - bytes
-  if not jobs.err and #jobs == count then
-    return first + count, math.max(1, math.min(MOST_AT_ONCE, math.floor(MOST_BYTES * count / (bytes + 1))))
-  end
-end
-
-for place = 1, #KEYS do
-  local first, count = 0, FIRST
-  while first and left > 0 do
-    first, count = read(place, first, count)
+for place, key in ipairs(KEYS) do
+  local _, ended
+  if redis.call('TYPE', key).ok == 'list' then
+    _, ended = walk(key, 'list', true, 0, math.huge, left, function(_, raw)
+      left = left - #raw
+      if raw:find(text, 1, true) then
+        found[#found + 1] = place
+        found[#found + 1] = raw
+      end
+    end)
   end
   if left <= 0 then
-    return { place, first and { place } or {}, found }
+    return { place, ended and {} or { place }, found }
   end
 end
 return { #KEYS, {}, found }

@@ -24,12 +24,13 @@ end
 
 -- The indexes of the jobs around the place where they were read, by their bytes; the last one is the next.
 local function indexes()
-  local found, length, behind = {}, redis.call('LLEN', KEYS[3]), tonumber(ARGV[4])
-  local first = math.max(0, length - behind - tonumber(ARGV[5]) - REACH)
-  local last = length - 1 - math.max(0, behind - REACH)
-  for offset, job in ipairs(redis.call('LRANGE', KEYS[3], first, last)) do
+  local found, half = {}, math.ceil(ARGV[5] / 2)
+  around(KEYS[3], redis.call('LLEN', KEYS[3]) - ARGV[4] - half, half + REACH, function(index, job)
     found[job] = found[job] or {}
-    table.insert(found[job], first + offset - 1)
+    table.insert(found[job], index)
+  end)
+  for _, places in pairs(found) do
+    table.sort(places)
   end
   return found
 end

@@ -6,7 +6,7 @@
 -- Returns { next place or -1, number of jobs that were removed }.
 
 -- Some milliseconds of Redis' time: what one call reads, and removes.
-local MOST, MOST_BYTES, MOST_REMOVED = 1000, 4194304, 200
+local MOST, MOST_REMOVED = 1000, 200
 local kind, wanted = ARGV[2], ARGV[3]
 local made
 local function batch()
@@ -52,7 +52,7 @@ local function job_in(raw)
 end
 
 local type_of, first = redis.call('TYPE', KEYS[1]).ok, tonumber(ARGV[1])
-local raws, ended = page_of(KEYS[1], first, MOST, MOST_BYTES)
+local raws, ended = page_of(KEYS[1], type_of == 'list', first, MOST)
 local read, taken = 0, {}
 for _, raw in ipairs(raws) do
   if #taken == MOST_REMOVED then

@@ -4,7 +4,7 @@
 -- ARGV 1 first index  2 most jobs to read, and fewer if they are large  then the texts
 -- Returns {number of jobs read, the jobs found}.
 
-local jobs = page_of(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), 4194304)
+local jobs = page_of(KEYS[1], false, tonumber(ARGV[1]), tonumber(ARGV[2]))
 local found = {}
 for _, raw in ipairs(jobs) do
   for i = 3, #ARGV do

@@ -19,12 +19,12 @@ local function sweeping()
 end
 
 -- Add each text under the name "jid" in a value, at any depth.
-local function walk(value, ids)
+local function add_inner(value, ids)
   for name, inner in pairs(value) do
     if name == 'jid' and type(inner) == 'string' then
       ids[inner] = true
     elseif type(inner) == 'table' then
-      walk(inner, ids)
+      add_inner(inner, ids)
     end
   end
 end
@@ -39,7 +39,7 @@ local function add_ids(raw, ids)
   if string.find(raw, '\\u', 1, true) or string.find(raw, '"jid"%s*:%s*"[^"]*\\') then
     local read, job = pcall(cjson.decode, raw)
     if read and type(job) == 'table' then
-      walk(job, ids)
+      add_inner(job, ids)
     end
   end
 end

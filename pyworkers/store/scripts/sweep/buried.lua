@@ -75,22 +75,14 @@ local function is_unsettled(raw, score)
   return false
 end
 
-local cursor, jobs, bytes = ARGV[3], 0, 0
 local reply = { '0' }
 if redis.call('TYPE', KEYS[3]).ok ~= 'zset' then
   return reply
 end
-repeat
-  local page = redis.call('ZSCAN', KEYS[3], cursor, 'COUNT', 50)
-  cursor = page[1]
-  for n = 1, #page[2], 2 do
-    local raw, score = page[2][n], page[2][n + 1]
-    jobs, bytes = jobs + 1, bytes + #raw
-    if marked(raw) and is_unsettled(raw, tonumber(score)) then
-      reply[#reply + 1] = score
-      reply[#reply + 1] = raw
-    end
+reply[1] = scan(KEYS[3], ARGV[3], MOST_JOBS, MOST_BYTES, function(raw, score)
+  if marked(raw) and is_unsettled(raw, tonumber(score)) then
+    reply[#reply + 1] = score
+    reply[#reply + 1] = raw
   end
-until cursor == '0' or jobs >= MOST_JOBS or bytes >= MOST_BYTES
-reply[1] = cursor
+end)
 return reply

@@ -9,29 +9,22 @@
 if not sweeping() then
   return nil
 end
-local END, MOST_BYTES = 100, 8388608
+local END, END_BYTES, MOST_BYTES = 100, 1048576, 8388608
 local batch = batches()
 
 local ids, bytes = {}, 0
-local function read(raws)
-  for _, raw in ipairs(raws) do
-    bytes = bytes + #raw
-    add_ids(raw, ids)
-  end
-end
-local function read_ends(key, wanted, command, size)
-  if bytes < MOST_BYTES and redis.call('TYPE', key).ok == wanted then
-    if redis.call(size, key) <= 2 * END then
-      read(redis.call(command, key, 0, -1))
-    else
-      read(redis.call(command, key, 0, END - 1))
-      read(redis.call(command, key, -END, -1))
+local function read_ends(key)
+  for _, down in ipairs({ false, true }) do
+    local raws = bytes < MOST_BYTES and page_of(key, down, 0, END, END_BYTES) or {}
+    for _, raw in ipairs(raws) do
+      bytes = bytes + #raw
+      add_ids(raw, ids)
     end
   end
 end
 
 for n = 5, 8 do
-  read_ends(KEYS[n], 'zset', 'ZRANGE', 'ZCARD')
+  read_ends(KEYS[n])
 end
 local lists = {}
 for _, name in ipairs(redis.call('SMEMBERS', KEYS[3])) do
@@ -49,7 +42,7 @@ for n = 9, #KEYS do
   lists[KEYS[n]] = true
 end
 for list in pairs(lists) do
-  read_ends(list, 'list', 'LRANGE', 'LLEN')
+  read_ends(list)
 end
 strike(ids)
 
