@@ -173,6 +173,10 @@ def test_a_full_server_deletes_what_it_cannot_keep(tmp_path: Path, one_binary: s
         server.lpush("queue:q", *(b"%d" % n for n in range(1500)))
         server.zadd("dead", {b"%d" % n: n for n in range(3)})
         dead, jobs, deletion = DeadSet(url), Queue("q", url), Deletion(where=url)
+        server.lpush("queue:other", *(b"%d" % n for n in range(2500)))
+        assert Queue("other", url).clear(deletion=Deletion(where=url).id) == 2500
+        # To ask whether the memory is full is no error.
+        assert "errorstat_WRONGTYPE" not in server.info("errorstats")
         server.config_set("maxmemory", 1)
         waiting, [one, *_] = list(jobs), dead
         assert jobs.delete_jobs(waiting[:200], deletion=deletion.id) == 200

@@ -6,14 +6,11 @@ local UNDO_LIFE_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_DELETIONS = 600, 100000, 671
 
 -- Keeps the bytes of jobs that this deletion removes: `add` one, and `note` the numbers at the end. The oldest other
 -- deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless; so are all while its
--- memory is full, because the deletion is to free some. Call it before the first write of the script.
+-- memory is full (`is_full`), because the deletion is to free some. Call it before the first write of the script.
 local function keeping(deletions, hash, id)
-  -- A write that changes nothing, and that Redis refuses if its memory is full. It refuses none after another one.
-  local probe = redis.pcall('ZADD', hash, 'XX', 0, '')
-  local is_full = type(probe) == 'table' and string.find(probe.err, '%f[%u]OOM ')
   local now = tonumber(clock())
   local at, jobs, bytes, lost = now, 0, 0, 0
-  local others, total = {}, 0
+  local others, over, total = {}, {}, 0
   local all = holds(deletions, 'hash') and redis.call('HGETALL', deletions) or {}
   for i = 1, #all, 2 do
     local began, its_jobs, its_bytes, its_lost = string.match(all[i + 1], '^([%d.]+) (%d+) (%d+) (%d+)$')
@@ -21,7 +18,7 @@ local function keeping(deletions, hash, id)
     if all[i] == id and began then
       at, jobs, bytes, lost = began, tonumber(its_jobs), tonumber(its_bytes), tonumber(its_lost)
     elseif not began or began < now - UNDO_LIFE_S then
-      redis.call('HDEL', deletions, all[i])
+      over[#over + 1] = all[i]
     else
       others[#others + 1] = { id = all[i], at = began, bytes = tonumber(its_bytes) }
       total = total + its_bytes
@@ -31,6 +28,17 @@ local function keeping(deletions, hash, id)
     return one.at > other.at
   end)
 
+  local function write_numbers()
+    return redis.pcall('HSET', deletions, id, string.format('%.3f %d %d %d', at, jobs, bytes, lost))
+  end
+
+  -- Redis refuses the first write if its memory is full, and none after another one.
+  local first = write_numbers()
+  local is_full = type(first) == 'table' and string.find(first.err, '%f[%u]OOM ') ~= nil
+  for _, other in ipairs(over) do
+    redis.call('HDEL', deletions, other)
+  end
+
   local function drop_oldest()
     local oldest = table.remove(others)
     total = total - oldest.bytes
@@ -38,7 +46,7 @@ local function keeping(deletions, hash, id)
     redis.call('UNLINK', PREFIX .. 'pyworkers:deletion:' .. oldest.id)
   end
 
-  local kept = {}
+  local kept = { is_full = is_full }
   -- `place` is the word of a place, `score` '' in a queue.
   function kept.add(place, score, raw)
     if is_full or jobs >= MOST_KEPT or bytes + #raw > MOST_KEPT_BYTES then
@@ -61,13 +69,12 @@ local function keeping(deletions, hash, id)
     while #others >= MOST_DELETIONS do
       drop_oldest()
     end
-    if jobs + lost > 0 then
-      local numbers = string.format('%.3f %d %d %d', at, jobs, bytes, lost)
-      if type(redis.pcall('HSET', deletions, id, numbers)) == 'number' then
-        redis.call('EXPIRE', deletions, UNDO_LIFE_S)
-      end
-      redis.call('EXPIRE', hash, UNDO_LIFE_S)
+    if jobs + lost == 0 then
+      redis.pcall('HDEL', deletions, id)
+    elseif type(write_numbers()) == 'number' then
+      redis.call('EXPIRE', deletions, UNDO_LIFE_S)
     end
+    redis.call('EXPIRE', hash, UNDO_LIFE_S)
   end
   return kept
 end
