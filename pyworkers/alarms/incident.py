@@ -80,13 +80,17 @@ class Incident:
         """After a try: without the messages that were ``sent``; ``error`` says why others were not."""
         pending = tuple(message for message in self.pending if message not in sent)
         if sent and not pending:
-            return replace(self, pending=(), tries=0, first_try=None, error="")
+            return replace(self.without_messages(), error="")
         wait_s = min(_LONGEST_S, _FIRST_S * 2.0**self.tries)
         first = now if self.first_try is None else self.first_try
         tries = self.tries + 1
         return replace(
             self, pending=pending, tries=tries, next_at=now + wait_s, first_try=first, error=error[:_LONGEST]
         )
+
+    def without_messages(self) -> Incident:
+        """Nothing is to be sent any more; the tries of a later message count from 0."""
+        return replace(self, pending=(), tries=0, first_try=None)
 
     def due(self, now: float) -> list[tuple[str, str]]:
         """The messages to send now: the oldest one of each target."""

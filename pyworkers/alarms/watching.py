@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import simplejson
 
@@ -220,7 +220,7 @@ class Watcher:
             log.error(
                 "alarm.given_up", alarm=after.name, pending=[list(message) for message in after.pending]
             )
-            after = replace(after, pending=(), tries=0, first_try=None)
+            after = after.without_messages()
         if after.over:
             self._admin.run(store.forget_begun(keys, after.name))
         elif after != incident:

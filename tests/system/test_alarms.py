@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,9 @@ def test_messages_of_a_target_keep_their_order_and_are_given_up_after_an_hour() 
     assert tried.error == "webhook: refused"
     assert tried.told(tried.due(tried.next_at), tried.next_at).error == ""
     assert Incident.load("a", tried.dump().encode()) == tried
+    # The next message has all its tries.
+    later = replace(tried.without_messages(), pending=(("mail", "ended"),)).told([], 5000.0)
+    assert (later.tries, later.next_at, later.hopeless(9000.0)) == (1, 5010.0, False)
 
 
 def test_a_full_redis_blinds_no_alarm(tmp_path: Path, one_binary: str, endpoint: Endpoint) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from pyworkers.server.pool.scale import Scale
@@ -53,6 +56,20 @@ async def test_a_new_time_without_a_job_counts_at_once() -> None:
     assert group.scale.grow()
     group.scale.end_idle_after(0.06)
     await async_wait_for(lambda: group.changes == [0])
+    group.scale.close()
+
+
+async def test_an_unrelated_reload_does_not_begin_the_time_anew() -> None:
+    group = Group()
+    group.scale.set(SIZES, 0)
+    assert group.scale.grow()
+    deadline = time.monotonic() + 5
+    while not group.changes and time.monotonic() < deadline:
+        group.scale.end_idle_after(0.06)
+        group.scale.set(SIZES, 0)
+        # Many reloads within the time for which a worker may stay.
+        await asyncio.sleep(0.005)
+    assert group.changes == [0]
     group.scale.close()
 
 
