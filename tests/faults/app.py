@@ -24,7 +24,7 @@ ledger = Ledger(Path(os.environ[LEDGER_VARIABLE]))
 
 @worker.job(queue="q", concurrency=int(os.environ.get(CONCURRENCY_VARIABLE, "3")), retry_in=lambda *_: 0.2)
 def work(seconds: float = 0.0, failures: int = 0) -> None:
-    """Take so long; fail so many times before."""
+    """Take this long; fail this many times before."""
     message = current_message()
     ledger.note("start", message.jid, message.attempt, message.crash_count)
     if seconds:
@@ -78,7 +78,7 @@ def hold(seconds: float, dies: bool = False, place: str = "") -> None:
 
 @worker.job(queue="q", retry_in=lambda *_: 0.2)
 def meet(place: str, most_s: float = 60.0) -> None:
-    """Wait until the test has made the file ``place`` beside the ledger."""
+    """Wait until the test has made the file ``place`` alongside the ledger."""
     message = current_message()
     ledger.note("start", message.jid, message.attempt, message.crash_count)
     deadline = time.monotonic() + most_s
@@ -99,7 +99,7 @@ def fell(place: str) -> None:
 
 @worker.job(queue="q")
 def strike(server: str) -> None:
-    """Kill the master of this server as soon as another job stands in the socket of the workers."""
+    """Kill the master of this server as soon as another job is in the socket of the workers."""
     jid = current_message().jid
     ledger.note("start", jid)
     if os.environ[SERVER_VARIABLE] == server and _jobs_stand_in_socket():

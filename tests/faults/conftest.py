@@ -1,4 +1,4 @@
-"""Fixtures of the fault suite: a fleet on the session's Redis, and Redis servers of its own."""
+"""Fixtures of the fault suite: a fleet on the session's Redis, and other Redis servers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LEASE_S = 2
 
 
 class Server(ServerProcess):
-    """One server of a fleet, with a folder and a name of its own."""
+    """One server of a fleet, with its own folder and name."""
 
     name: str
     fired: Path
@@ -130,7 +130,7 @@ class Fleet:
     def wait_for_notes(
         self, count: int, word: str, jid: str | None = None, timeout: float = PATIENCE_S
     ) -> None:
-        """Wait until the ledger has so many notes of that word (about that job)."""
+        """Wait until the ledger has this many notes of that word (about that job)."""
         try:
             wait_for(lambda: len(self.ledger.notes(word, jid)) >= count, timeout)
         except AssertionError:

@@ -1,6 +1,6 @@
 """The soak: ``make soak SECONDS=600 SEED=7 MODE=async``, or ``python -m tests.faults.soak --mode async``.
 
-Three servers and a producer on one Redis, each server behind a proxy of its own, and a random schedule of
+Three servers and a producer on one Redis, each server behind its own proxy, and a random schedule of
 faults. At rest points, and at the end, every invariant is checked. The seed is printed: it repeats the choice
 of faults and of jobs, though not the moments in which the processes of a real machine meet them.
 """

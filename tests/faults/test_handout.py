@@ -116,7 +116,7 @@ def test_h5_a_job_that_is_given_back_is_in_one_place_if_the_exchange_fails_or_no
             fleet.wait_for_notes(len(names), "end")
             if not round_:
                 proxy.trap(trap)
-            # Long ones after so many short ones: some are fetched ahead, and given back.
+            # Long ones after these short ones: some are fetched ahead, and given back.
             names += fleet_bulk(fleet, "meet", 5, f"go{round_}")
             deadline = time.monotonic() + 2
             while not trap.sprung and time.monotonic() < deadline:

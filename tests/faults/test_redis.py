@@ -31,7 +31,7 @@ def proxy(one_redis_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def private(tmp_path: Path, own: OwnRedis) -> Iterator[Fleet]:
-    """A fleet on a Redis of its own."""
+    """A fleet on its own Redis."""
     with Fleet(tmp_path, own.url, "") as fleet:
         yield fleet
 

@@ -17,7 +17,7 @@ from tests.helpers.records import job
 from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import wait_for
 
-# A job waits for its file; ``bad`` does its worst once all the others run beside it.
+# A job waits for its file; ``bad`` does its worst once all the others run alongside it.
 APP = """
 import asyncio, ctypes, re
 

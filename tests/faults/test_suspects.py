@@ -1,4 +1,4 @@
-"""Jobs that take their whole server with them, and the jobs that ran beside them."""
+"""Jobs that take their whole server with them, and the jobs that ran alongside them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_s1_a_job_that_kills_its_server_each_time_is_dead_after_five_servers(fle
     poison = fleet.enqueue("fell", "fall")
     fleet.server()
     fleet.wait_for_notes(1, "start", poison)
-    beside = [fleet.enqueue("meet", "go", 600) for _ in range(2)]
-    for jid in beside:
+    bystanders = [fleet.enqueue("meet", "go", 600) for _ in range(2)]
+    for jid in bystanders:
         fleet.wait_for_notes(1, "start", jid)
     # From now on it kills the server as soon as it starts.
     fleet.go("fall")
@@ -54,7 +54,7 @@ def test_s1_a_job_that_kills_its_server_each_time_is_dead_after_five_servers(fle
     assert not {"retry_count", "crash_count"} & facts.keys()
     assert len(fleet.ledger.notes("start", poison)) == 5
     assert len(fleet.ledger.notes("exhausted")) == 1
-    fleet.check(extra_runs={poison: 4} | dict.fromkeys(beside, 5))
+    fleet.check(extra_runs={poison: 4} | dict.fromkeys(bystanders, 5))
     assert not fleet.redis.exists(fleet.keys.suspects)
 
 
@@ -79,7 +79,7 @@ def test_s2_everything_dies_three_times_while_the_same_jobs_run_and_none_is_dead
     # One of each server that had begun with one.
     deaths = sorted(entry.deaths for entry in entries(fleet))
     assert deaths in ([0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1])
-    # One at a time, beside ordinary work.
+    # One at a time, alongside ordinary work.
     ordinary = fleet.enqueue("work")
     fleet.wait_for_notes(1, "end", ordinary)
     wait_for(lambda: run_alone(fleet), message="a suspect runs")
@@ -98,7 +98,7 @@ def test_s2_everything_dies_three_times_while_the_same_jobs_run_and_none_is_dead
 
 
 def wait_for_recovery(servers: list[Server], jobs: int) -> None:
-    """Wait until these servers have recovered so many jobs."""
+    """Wait until these servers have recovered this many jobs."""
 
     def recovered() -> int:
         return sum(event["jobs"] for server in servers for event in server.events("process.recovered"))

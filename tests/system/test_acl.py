@@ -266,7 +266,7 @@ def job_of(what: str) -> bytes:
 
 
 def take_while_memory_is_full(admin: redis.Redis, server: ServerProcess) -> None:
-    """A first job that is taken then has a path of its own in the script."""
+    """A first job that is taken then has its own path in the script."""
     admin.sadd(server.keys.paused, "q")
     server.wait_for_event("manager.state", queue="q", state="paused")
     server.push("q", job_of("full"))

@@ -1,4 +1,4 @@
-"""The administrator's commands as processes: in a terminal, with very many jobs, and beside a real server."""
+"""The administrator's commands as processes: in a terminal, with very many jobs, and with a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pyworkers check`` as a script sees it: what it finds, how that is mended, and the exit code."""
+"""``pyworkers check`` as a script sees it: what it finds, how that is fixed, and the exit code."""
 
 from __future__ import annotations
 

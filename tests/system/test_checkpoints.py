@@ -79,7 +79,7 @@ def pages(server: ServerProcess, mode: str) -> list[int]:
 
 
 def begins(server: ServerProcess, mode: str, count: int) -> list[list[Any]]:
-    """Value and attempt of each run, once there are so many."""
+    """Value and attempt of each run, once there are this many."""
     return [note[3:] for note in server.wait_for_notes(count, "begin", mode)]
 
 

@@ -29,7 +29,7 @@ OURS = ("PYWORKERS_", "REDIS_")
 
 
 def python_m_pyworkers(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, which no variable of ours reaches."""
+    """Run the command in a new process, which no variable of ours reaches."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     settings: dict[str, Any] = {
         "stdout": subprocess.PIPE,
@@ -46,7 +46,7 @@ def python_m_pyworkers(*words: str, **options: Any) -> subprocess.CompletedProce
 
 @pytest.fixture
 def cli(redis_url: str, namespace: str) -> Cli:
-    """Run a command on the Redis of this test, without a process of its own; it must succeed."""
+    """Run a command on the Redis of this test, without a new process; it must succeed."""
     without = {name: None for name in os.environ if name.startswith(OURS)}
 
     def run(*words: str, **options: Any) -> Result:

@@ -113,7 +113,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, binary: str) -> Iterator[Clu
 
 @pytest.fixture
 def cluster(nodes: Cluster) -> Cluster:
-    nodes.mend()
+    nodes.repair()
     return nodes
 
 

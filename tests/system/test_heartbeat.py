@@ -30,7 +30,7 @@ def handle(message):
 def send_mail(to: str = "ann", lang: str = "en"):
     pass
 """
-# Sidekiq 6 knows no namespaces without a gem; a database of its own keeps these tests apart.
+# Sidekiq 6 knows no namespaces without a gem; another database keeps these tests apart.
 SIDEKIQ6 = {"PYWORKERS_SERVER__SIDEKIQ6": "true"}
 
 

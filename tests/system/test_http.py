@@ -214,9 +214,9 @@ def test_clients_that_wait_keep_no_other_out(
         before = len(list(descriptors.iterdir()))
 
         def crowded() -> bool:
-            """Whether so many wait that there is room for another one only if an older one is closed.
+            """Whether all places are taken, so that another one needs an older one to be closed.
 
-            On a slow machine the first ones are closed for their age, before there are so many.
+            On a slow machine the first ones are closed for their age, before there are this many.
             """
             for place in range(150):
                 client = waiting.enter_context(

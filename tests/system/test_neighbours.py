@@ -1,4 +1,4 @@
-"""What one idle server costs Redis beside others, by counts: it must not grow with them and their queues."""
+"""What one idle server costs Redis with others, by counts: it must not grow with them and their queues."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 @pytest.fixture
 def group(servers: Group) -> Group:
-    servers.mend()
+    servers.repair()
     return servers
 
 

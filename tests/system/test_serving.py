@@ -61,7 +61,7 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """An application in a module that this process has imported from a folder of its own."""
+    """An application in a module that this process has imported from a new folder."""
     (tmp_path / "served.py").write_text(HEADER + APP)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "served", raising=False)

@@ -1,4 +1,4 @@
-"""Jobs that several dead servers had: a live server runs one of them at a time, beside its other jobs."""
+"""Jobs that several dead servers had: a live server runs one of them at a time, alongside its other jobs."""
 
 from __future__ import annotations
 

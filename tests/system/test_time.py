@@ -48,7 +48,7 @@ def fleet(
     failpoints: dict[int, str],
     **environment: str,
 ) -> Iterator[list[ServerProcess]]:
-    """So many servers on one Redis, each with a folder of its own; some of them with failpoints."""
+    """This many servers on one Redis, each with its own folder; some of them with failpoints."""
     servers = []
     try:
         for number in range(size):
@@ -177,7 +177,7 @@ for number in range(1, {queues}):
 
 
 class Idle:
-    """A server with so many queues on a Redis of its own, in which nothing is to do."""
+    """A server with this many queues on its own Redis, in which nothing is to do."""
 
     def __init__(self, server: ServerProcess, queues: int) -> None:
         self.queues = queues

@@ -35,7 +35,7 @@ def act(what):
 
 
 class Bench:
-    """A producer beside a server."""
+    """A producer alongside a server."""
 
     def __init__(self, server: ServerProcess, url: str, namespace: str) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""SIGUSR2: a new server from the installed code, beside the old one, which stops when the new one fetches."""
+"""SIGUSR2: a new server from the installed code, while the old one runs, which stops when it fetches."""
 
 from __future__ import annotations
 

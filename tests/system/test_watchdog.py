@@ -38,7 +38,7 @@ def systemd(path: Path) -> Iterator[list[str]]:
 
 
 def wait_for_pings(messages: list[str], count: int = 5) -> None:
-    """Wait for so many more messages, all of them pings."""
+    """Wait for this many more messages, all of them pings."""
     seen = len(messages)
     wait_for(lambda: len(messages) >= seen + count)
     assert set(messages[seen:]) == {PING}

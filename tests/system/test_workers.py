@@ -212,7 +212,7 @@ def test_a_job_that_ignores_its_time_limit_is_killed_with_all_that_it_started(
         server.push("blocked", job("a", "after"))
         [[pid, _, child, began, hidden]] = server.wait_for_notes(1, "child")
         [[_, _, loop_began]] = server.wait_for_notes(1, "loop")
-        [below] = wait_for(lambda: children(hidden), message="a child in a session of its own has one")
+        [below] = wait_for(lambda: children(hidden), message="a child in its own session has one")
 
         [[_, _, raised, error]] = server.wait_for_notes(1, "cleaned up")
         assert raised - pushed >= 1
@@ -467,7 +467,7 @@ def test_what_a_job_does_to_its_process_does_not_reach_the_next_job(serve: Serve
         assert len({pid for pid, *_ in server.ledger()}) == 1
         wait_for(lambda: "spoiled before it is printed" in server.log_text(), message="printed")
 
-        # What a library changes without Python is restored within so many jobs.
+        # What a library changes without Python is restored within this many jobs.
         server.push("q", job("library", "library"), *[job(f"x{n}", "look", "late") for n in range(60)])
         server.wait_for_notes(1, "library")
         late = [note[2] for note in server.wait_for_notes(63, "state")]

@@ -226,7 +226,7 @@ def test_the_envelope_carries_what_differs_from_the_default(worker: Worker, queu
 
 
 def declared(job: EnqueuedJob) -> dict[str, Any]:
-    """What the envelope says beside the job itself."""
+    """What the envelope says besides the job itself."""
     own = ("class", "args", "queue", "jid", "created_at", "enqueued_at")
     return {key: value for key, value in job.data.items() if key not in own}
 

@@ -1,4 +1,4 @@
-"""Links and jobs, def and async def in any mixture: in a thread of their own, and as tasks of one loop."""
+"""Links and jobs, def and async def in any mixture: in their own thread, and as tasks of one loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which jobs shall not run: found by their id, wherever it stands in the bytes, and nothing else."""
+"""Which jobs shall not run: found by their id, wherever it is in the bytes, and nothing else."""
 
 from __future__ import annotations
 

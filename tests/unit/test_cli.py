@@ -75,7 +75,7 @@ def ending_with(monkeypatch: pytest.MonkeyPatch) -> EndingWith:
 
 
 def modules_after(*words: str) -> set[str]:
-    """The modules in memory after the command, in a Python of its own."""
+    """The modules in memory after the command, in a new Python."""
     code = "import sys; from pyworkers.cli import main; main(standalone_mode=False); print(*sys.modules)"
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

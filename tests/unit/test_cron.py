@@ -426,7 +426,7 @@ def test_the_sweep_of_a_quarter_of_a_century_meets_shifts_of_all_kinds() -> None
 @pytest.mark.parametrize("line", ["30 0 * * *", "30 1 * * *", "15 2 * * *", "59 23 * * *"])
 def test_a_fixed_local_time_fires_once_a_day_at_every_shift(line: str) -> None:
     for shift in shifts():
-        if abs(shift.new - shift.old) == DAY:  # Samoa has a test of its own
+        if abs(shift.new - shift.old) == DAY:  # Samoa has its own test
             continue
         # From the midnight of the day before to that of the day after the next, by the clocks of then.
         today = (shift.moment + shift.old) // DAY * DAY

@@ -1,4 +1,4 @@
-"""When a worker is due to be replaced: after so many jobs, or for its private memory."""
+"""When a worker is due to be replaced: after this many jobs, or for its private memory."""
 
 from __future__ import annotations
 

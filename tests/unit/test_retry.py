@@ -77,7 +77,7 @@ def fields_of(outcome: Outcome) -> dict[str, Any]:
         ({"retry_for": 60, "failed_at": (NOW - 61) * 1000}, Policy(), Fate.DEAD),
         ({"retry_for": "60", "failed_at": "2001-01-01 00:00:00 UTC"}, Policy(), Fate.DEAD),
         ({"retry": False, "retry_for": 60}, Policy(), Fate.DISCARD),
-        # The handler's seconds count for a job without a number of its own.
+        # The handler's seconds count for a job that has no number.
         ({"failed_at": NOW - 59, "retry_count": 99}, Policy(retry=0, retry_for=60), Fate.RETRY),
         ({"failed_at": NOW - 61}, Policy(retry=True, retry_for=60), Fate.DEAD),
         ({"retry": True, "failed_at": NOW - 61}, Policy(retry_for=60), Fate.DEAD),

@@ -38,7 +38,7 @@ class Reply:
 
 
 class Attacker:
-    """Sends requests to the dashboard at ``root``, each over a connection of its own."""
+    """Sends requests to the dashboard at ``root``, each over its own connection."""
 
     def __init__(self, root: str) -> None:
         parts = urlsplit(root)

@@ -49,7 +49,7 @@ class Listener:
         self.ended = True
 
     def wait(self, number: int = 1) -> dict[str, Any]:
-        """The latest of so many more events."""
+        """The latest of this many more events."""
         wanted = len(self.events) + number
         wait_for(lambda: len(self.events) >= wanted, message=f"event {wanted}")
         return self.events[-1]

@@ -63,7 +63,7 @@ _DEEP = b"[" * 5_000 + b"]" * 5_000
 
 @cache
 def envelopes() -> tuple[bytes, ...]:
-    """Jobs, or what stands in their place: each of a shape that no page may fail on."""
+    """Jobs, or what replaces them: each of a shape that no page may fail on."""
     return tuple(_envelopes())
 
 

@@ -34,7 +34,7 @@ def evening(db: redis.Redis, keys: Keys, one_redis_url: str) -> None:
 
 
 def linked(dashboard: Visitor, page: str) -> list[str]:
-    """The page, one of each kind below it, and one of a job, which has a state of its own in each page.
+    """The page, one of each kind below it, and one of a job, which has its own state in each page.
 
     That of a queue is examined with the queues, that of a server with the servers.
     """

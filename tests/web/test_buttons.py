@@ -1,4 +1,4 @@
-"""Each button of the dashboard, clicked in Chromium; its effect stands in Redis."""
+"""Each button of the dashboard, clicked in Chromium; its effect is in Redis."""
 
 from __future__ import annotations
 

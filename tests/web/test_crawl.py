@@ -1,4 +1,4 @@
-"""A crawler follows every link and every search of the dashboard, whatever stands in Redis."""
+"""A crawler follows every link and every search of the dashboard, whatever is in Redis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.web import hostile
 from tests.web.document import Document, Form
 from tests.web.visitor import Visitor
 
-# Of links that differ in names, places and filters alone, so many are followed: more than hostile names.
+# Of links that differ in names, places and filters alone, this many are followed: more than hostile names.
 _MOST_ALIKE = 40
 # Of filters and searches: test_hostile_requests.py asks for each with every hostile value.
 _MOST_SEARCHES = 12

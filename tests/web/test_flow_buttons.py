@@ -1,4 +1,4 @@
-"""Each button of cron, limits, locks and batches, clicked in Chromium; its effect stands in Redis."""
+"""Each button of cron, limits, locks and batches, clicked in Chromium; its effect is in Redis."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ SEGMENTS = (
     "default",
     quote(hostile.TEXTS[0], safe=""),
 )
-"""What stands in the place of a name in an address, as it is sent."""
+"""What replaces a name in an address, as it is sent."""
 VALUES = (
     "",
     "0",
@@ -72,7 +72,7 @@ VALUES = (
     quote(hostile.TEXTS[0], safe=""),
     quote_from_bytes(hostile.TEXTS[6].encode()),
 )
-"""What stands in the place of a value in a query, as it is sent."""
+"""What replaces a value in a query, as it is sent."""
 FIELDS = ("", "-1", "1e999", "nan", "9" * 400, "\udcff\x00", "[", hostile.TEXTS[0])
 """What is sent in each field of a form."""
 BODIES = (
@@ -124,7 +124,7 @@ HEADERS: tuple[tuple[str, str | bytes], ...] = (
 
 
 def routes(found: Sequence[BaseRoute] | None = None, root: str = "") -> Iterator[str]:
-    """The path of every page, without ``/api``, whose addresses hold names of their own."""
+    """The path of every page, without ``/api``, whose addresses hold their own names."""
     for route in app("redis://127.0.0.1").routes if found is None else found:
         if isinstance(route, Route):
             yield root + route.path
