@@ -1,4 +1,4 @@
-"""Fixtures of all tests: real servers, and a namespace of its own for each test.
+"""Fixtures of all tests: real servers, and a namespace for each test.
 
 ``PYWORKERS_TEST_SERVERS`` ("valkey,redis" if unset) says which servers to test with; "redis62" is the oldest
 Redis, which ``make test-oldest`` installs. One that is not installed skips its tests at home, and fails them
@@ -196,7 +196,7 @@ def one_binary() -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what depends on the server with the first, so that each server has a run of its own (.ci/run).
+    """Run what depends on the server with the first, so that each server has its own run (.ci/run).
 
     All else runs with the one that its name decides.
     """

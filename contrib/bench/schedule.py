@@ -50,7 +50,7 @@ class Here:
 
 
 def servers(count: int) -> Peer:
-    """So many servers of pyworkers."""
+    """This many servers of pyworkers."""
     one = describe("pyworkers", Here(), "")
     return replace(one, serve=lambda serving: [*one.serve(serving)] * count)
 

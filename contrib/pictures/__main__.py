@@ -1,6 +1,6 @@
 """Take the pictures of the dashboard in contrib/docs/pictures: ``python -m contrib.pictures [FOLDER]``.
 
-A Valkey, a dashboard and a browser of its own, with the data of ``shop``. Needs Chromium.
+Its own Valkey, dashboard and browser, with the data of ``shop``. Needs Chromium.
 """
 
 from __future__ import annotations

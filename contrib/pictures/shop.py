@@ -94,7 +94,7 @@ def fill(db: redis.Redis, keys: Keys, where: str) -> None:
 
 
 def minutes_before(now: Stats, seconds: int) -> Iterator[Stats]:
-    """The counts of each of so many seconds, the earliest first; ``now`` are the last ones."""
+    """The counts of this many seconds, one each, the earliest first; ``now`` are the last ones."""
     rng, found = random.Random(15), [now]
     for second in range(seconds):
         later, failed = found[-1], rng.choice((0, 0, 0, 0, 1, 2))
@@ -112,7 +112,7 @@ def minutes_before(now: Stats, seconds: int) -> Iterator[Stats]:
 
 
 def job(job_class: str, queue: str, args: list[Any], jid: str, created_at: float, **more: Any) -> bytes:
-    """A job as it stands in Redis."""
+    """A job as it is in Redis."""
     fields = {"class": job_class, "args": args, "jid": jid, "queue": queue, "retry": True}
     return json.dumps(fields | {"created_at": created_at, "enqueued_at": created_at} | more).encode()
 

@@ -31,7 +31,7 @@ _log = logging.getLogger("mkdocs.hooks")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages and those beside contrib/docs, and complete the navigation."""
+    """Add the generated pages and those alongside contrib/docs, and complete the navigation."""
     for name, write in PAGES.items():
         files.append(File.generated(config, name, content=write()))
     bench = Path(config.docs_dir).parent / "bench"
@@ -67,7 +67,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def completed(nav: list[Any], pages: set[str]) -> Iterator[Any]:
-    """The navigation with pages in the places of the patterns; each page stands in it once."""
+    """The navigation with pages in the places of the patterns; each page is in it once."""
     named = set(_named(nav))
     left = {page for page in pages - named if not page.startswith("bench/")}
     for entry in nav:

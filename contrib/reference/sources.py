@@ -23,7 +23,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
-    """Every call, with the file that it stands in."""
+    """Every call, with the file that it is in."""
     for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):

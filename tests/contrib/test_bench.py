@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def run_jobs(site: Site, peer: Peer, workers: int, count: int) -> tuple[Numbers, int]:
-    """The numbers of so many no-op jobs, and of how many processes ran them."""
+    """The numbers of this many no-op jobs, and of how many processes ran them."""
     site.clear()
     with site.serving(peer, workers):
         # The master, the fork server, and at least two workers.

@@ -32,7 +32,7 @@ PAGES = sorted({block.page for block in blocks("python") if not own_test(block.p
 LANGUAGES = {"python", "toml", "sh", "console", "json", "yaml", "ini", "text"}
 ELSEWHERE = {"go", "ruby", "js", "sql", "lua", "dockerfile", "promql", "diff"}
 NOT_RUN = 6
-# Words that begin a command of a document, beside pyworkers.
+# Words that begin a command of a document, other than pyworkers.
 PROGRAMS = {
     "cat", "cd", "celery", "chmod", "cp", "curl", "docker", "echo", "eval", "export", "flask", "git",
     "journalctl", "kill", "kubectl", "ls", "manage.py", "mkdir", "mkdocs", "mv", "openssl", "pip", "promtool",
@@ -49,7 +49,7 @@ _PREFIX = re.compile(r"\w+=.*|sudo|exec")
 def program(
     tmp_path: Path, one_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, Any]]:
-    """The names of the programs of a page, which run in an empty folder, with a namespace of their own."""
+    """The names of the programs of a page, which run in an empty folder, with their own namespace."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYWORKERS_REDIS__URL", one_redis_url)
     monkeypatch.setenv("PYWORKERS_REDIS__NAMESPACE", namespace)

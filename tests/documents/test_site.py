@@ -1,4 +1,4 @@
-"""The documents' site: every page stands in its navigation once, and none fetches a file from elsewhere.
+"""The documents' site: every page is in the navigation once, and none fetches a file from elsewhere.
 
 The build itself is ``make docs``, which CI runs once.
 """

@@ -169,7 +169,7 @@ class Group:
         self._agree(self.servers[0])
         return self
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """After a failover: start who was killed, make replicas of all but the primary, and empty them."""
         for server in (*self.servers, *self.sentinels):
             if not server.runs:
@@ -285,7 +285,7 @@ class Cluster:
             wait_for(lambda node=node: self._is_healthy(node), message="the cluster is healthy")  # type: ignore[misc]
         wait_for(lambda: len({self.primary_by(node) for node in self.nodes}) == 1, message="they agree")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Start who was killed, and empty the nodes."""
         self.wait_until_healthy()
         for node in self.nodes:

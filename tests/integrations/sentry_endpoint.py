@@ -38,7 +38,7 @@ class Endpoint:
             return [item for found, item in self._items if found == kind]
 
     def wait_for(self, kind: str, count: int = 1) -> list[Item]:
-        """The items of this type, once there are so many."""
+        """The items of this type, once there are this many."""
         wait_for(lambda: len(self.items(kind)) >= count, PATIENCE_S, message=f"{count} of {kind}")
         return self.items(kind)
 

@@ -1,4 +1,4 @@
-"""The plugin for pytest, in a pytest of its own: with the environment of the suite, and in a fresh one."""
+"""The plugin for pytest, in its own pytest: with the environment of the suite, and in a fresh one."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class _Parser(HTMLParser):
 
     def _field(self, about: dict[str, str]) -> None:
         form, name, value = self.forms[-1], about["name"], about.get("value", "")
-        if "formaction" in about:  # a button with an address of its own
+        if "formaction" in about:  # a button with its own address
             action = urljoin(self._url, about["formaction"])
             self.forms.insert(-1, Form(action, hidden=form.hidden, buttons={name: value}))
         elif about.get("type") == "submit":

@@ -1,4 +1,4 @@
-"""Fixtures of the peers: built once per session, all on one Redis of their own that each test finds empty.
+"""Fixtures of the peers: built once per session, all on a Redis that each test finds empty.
 
 Sidekiq knows no namespaces, so a prefix cannot keep these tests apart from others. A peer that is not
 installed skips its tests at home, and fails them where ``CI`` is true.
@@ -124,5 +124,5 @@ def _answers(root: str) -> bool:
 
 @pytest.fixture
 def browser(_web: str, url: str) -> Browser:
-    """A browser of its own at Sidekiq's Web UI on the empty Redis."""
+    """A new browser at Sidekiq's Web UI on the empty Redis."""
     return Browser(_web)

@@ -1,4 +1,4 @@
-"""The peers: real Sidekiq and real go-workers, each a small program in ``peers``, beside a real pyworkers.
+"""The peers: real Sidekiq and real go-workers, each a small program in ``peers``, alongside a real pyworkers.
 
 Every program dies with the tests. All jobs, in Ruby, Go and Python alike, are named for what happens to them:
 ``Note`` only notes that it ran, ``Fail`` fails, ``FailOnce`` fails unless it has failed before, and ``Wait``
@@ -203,7 +203,7 @@ def hurry(connection: redis.Redis, zset: str) -> None:
 
 
 def only(connection: redis.Redis, zset: str, **fields: Any) -> dict[str, Any]:
-    """The only job of a sorted set, once it has these fields, with its ``score`` beside the others."""
+    """The only job of a sorted set, once it has these fields, with its ``score`` alongside the others."""
 
     def found() -> dict[str, Any] | None:
         pairs = as_scores(connection.zrange(zset, 0, -1, withscores=True))

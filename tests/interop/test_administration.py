@@ -1,4 +1,4 @@
-"""``pyworkers.api`` beside Sidekiq's own API: the same actions, and both on the same jobs at once."""
+"""``pyworkers.api`` alongside Sidekiq's own API: the same actions, and both on the same jobs at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""go-workers and go-workers2 beside pyworkers on one Redis: none loses, eats or repeats the others' jobs."""
+"""go-workers and go-workers2 and pyworkers on one Redis: none loses, eats or repeats the others' jobs."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_running_jobs_of_each_are_safe_from_the_other(
         go_jid = Client(url).enqueue("go", "Wait", [str(gate)])
         with serving(go, tmp_path / "go", url, "go", "shared") as peer:
             peer.ran(1, jid=go_jid)
-            # Others start and stop beside them, and look for what is left of the dead.
+            # Others start and stop alongside them, and look for what is left of the dead.
             with pyworkers(tmp_path / "other", url) as other:
                 other.wait_for_event("server.started")
                 other.stop()

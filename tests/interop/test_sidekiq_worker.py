@@ -1,4 +1,4 @@
-"""A real Sidekiq beside pyworkers: each runs what the other enqueued and what failed in the other."""
+"""A real Sidekiq alongside pyworkers: each runs what the other enqueued and what failed in the other."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Neighbours:
         self._namespace = namespace
 
     def enqueue(self, count: int, *args: object, **options: object) -> set[str]:
-        """Enqueue so many jobs by each version; returns their ids."""
+        """Enqueue this many jobs by each version; returns their ids."""
         client = Client(self.new.url, namespace=self._namespace)
         options = {"retry": 3, **options}
         jids = {client.enqueue("q", "work", args, **options) for _ in range(count)}  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def build(source: Path, target: Path, *options: str) -> None:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the repository, without what was made beside them."""
+    """The files of the repository, without what was made alongside them."""
     folder = tmp_path_factory.mktemp("clone")
     names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     for name in names:

@@ -359,7 +359,7 @@ class LargeBench(Bench):
         return jobs
 
     async def running(self, number: int) -> list[bytes]:
-        """The jobs that run, once there are so many, and Redis has the outcomes of all others."""
+        """The jobs that run, once there are this many, and Redis has the outcomes of all others."""
         running = self.jobs.by_queue.setdefault("q", [])
         await async_wait_for(lambda: len(self.jobs.raws("q")) == number and not self.outbox)
         assert Counter(await self.redis.lrange(self.held, 0, -1)) == Counter(running)

@@ -45,7 +45,7 @@ class Bench(test_fetcher.Bench):
         self.outbox.settle(delivery(jobs.pop(jobs.index(raw)), queue), Report(outcome))
 
     async def runs(self, free: int = 1) -> None:
-        """Run the fetcher for so many idle workers, until it waits in all queues."""
+        """Run the fetcher for this many idle workers, until it waits in all queues."""
         self.jobs.free = free
         self.start(self.fetcher.run())
         await async_wait_for(lambda: self.blocked() == "abc")

@@ -152,7 +152,7 @@ class Crew:
         await async_wait_for(lambda: self.jobs.free == count, message=f"{count} idle workers")
 
     async def outcomes(self, count: int, timeout: float = PATIENCE_S) -> list[tuple[bytes, Report]]:
-        """The first outcomes, once there are so many; no more must have come."""
+        """The first outcomes, once there are this many; no more must have come."""
         await async_wait_for(lambda: len(self.settled) >= count, timeout, f"{count} outcomes")
         assert len(self.settled) == count
         return self.settled
@@ -263,7 +263,7 @@ async def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: P
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
-        wait_for(lambda: state(pid) in "TZX", message=f"{pid} stands still")
+        wait_for(lambda: state(pid) in "TZX", message=f"{pid} is stopped")
         # The loop has not run since: the pool still takes it for idle.
         raw = crew.deliver("j")
         if stopped:
@@ -1010,7 +1010,7 @@ async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(tmp_pat
         await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
-        wait_for(lambda: state(pid) in "TZX", message=f"{pid} stands still")
+        wait_for(lambda: state(pid) in "TZX", message=f"{pid} is stopped")
         raw = crew.deliver("j")
         await async_wait_for(lambda: crew.settled, message="another one has run it")
         assert crew.settled[0][0] == raw

@@ -35,7 +35,7 @@ class Load:
         return self.used[pid]
 
     def run(self, seconds: float, each: tuple[float, float, int]) -> bool:
-        """Let so many seconds with these figures pass; returns the answer of the last look."""
+        """Let this many seconds with these figures pass; returns the answer of the last look."""
         found = False
         for _ in range(round(seconds / 0.25)):
             self.now += 0.25

@@ -45,7 +45,7 @@ class Observed(Store):
 
 
 class Bench(RedisBench):
-    """The schedulers of several masters, each with a connection of its own."""
+    """The schedulers of several masters, each with its own connection."""
 
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)

@@ -450,7 +450,7 @@ def test_a_queue_that_is_consumed_faster_than_it_is_read_comes_to_an_end(
 
 
 def at_once(count: int, body: Callable[[], int]) -> list[int]:
-    """Run it in so many threads that start together; their results."""
+    """Run it in this many threads that start together; their results."""
     gate = threading.Barrier(count)
     results: list[int] = []
 

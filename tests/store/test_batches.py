@@ -95,7 +95,7 @@ class App:
         return asyncio.run(exchange())
 
     def done(self, number: int) -> list[tuple[bytes, Outcome]]:
-        """Take so many members; the outcomes with which they are done."""
+        """Take this many members; the outcomes with which they are done."""
         found = []
         for raw in self.exchange([], number).jobs:
             message = Message.parse(raw, "q", str)

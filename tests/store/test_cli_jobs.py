@@ -244,7 +244,7 @@ def test_a_filter_finds_whole_jobs_in_the_order_of_the_list(
 ) -> None:
     sets = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}
     for number in range(60):
-        # A large one is not read whole by the search; one is of another class; "Add" stands elsewhere, too.
+        # A large one is not read whole by the search; one has another class; "Add" is elsewhere, too.
         args = ["x" * 70_000] if number % 10 == 0 else ["Add", number]
         raw = raw_job(f"j{number}", args=args, **({"class": "Other"} if number % 3 else {}))
         if place == "jobs":

@@ -34,7 +34,7 @@ class Slots(Store):
 
 
 class Bench(RedisBench):
-    """Stores with connections of their own."""
+    """Stores with their own connections."""
 
     def store(self) -> Slots:
         return Slots(self.connection(), self.keys)

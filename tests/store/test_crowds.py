@@ -266,7 +266,7 @@ async def test_commands_of_one_pool_wait_for_each_other(one_redis_url: str) -> N
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> list[Exception]:
-    """Run ``work`` in so many threads at once; what they raised."""
+    """Run ``work`` in this many threads at once; what they raised."""
     errors: list[Exception] = []
     begin = threading.Barrier(count)
 

@@ -1,4 +1,4 @@
-"""Large jobs are settled by an extract of their bytes: the right one, once, wherever it stands."""
+"""Large jobs are settled by an extract of their bytes: the right one, once, wherever it is."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ async def test_a_reply_that_came_while_the_process_was_suspended_is_read(
         async with time_limit(limit_s):
             reply = asyncio.create_task(link.execute_command("BRPOP", key, 0))
             await asyncio.sleep(0)
-            # The loop stands still from here on, while Redis answers and all times expire.
+            # The loop is stopped from here on, while Redis answers and all times expire.
             with redis.Redis.from_url(redis_url) as other:
                 other.lpush(key, "job")
                 wait_for(lambda: not other.exists(key), message="Redis has answered")

@@ -102,7 +102,7 @@ async def test_one_master_at_a_time_has_the_turn_of_a_set(bench: Bench) -> None:
     other = await bench.store.promote(bench.zset, [], NOW, "b", 2)
     assert other.due == []
     assert 0 < other.others_s <= sets.TURN_MS / 1000
-    # What it asked for before is moved all the same, and the other set has a turn of its own.
+    # What it asked for before is moved all the same, and the other set has its own turn.
     assert (await bench.store.promote(bench.zset, planned[2:], NOW, "b", 2)).moved == 2
     await bench.redis.zadd(bench.keys.retry, {"x": 1})
     assert (await bench.store.promote(bench.keys.retry, [], NOW, "b", 2)).due == [b"x"]

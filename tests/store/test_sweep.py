@@ -490,7 +490,7 @@ def test_a_wait_for_a_job_that_is_nowhere_ends(
 def test_the_jobs_of_the_first_batch_of_a_chain_are_missed(
     sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis, kinds: str, missing: Any
 ) -> None:
-    """What the sweep must not take for a step before that batch: a job that stands in a batch after it."""
+    """What the sweep must not take for a step before that batch: a job that is in a batch after it."""
     worker = Worker(where.url, namespace=where.namespace)
 
     @worker.job(queue="q")

@@ -70,7 +70,7 @@ def test_a_server_notes_its_wire_and_drops_old_notes(db: Any, keys: Keys) -> Non
 
 @pytest.fixture
 def server(redis_url: str) -> Any:
-    # The keys of vectors have one prefix: a database of its own keeps them from other tests.
+    # The keys of vectors have one prefix: another database keeps them from other tests.
     url = redis_url.removesuffix("/0") + "/8"
     with redis.Redis.from_url(url, decode_responses=True) as connection:
         connection.flushdb()

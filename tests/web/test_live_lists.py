@@ -31,7 +31,7 @@ def parts_in(listener: Listener) -> Callable[[], dict[str, str]]:
 
 
 def html_of(dashboard: Visitor, feeds: Sequence[str]) -> list[str]:
-    """The parts of each feed, once they were read; each has a stream of its own."""
+    """The parts of each feed, once they were read; each has its own stream."""
     with ExitStack() as stack:
         queries = [urlencode({"feed": feed}) for feed in feeds]
         streams = [parts_in(stack.enter_context(Listener(dashboard.root, f"?{query}"))) for query in queries]

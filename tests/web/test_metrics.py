@@ -18,7 +18,7 @@ from tests.web.visitor import Visitor
 
 
 def tally(*durations_ms: int, failed: int = 0) -> Tally:
-    """These jobs, and so many that failed."""
+    """These jobs, and this many that failed."""
     found = Tally()
     for ms in durations_ms:
         found.add(ms, failed=False)

@@ -78,7 +78,7 @@ def test_an_invalid_line_is_an_error_that_names_it_and_quotes_no_secret(text: st
 def test_a_hash_is_read_as_it_was_written() -> None:
     found = PasswordHash.of("é")
     assert re.fullmatch(r"scrypt\$16384\$8\$5\$[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+", str(found))
-    # The accent as a character of its own.
+    # The accent as a separate character.
     assert PasswordHash.parse(str(found)).matches("e\u0301")
     assert str(PasswordHash.of("é")) != str(found)
     assert "scrypt" not in repr(found)

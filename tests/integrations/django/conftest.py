@@ -17,7 +17,7 @@ from tests.helpers.django_project import DjangoProject
 from tests.helpers.postgres import connected, postgres_binary, running_postgres
 
 Project: TypeAlias = Callable[..., DjangoProject]
-# Each command in a process of its own, forked from one that has imported the most, but read no settings.
+# Each command in its own process, forked from one that has imported the most, but read no settings.
 _MANAGE_EACH = """
 import json, os, sys, tempfile
 from django.core.management import execute_from_command_line

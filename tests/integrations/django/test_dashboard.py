@@ -73,7 +73,7 @@ COMMANDS = {
 
 @contextmanager
 def serving(site: DjangoProject, kind: str, urls: str = URLS) -> Iterator[str]:
-    """The address of the project, served by a process of its own."""
+    """The address of the project, served by its own process."""
     site.write("project/urls.py", urls)
     site.write("project/asgi.py", ASGI)
     port = free_port()
