@@ -77,11 +77,8 @@ func (c *Client) EnqueueBatch(ctx context.Context, options BatchOptions, jobs ..
 	}
 	_, isDuplicate := errors.AsType[*DuplicateError](err)
 	_, isFull := errors.AsType[*QueueFullError](err)
-	if len(ids) == 0 && (isDuplicate || isFull) {
-		key := c.own("batch:", batch.ID)
-		if _, lost := c.send(ctx, []any{"DEL", key, key + ":members"}, []any{"ZREM", c.own("batches"), batch.ID}); lost == nil {
-			return nil, err
-		}
+	if len(ids) == 0 && (isDuplicate || isFull) && c.enlist(ctx, &enlisting{id: batch.ID, mode: "delete"}) == nil {
+		return nil, err
 	}
 	return batch, err
 }

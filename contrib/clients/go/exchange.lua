@@ -561,29 +561,6 @@ function batch.count(id, members, state, place, result, told)
   return batch.stop(id, member, state, state ~= 'dead' or result == true, told)
 end
 
--- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
--- program has written may be its own member.
-function batch.delete(id)
-  local ids, known = { id }, { [id] = true }
-  local place = 1
-  while ids[place] do
-    local key = batch.key(ids[place])
-    for n = 2, 4 do
-      for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
-        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
-          known[member] = true
-          ids[#ids + 1] = member
-        end
-      end
-    end
-    for _, part in ipairs(batch.PARTS) do
-      redis.call('UNLINK', key .. part)
-    end
-    redis.call('ZREM', PREFIX .. 'pyworkers:batches', ids[place])
-    place = place + 1
-  end
-end
-
 return batch
 end
 

@@ -173,6 +173,12 @@ def cases() -> list[dict[str, Any]]:
             _enlist("unknown", "add", [_jid(1)], [_member(1)]),
         ],
         "a batch that exists": [_enlist("ok", "create", hold=_HOLD), _enlist("exists", "create", hold=_HOLD)],
+        "delete it": [
+            _enlist("ok", "create", hold=_HOLD),
+            _enlist("ok", "delete"),
+            _seen("EXISTS", _KEY, _KEY + ":members", _KEYS.batches, reply=0),
+            _enlist("unknown", "delete"),
+        ],
         "a chain": _chain(),
         "a group": _group(),
         "a batch inside a batch": _nested(),

@@ -86,7 +86,7 @@ def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
             run(wires, conditions.pushing(keys, part))
         except (DuplicateJobError, QueueFullError):
             if not number and not plan.exists:
-                list(_call_all(wires, "unlist", [_unlisting(keys, plan.id)]))
+                list(_call_all(wires, [call_of(keys, plan, "delete")]))
             elif not number and not plan.begun:
                 _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
             raise
@@ -121,18 +121,14 @@ def call_of(
 
 def _send(wires: Wires, plan: BatchPlan, calls: Iterable[_Parts]) -> None:
     """Add members and jobs. Raises BatchError, and the first error of Redis."""
-    for answer in _call_all(wires, "enlist", calls):
+    for answer in _call_all(wires, calls):
         if answer != b"ok":
             raise conditions.batch_refused(answer, plan.id)
 
 
-def _unlisting(keys: Keys, batch: str) -> _Parts:
-    return scripts.load("batches/unlist").parts(keys.namespace, [keys.queues], [batch])
-
-
-def _call_all(wires: Wires, name: str, calls: Iterable[_Parts]) -> Iterator[Any]:
-    """The replies of a script, in the order of its calls. Raises an error in place of a reply."""
-    loaded = scripts.load(f"batches/{name}")
+def _call_all(wires: Wires, calls: Iterable[_Parts]) -> Iterator[Any]:
+    """The replies of the script, in the order of its calls. Raises an error in place of a reply."""
+    loaded = scripts.load("batches/enlist")
     calls = iter(calls)
     while together := list(_together(("EVALSHA", loaded.sha, *parts) for parts in calls)):
         replies = wires.exchange(b"".join([packed for _, packed in together]), len(together))
@@ -186,4 +182,6 @@ def conclude(keys: Keys, batch: str) -> Request[bool]:
 
 def delete(keys: Keys, batch: str) -> Request[bool]:
     """Delete a batch and those inside it, not their jobs. False for an unknown one."""
-    return script("batches/unlist", [keys.queues], [batch], nonzero, keys.namespace)
+    names = [keys.queues, keys.schedule, keys.batches]
+    args = [batch, "delete", "", "", 0, 0, 0]
+    return script("batches/enlist", names, args, lambda reply: bool(reply == b"ok"), keys.namespace)

@@ -2,11 +2,11 @@
 --
 -- Make a batch, open it again, or add members to it, with their jobs; and close it. A batch is open while it has a hold,
 -- a name that its producer chooses: no callback fires meanwhile. Members with conditions are pushed by push.lua, while
--- the batch is open.
+-- the batch is open. Or delete it: without a callback, and its jobs run nevertheless.
 --
 -- KEYS 1 queues  2 schedule  3 pyworkers:batches  then the list of each queue of the jobs below
--- ARGV 1 id of the batch  2 'create', 'open' or 'add'  3 name of the hold to put, or ''  4 name of the hold to release,
---        or ''
+-- ARGV 1 id of the batch  2 'create', 'open', 'add', or 'delete', which ignores the others  3 name of the hold to put, or ''
+--      4 name of the hold to release, or ''
 --      5 number of fields  6 number of jobs that follow  7 number of members, at most 1000
 --      then name and value of each field of the hash, for 'create'
 --      then the jobs that follow a group, each 'QUEUE JOB', for 'create'
@@ -549,29 +549,6 @@ function batch.count(id, members, state, place, result, told)
   return batch.stop(id, member, state, state ~= 'dead' or result == true, told)
 end
 
--- Delete a batch and those inside it. Their jobs run nevertheless. Each is visited once: a batch that another
--- program has written may be its own member.
-function batch.delete(id)
-  local ids, known = { id }, { [id] = true }
-  local place = 1
-  while ids[place] do
-    local key = batch.key(ids[place])
-    for n = 2, 4 do
-      for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
-        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
-          known[member] = true
-          ids[#ids + 1] = member
-        end
-      end
-    end
-    for _, part in ipairs(batch.PARTS) do
-      redis.call('UNLINK', key .. part)
-    end
-    redis.call('ZREM', PREFIX .. 'pyworkers:batches', ids[place])
-    place = place + 1
-  end
-end
-
 return batch
 end
 
@@ -593,6 +570,38 @@ local function is_score(value)
 end
 
 local batch = batches()
+
+-- Delete a batch and those inside it: for the batch around it, it is a deleted member. Each is visited once: a batch that
+-- another program has written may be its own member.
+local function delete(id)
+  if redis.call('HEXISTS', batch.key(id), 'open') == 0 then
+    return 'unknown'
+  end
+  local parent = redis.call('HGET', batch.key(id), 'parent')
+  local ids, known = { id }, { [id] = true }
+  local place = 1
+  while ids[place] do
+    local key = batch.key(ids[place])
+    for n = 2, 4 do
+      for _, member in ipairs(redis.call('SMEMBERS', key .. batch.PARTS[n])) do
+        if not known[member] and redis.call('HEXISTS', batch.key(member), 'open') == 1 then
+          known[member] = true
+          ids[#ids + 1] = member
+        end
+      end
+    end
+    for _, part in ipairs(batch.PARTS) do
+      redis.call('UNLINK', key .. part)
+    end
+    redis.call('ZREM', PREFIX .. 'pyworkers:batches', ids[place])
+    place = place + 1
+  end
+  if parent then
+    batch.count(string.sub(parent, string.find(parent, ' ', 1, true) + 1), { id }, 'deleted', '', '')
+  end
+  return 'ok'
+end
+
 local queues, id, mode = KEYS[1], ARGV[1], ARGV[2]
 local key = batch.key(id)
 local fields, follow, members = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -624,6 +633,10 @@ while at <= #ARGV do
   end
   pushes[#pushes + 1] = { ARGV[at], key, at + 3, at + 2 + count }
   at = at + 3 + count
+end
+
+if mode == 'delete' then
+  return delete(id)
 end
 
 local parent

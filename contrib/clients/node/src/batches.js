@@ -313,7 +313,7 @@ async function enlist(context, plan) {
       await push(context.wire, context.keys, conditional.slice(from, from + PORTION));
     } catch (error) {
       const isRefused = error instanceof DuplicateJobError || error instanceof QueueFullError;
-      if (isRefused && from === 0) await (exists ? send(context, plan, { mode: "add", release: hold }) : discard(context, id));
+      if (isRefused && from === 0) await send(context, plan, exists ? { mode: "add", release: hold } : { mode: "delete" });
       throw error;
     }
   }
@@ -349,15 +349,6 @@ async function send({ wire, keys }, { id, fields = {} }, { mode, hold = "", rele
   const args = [id, mode, hold, release, about.length / 2, 0, members.length, ...about, ...members, ...rows];
   const answer = await script.call(wire, names, [...args, keys.namespace]);
   if (answer !== "ok") throw refused(id, answer);
-}
-
-/** Delete a batch that has no member yet. @param {Context} context @param {string} id */
-async function discard({ wire, keys }, id) {
-  const key = keys.own(`batch:${id}`);
-  await wire.transaction([
-    ["DEL", key, `${key}:members`],
-    ["ZREM", keys.own("batches"), id],
-  ]);
 }
 
 /** @param {any} reply a map in RESP3, else names and values in turn @returns {Record<string, string>} */

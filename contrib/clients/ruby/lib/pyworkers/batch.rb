@@ -309,9 +309,7 @@ module Pyworkers
       jobs.each_slice(Push::PORTION).with_index do |portion, number|
         Push.new(@connection, @keys).call(portion)
       rescue DuplicateJobError, QueueFullError
-        if number.zero?
-          exists ? send_script(id, "add", release: hold) : discard(id)
-        end
+        exists ? send_script(id, "add", release: hold) : send_script(id, "delete") if number.zero?
         raise
       end
     end
@@ -332,12 +330,6 @@ module Pyworkers
       args = [id, mode, hold, release, fields.size, 0, members.size, *fields.flatten, *members, *rows, @keys.namespace]
       answer = SCRIPT.call(@connection, names, args)
       raise Push.refused(id, answer) unless answer == "ok"
-    end
-
-    # Delete a batch that has no member yet.
-    def discard(id)
-      key = @keys.own("batch:#{id}")
-      @connection.transaction([["DEL", key, "#{key}:members"], ["ZREM", @keys.own("batches"), id]])
     end
   end
 end
