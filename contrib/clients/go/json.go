@@ -131,14 +131,30 @@ func (w *writer) checkDepth() error {
 	if len(w.at) <= maxDepth {
 		return nil
 	}
-	w.path, w.at = pathOf(w.path, w.at[:2])+"…", nil
-	return w.refuse(fmt.Sprintf("is nested deeper than %d levels", maxDepth))
+	return &ArgumentError{Field: pathOf(w.path, w.at[:2]) + "…", Message: fmt.Sprintf("is nested deeper than %d levels", maxDepth)}
 }
 
-// isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth or integer to check.
+// isCompact is true for JSON of encoding/json that has no escape, no [Result], and no depth or number to check.
 func isCompact(raw []byte) bool {
-	return len(raw) <= maxDigits && bytes.IndexByte(raw, '\\') < 0 && !bytes.Contains(raw, resultMark) &&
+	return bytes.IndexByte(raw, '\\') < 0 && !bytes.Contains(raw, resultMark) && !hasLarge(raw) &&
 		bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) < maxDepth
+}
+
+// hasLarge is true if there may be a number beyond the range of a double, or an integer of too many digits.
+func hasLarge(raw []byte) bool {
+	digits := 0
+	for _, char := range raw {
+		isDigit := '0' <= char && char <= '9'
+		switch {
+		case isDigit && digits < 300:
+			digits++
+		case isDigit, digits > 0 && (char == 'e' || char == 'E'):
+			return true
+		default:
+			digits = 0
+		}
+	}
+	return false
 }
 
 // canonical is the form of RFC 8785, in which programs in all languages compute the same keys, with one addition: a
@@ -221,13 +237,10 @@ func (w *writer) value(out []byte) ([]byte, error) {
 		return w.object(out)
 	}
 	word := string(w.next())
-	if len(word) > maxDigits && len(strings.TrimPrefix(word, "-")) > maxDigits && !strings.ContainsAny(word, ".eE") {
-		return nil, w.refuse("is an integer of more than 4,300 digits: pass it as a text")
+	if word[0] == 't' || word[0] == 'f' || word[0] == 'n' {
+		return append(out, word...), nil
 	}
-	if w.canonical && word[0] != 't' && word[0] != 'f' && word[0] != 'n' {
-		return w.number(out, word)
-	}
-	return append(out, word...), nil
+	return w.number(out, word)
 }
 
 // next is the text of the value that begins here.
@@ -301,7 +314,7 @@ func (w *writer) text(quoted []byte) (string, error) {
 		return "", w.refuse("holds a lone surrogate")
 	}
 	if replaced && !w.canonical {
-		return "", w.refuse("is not valid UTF-8")
+		return "", w.refuse("is not valid UTF-8, or has the escape \\ufffd: write the character itself")
 	}
 	var text string
 	err := json.Unmarshal(quoted, &text)
@@ -343,14 +356,20 @@ func unitAt(quoted []byte, i int) rune {
 
 func (w *writer) number(out []byte, word string) ([]byte, error) {
 	if !strings.ContainsAny(word, ".eE") {
-		if word == "-0" {
+		if len(strings.TrimPrefix(word, "-")) > maxDigits {
+			return nil, w.refuse("is an integer of more than 4,300 digits: pass it as a text")
+		}
+		if w.canonical && word == "-0" {
 			word = "0"
 		}
 		return append(out, word...), nil
 	}
-	number, err := strconv.ParseFloat(word, 64)
-	if errors.Is(err, strconv.ErrRange) && math.IsInf(number, 0) {
-		return nil, w.refuse("is " + word + ", which is no finite double")
+	number, _ := strconv.ParseFloat(word, 64)
+	if math.IsInf(number, 0) {
+		return nil, w.refuse(fmt.Sprintf("is %v, which is not a JSON number", number))
+	}
+	if !w.canonical {
+		return append(out, word...), nil
 	}
 	if number == 0 {
 		return append(out, '0'), nil

@@ -36,7 +36,11 @@ func TestValuesOfArguments(t *testing.T) {
 		{json.RawMessage("{"), "", "args[0] cannot be written as JSON"},
 		{Result, "", "args[0] is Result, which only a step of a chain can take: use EnqueueChain"},
 		{json.RawMessage(strings.Repeat("7", maxDigits+1)), "", "args[0] is an integer of more than 4,300 digits: pass it as a text"},
+		{json.RawMessage(`[-1.50e+300]`), "[-1.50e+300]", ""},
+		{json.RawMessage("[1e400]"), "", "args[0][0] is +Inf, which is not a JSON number"},
+		{json.Number("-1" + strings.Repeat("0", 400) + ".0"), "", "args[0] is -Inf, which is not a JSON number"},
 		{deep, "", "args[0][0]… is nested deeper than 500 levels"},
+		{json.RawMessage(strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)), "", "args[0][0]… is nested deeper than 500 levels"},
 	} {
 		found, err := appendArgs(nil, []any{v.value}, alone, nil)
 		var refused *ArgumentError

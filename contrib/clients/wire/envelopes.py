@@ -31,6 +31,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "args": '[null,true,1,-2.5,"a\\u00e9\\u2028<\\ud83d\\ude00",[1,[2]],{"b":1,"a":{}}]'
     },
     "a large integer": {"args": "[123456789012345678901234567890]"},
+    "500 levels": {"args": f"[{'[' * 500}{']' * 500}]", "options": {"unique_for": 60}},
     "retry": {"options": {"retry": 5}},
     "retry for ever or not": {"options": {"retry": True}},
     "no retry": {"options": {"retry": False}},
@@ -47,6 +48,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "tracked with history": {"options": {"track": 3600, "history": True}},
     "tracked, for later": {"at": NOW + 300.25, "options": {"track": 60.5}},
     "unique": {"options": {"unique_for": 3600}},
+    "unique for less than a millisecond": {"options": {"unique_for": 0.0005}},
     "unique until the start": {
         "options": {"unique_for": 3600, "unique_until": "start", "on_duplicate": "raise"}
     },
@@ -84,6 +86,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "refused: another reserved queue": {"queue": "a:inprogress"},
     "refused: a long queue": {"queue": "q" * 129},
     "refused: a lone surrogate": {"args": '["\\ud800"]'},
+    "refused: a number that no double holds": {"args": "[1e400]"},
+    "refused: 501 levels": {"args": f"[{'[' * 501}{']' * 501}]"},
     "refused: arguments that are no list": {"args": '{"a":1}'},
     "refused: a unique job for no time": {"options": {"unique_for": 0}},
     "refused: an unknown end of the lock": {"options": {"unique_for": 60, "unique_until": "end"}},

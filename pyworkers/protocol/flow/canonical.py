@@ -34,11 +34,16 @@ def _text(value: Any) -> str:
         return int.__repr__(value)
     if isinstance(value, float):
         return _double(value)
+    # Without map and comprehensions, whose calls double the depth of the stack: 500 levels would be too many.
+    texts: list[str] = []
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_text, value))}]"
+        for item in value:
+            texts.append(_text(item))
+        return f"[{','.join(texts)}]"
     if isinstance(value, dict):
-        members = sorted((_units(name), name, item) for name, item in value.items())
-        return f"{{{','.join(f'{encode_basestring(name)}:{_text(item)}' for _, name, item in members)}}}"
+        for name in sorted(value, key=_units):
+            texts.append(f"{encode_basestring(name)}:{_text(value[name])}")
+        return f"{{{','.join(texts)}}}"
     raise TypeError(f"{type(value).__name__} is not a type of JSON")
 
 

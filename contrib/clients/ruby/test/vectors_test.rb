@@ -86,7 +86,7 @@ class VectorsTest < Minitest::Test
       if vector.key?("refused")
         error = assert_raises(Pyworkers::BadArgumentError, name) { job_of(about) }
         # Up to the names of types and the quotes of texts, which are each language's own.
-        head = ->(message) { message.tr("'", '"').downcase[0, 15] }
+        head = ->(message) { message.tr("'", '"').downcase[0, 14] }
         assert_equal head[vector["refused"]], head[error.message], name
         next
       end
