@@ -24,8 +24,8 @@
 --      run           for jobs of cron entries, by pyworkers itself: where their run is noted, as a JSON list
 -- Returns { 'pushed', for each job '', or the jid of the job that holds its lock: then it was not pushed }
 --      or, and nothing was pushed:
---      { 'full', place of the job, from 1, with at most how many jobs in its queue there is room for it and for those
---      before it in the call; below 0: never }
+--      { 'full', place of the first job without room, from 1, with at most how many jobs in its queue there is room for all
+--      jobs of the call; below 0: never }
 --      { 'duplicate', place of the job, jid of the job that holds its lock }
 --      { 'batch', place of the job, 'unknown', 'ended' or 'cancelled' }
 --      or an error: ERR for arguments that are not these, WRONGTYPE for a key of another type.
@@ -776,7 +776,7 @@ local function push_jobs(k, a)
   end
 
   -- Decide about each job, without a write: it is pushed unless `other` is set or `dropped`.
-  local holders, waiting = {}, {}
+  local holders, waiting, lengths, full = {}, {}, {}, nil
   for place, job in ipairs(jobs) do
     if job.lock then
       local earlier = holders[job.lock]
@@ -798,11 +798,13 @@ local function push_jobs(k, a)
       end
     end
     if not job.at and not job.other then
-      local size, limit = waiting[job.key] or redis.call('LLEN', job.key), tonumber(job.max_waiting)
-      if limit and size >= limit then
-        return { 'full', place, redis.call('LLEN', job.key) - (size - limit + 1) }
+      local ahead, limit = waiting[job.key] or 0, tonumber(job.max_waiting)
+      waiting[job.key] = ahead + 1
+      lengths[job.key] = lengths[job.key] or redis.call('LLEN', job.key)
+      if limit and lengths[job.key] + ahead >= limit and (not full or full.key == job.key) then
+        full = full or { place = place, key = job.key, room = limit }
+        full.room = math.min(full.room, limit - 1 - ahead)
       end
-      waiting[job.key] = size + 1
     end
     if job.batch and not job.other then
       local key = own .. 'batch:' .. job.batch
@@ -814,6 +816,9 @@ local function push_jobs(k, a)
         return { 'batch', place, 'cancelled' }
       end
     end
+  end
+  if full then
+    return { 'full', full.place, full.room }
   end
 
   -- An error in the middle of a script does not undo its earlier writes: check the types first.

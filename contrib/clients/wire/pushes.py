@@ -75,6 +75,9 @@ _CASES: dict[str, _Push] = {
         ["pushed", ""],
         [(["GET", _LOCK], JID), (["SMEMBERS", _KEYS.locks], [f"unique:{_KEY}"]), (["EXISTS", _SCORE], 0)],
     ),
+    "a lock of less than a millisecond": _Push(
+        _one("unique for less than a millisecond"), ["pushed", ""], []
+    ),
     "a duplicate": _Push(
         _one("unique"), ["pushed", _OTHER], [(["GET", _LOCK], _OTHER), (["LLEN", _QUEUE], 0)], [_HELD]
     ),
@@ -115,6 +118,15 @@ _CASES: dict[str, _Push] = {
         ["full", 1, 1],
         [(["LLEN", _QUEUE], 2), (["EXISTS", _KEYS.queues], 0)],
         [["LPUSH", _QUEUE, "{}", "{}"]],
+    ),
+    "more jobs than the queue takes": _Push(
+        [
+            ("a full queue", {"options": {"max_waiting": 2}, "jid": f"c0ffee0123456789abcdef{n:02}"})
+            for n in (2, 3, 4)
+        ],
+        ["full", 2, -1],
+        [(["LLEN", _QUEUE], 1), (["EXISTS", _KEYS.queues], 0)],
+        [["LPUSH", _QUEUE, "{}"]],
     ),
     "a full queue for a later job": _Push(
         _one("a full queue", options={"max_waiting": 1}, at=_LATER),

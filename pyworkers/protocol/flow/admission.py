@@ -54,6 +54,7 @@ class Admission:
         pushed: list[PushedJob] = []
         replaced: set[str] = set()
         sizes: dict[str, float] = {}
+        full: QueueFullError | None = None
 
         def may_go(holder: _Holder) -> bool:
             if any(job.jid == holder.jid for job in pushed):
@@ -73,9 +74,11 @@ class Admission:
             if job.at is None:
                 size = sizes.get(job.queue, waiting(job.queue))
                 if job.conditions and job.conditions.max_waiting and size >= job.conditions.max_waiting:
-                    raise QueueFullError(job.queue, job.conditions.max_waiting)
+                    full = full or QueueFullError(job.queue, job.conditions.max_waiting)
                 sizes[job.queue] = size + 1
             pushed.append(job)
+        if full:
+            raise full
         self._holders = holders
         return Admitted([job for job in pushed if job.jid not in replaced], others, replaced)
 

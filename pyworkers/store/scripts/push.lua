@@ -24,8 +24,8 @@
 --      run           for jobs of cron entries, by pyworkers itself: where their run is noted, as a JSON list
 -- Returns { 'pushed', for each job '', or the jid of the job that holds its lock: then it was not pushed }
 --      or, and nothing was pushed:
---      { 'full', place of the job, from 1, with at most how many jobs in its queue there is room for it and for those
---      before it in the call; below 0: never }
+--      { 'full', place of the first job without room, from 1, with at most how many jobs in its queue there is room for all
+--      jobs of the call; below 0: never }
 --      { 'duplicate', place of the job, jid of the job that holds its lock }
 --      { 'batch', place of the job, 'unknown', 'ended' or 'cancelled' }
 --      or an error: ERR for arguments that are not these, WRONGTYPE for a key of another type.

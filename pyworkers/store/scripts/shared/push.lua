@@ -109,7 +109,7 @@ local function push_jobs(k, a)
   end
 
   -- Decide about each job, without a write: it is pushed unless `other` is set or `dropped`.
-  local holders, waiting = {}, {}
+  local holders, waiting, lengths, full = {}, {}, {}, nil
   for place, job in ipairs(jobs) do
     if job.lock then
       local earlier = holders[job.lock]
@@ -131,11 +131,13 @@ local function push_jobs(k, a)
       end
     end
     if not job.at and not job.other then
-      local size, limit = waiting[job.key] or redis.call('LLEN', job.key), tonumber(job.max_waiting)
-      if limit and size >= limit then
-        return { 'full', place, redis.call('LLEN', job.key) - (size - limit + 1) }
+      local ahead, limit = waiting[job.key] or 0, tonumber(job.max_waiting)
+      waiting[job.key] = ahead + 1
+      lengths[job.key] = lengths[job.key] or redis.call('LLEN', job.key)
+      if limit and lengths[job.key] + ahead >= limit and (not full or full.key == job.key) then
+        full = full or { place = place, key = job.key, room = limit }
+        full.room = math.min(full.room, limit - 1 - ahead)
       end
-      waiting[job.key] = size + 1
     end
     if job.batch and not job.other then
       local key = own .. 'batch:' .. job.batch
@@ -147,6 +149,9 @@ local function push_jobs(k, a)
         return { 'batch', place, 'cancelled' }
       end
     end
+  end
+  if full then
+    return { 'full', full.place, full.room }
   end
 
   -- An error in the middle of a script does not undo its earlier writes: check the types first.
