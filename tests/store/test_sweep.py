@@ -6,13 +6,14 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
 
 from pyworkers import RESULT, RESULTS, Client, JobFailedError, ResultTimeout, Worker, chain, parallel
 from pyworkers.config.fields import RedisConfig
+from pyworkers.plugins.batches import new_batch
 from pyworkers.protocol.flow.plans import CALLBACKS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -427,6 +428,24 @@ def test_a_dead_job_of_another_program_is_settled_if_something_waits_for_it(
     swept = sweeper()
     assert (swept.dead, swept.errors) == (settled, ())
     assert sweeper().dead == 0
+
+
+@pytest.mark.parametrize(
+    "args", [b"[" * 700 + b"]" * 700, b"[" + b"9" * 4301 + b"]", b'["\xff"]'], ids=["deep", "digits", "bytes"]
+)
+def test_a_dead_job_whose_arguments_no_server_reads_is_settled(
+    sweeper: Sweeper, client: Client, keys: Keys, db: redis.Redis, args: bytes
+) -> None:
+    with new_batch(client, "") as batch:
+        client.enqueue("q", "Add", ["here"], unique_for=3600, track=60)
+    [raw] = cast(list[bytes], db.lrange(keys.queue("q"), 0, -1))
+    db.delete(keys.queue("q"))
+    db.zadd(keys.dead, {raw.replace(b'["here"]', args): time.time()})
+    assert sweeper().dead == 1
+    assert (batch.status().state, batch.status().dead) == ("dead", 1)
+    jid = json.loads(raw)["jid"]
+    assert client.status(jid).state.value == "dead"
+    assert not lock_of(db, keys, jid)
 
 
 def test_a_job_that_is_retried_by_hand_meanwhile_stays_as_it_is(

@@ -165,13 +165,14 @@ def ended_of_stored(
     )
 
 
-def effects_of_buried(raw: bytes, now: float) -> tuple[Effect, ...]:
-    """The effects of the end of a job that another program has moved to ``dead``; the error is the job's own.
+def effects_of_buried(fields: bytes, now: float) -> tuple[Effect, ...]:
+    """The effects of the end of a job that is in ``dead`` without them; the error is the job's own.
 
-    Without ``history``: which of its runs the error ended is unknown.
+    ``fields``: the job without its arguments, also of one that no server could read. Without ``history``:
+    which of its runs the error ended is unknown.
     """
     try:
-        data = envelope.decode(raw)
+        data = envelope.decode(fields.decode(errors="replace").encode())
     except BadMessageError:
         return ()
     data.pop(history.FIELD, None)

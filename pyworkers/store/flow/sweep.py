@@ -114,18 +114,21 @@ class _Sweep:
         return Swept(self._held, locks, members, tracked, self._dead, tuple(self._errors))
 
     def _settle_dead(self) -> Steps[None]:
-        """Apply the effects of the end of each job that another program has moved to ``dead``."""
+        """Apply the effects of the end of each job in ``dead`` for which nobody has applied them.
+
+        Another program has moved it there, or a server that could not read it.
+        """
         keys = self._keys
         cursor = b"0"
         while True:
             cursor, *found = yield from self._call("buried", [keys.dead], [cursor, *MARKS])
-            for some in portions(list(zip(found[::2], found[1::2], strict=True)), _PER_CALL):
+            for some in portions(list(zip(found[::3], found[1::3], found[2::3], strict=True)), _PER_CALL):
                 yield from self._settle(some)
             if cursor == b"0":
                 return
 
-    def _settle(self, found: Sequence[tuple[bytes, bytes]]) -> Steps[None]:
-        ended = ((raw, effects_of_buried(raw, float(score))) for score, raw in found)
+    def _settle(self, found: Sequence[tuple[bytes, bytes, bytes]]) -> Steps[None]:
+        ended = ((raw, effects_of_buried(facts, float(score))) for score, raw, facts in found)
         settled = [(raw, effects) for raw, effects in ended if effects]
         names, args = written(
             self._keys, ((place, effect) for place, (_, some) in enumerate(settled, 1) for effect in some)

@@ -4,7 +4,8 @@
 -- KEYS 1 turn  2 missing  3 dead
 -- ARGV 1 token  2 life of the turn in ms  3 cursor, '0' at first
 --      then the texts of which such a job contains one
--- Returns { next cursor, then score and job in turn }, or nothing without the turn.
+-- Returns { next cursor, then for each job: its score, its bytes, and its fields without the arguments, which servers may be
+-- unable to read }, or nothing without the turn.
 
 if not sweeping() then
   return nil
@@ -62,17 +63,19 @@ local waits = {
   end,
 }
 
-local function is_unsettled(raw, score)
+-- The fields of such a job without its arguments, as JSON; nil for another one.
+local function unsettled(raw, score)
   local known, job = pcall(cjson.decode, raw)
   if not known or type(job) ~= 'table' or type(job.jid) ~= 'string' then
-    return false
+    return nil
   end
   for field, check in pairs(waits) do
     if job[field] and job[field] ~= cjson.null and check(job[field], job.jid, job, score) then
-      return true
+      job.args = nil
+      local written, facts = pcall(cjson.encode, job)
+      return written and facts or nil
     end
   end
-  return false
 end
 
 local reply = { '0' }
@@ -80,9 +83,11 @@ if redis.call('TYPE', KEYS[3]).ok ~= 'zset' then
   return reply
 end
 reply[1] = scan(KEYS[3], ARGV[3], MOST_JOBS, MOST_BYTES, function(raw, score)
-  if marked(raw) and is_unsettled(raw, tonumber(score)) then
+  local facts = marked(raw) and unsettled(raw, tonumber(score))
+  if facts then
     reply[#reply + 1] = score
     reply[#reply + 1] = raw
+    reply[#reply + 1] = facts
   end
 end)
 return reply
