@@ -13,10 +13,10 @@ import click
 import simplejson
 
 from pyworkers.protocol import timestamps
-from pyworkers.protocol.envelope import check_value
+from pyworkers.protocol.envelope import check_value, read_integer
 from pyworkers.protocol.keys import check_queue_name
 
-_DECODER = simplejson.JSONDecoder()
+_DECODER = simplejson.JSONDecoder(parse_int=read_integer)
 _UNITS_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 # Each unit once, the largest first: 1h30m.

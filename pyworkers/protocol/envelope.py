@@ -48,7 +48,8 @@ MAX_DEPTH = 500
 # Two more for the list of arguments and the envelope, and a few more for the jobs of other producers.
 _MAX_LEVELS = MAX_DEPTH + 10
 # Python reads and writes integers of at most 4,300 digits, unless a program asks for more.
-_TOO_LARGE = 10**4300
+_MOST_DIGITS = 4300
+_TOO_LARGE = 10**_MOST_DIGITS
 # To count a byte takes 16 times as long as to search for it; of a shorter text, the search takes no less.
 _LONG = 64 * 1024
 
@@ -98,6 +99,13 @@ def encode_args(args: Sequence[Any], path: str) -> str:
     except KeyError:
         check_value(args, path)
         return encode(args)
+
+
+def read_integer(digits: str) -> int:
+    """An integer of a JSON text of a person or a program. Raises ValueError if it has too many digits."""
+    if len(digits.lstrip("-")) > _MOST_DIGITS:
+        raise ValueError("an integer of more than 4,300 digits; pass it as a text")
+    return int(digits)
 
 
 def decode(raw: bytes) -> dict[str, Any]:

@@ -147,6 +147,7 @@ def test_arguments_are_read_exactly() -> None:
         ("[[1, 1e999]]", r"args\[0\]\[1\] is inf"),
         ('["\\ud800"]', r"args\[0\] holds a lone surrogate"),
         ("[" * 100_000, "nested too deep"),
+        (f"[-{'9' * 4301}]", "an integer of more than 4,300 digits"),
         ("[" + "[" * 600 + "]" * 600 + "]", "nested deeper than 500 levels"),
     ],
 )

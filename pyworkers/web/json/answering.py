@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from pyworkers.api.actions import AbsentError, Action
 from pyworkers.api.parameters import BadRequestError, is_storable, values_of_body, values_of_query
 from pyworkers.errors import BadArgumentError, PyworkersError, RedisUnavailableError, StoreError
+from pyworkers.protocol.envelope import read_integer
 from pyworkers.web import names
 from pyworkers.web.acting import is_sent, undone
 from pyworkers.web.json import table
@@ -191,9 +192,11 @@ def _json_of(request: Request, body: bytes) -> Any:
     if request.headers.get("content-type", "").partition(";")[0].strip() != Json.media_type:
         raise HTTPException(415, f"The body must be of the type {Json.media_type}.")
     try:
-        return json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return json.loads(body, parse_constant=_no_constant, parse_int=read_integer)
+    except ValueError as error:
         raise BadRequestError(f"The body is not JSON: {error}.") from error
+    except RecursionError as error:
+        raise BadRequestError("The body is not JSON: nested too deep.") from error
 
 
 def _no_constant(word: str) -> NoReturn:
