@@ -1,6 +1,7 @@
 package pyworkers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,9 @@ func (e *WireError) Error() string {
 // sent, the jobs may have been pushed or not.
 type UnavailableError struct{ Err error }
 
-func (e *UnavailableError) Error() string { return "Redis cannot be reached: " + e.Err.Error() }
+func (e *UnavailableError) Error() string {
+	return cmp.Or(away[codeOf(e.Err)], "Redis cannot be reached") + ": " + e.Err.Error()
+}
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
@@ -122,8 +125,12 @@ func (e *UntrackedError) Error() string {
 	return fmt.Sprintf("no result of the job %s: %s", e.ID, e.Reason)
 }
 
-// Codes of replies of a server that takes no writes now, or is not ready.
-var away = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "TRYAGAIN", "NOAUTH", "WRONGPASS"}
+// Codes of replies after which another server, or this one soon, takes the command, and what they mean.
+var away = map[string]string{
+	"LOADING": "Redis is not ready", "READONLY": "Redis takes no writes now", "MASTERDOWN": "Redis takes no writes now",
+	"CLUSTERDOWN": "Redis takes no writes now", "UNBLOCKED": "Redis takes no writes now",
+	"TRYAGAIN": "the cluster is moving the keys", "NOAUTH": "Redis refused the login", "WRONGPASS": "Redis refused the login",
+}
 
 // isReply is true for an answer of Redis; other errors are of the connection.
 func isReply(err error) bool {
@@ -131,15 +138,20 @@ func isReply(err error) bool {
 	return reply
 }
 
-func hasCode(err error, codes ...string) bool {
-	return err != nil && slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(err.Error(), code+" ") })
+// codeOf is the first word of an error: the code, if it is a reply.
+func codeOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	code, _, _ := strings.Cut(err.Error(), " ")
+	return code
 }
 
 func isRefusal(err error) bool {
 	if lost, isLost := errors.AsType[*UnavailableError](err); isLost {
 		err = lost.Err
 	}
-	return err != nil && isReply(err) && hasCode(err, "READONLY", "NOREPLICAS", "UNBLOCKED")
+	return isReply(err) && slices.Contains([]string{"READONLY", "NOREPLICAS", "UNBLOCKED"}, codeOf(err))
 }
 
 // isLost is true if Redis is unreachable, or takes no writes now.
@@ -154,7 +166,7 @@ func translate(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	if isReply(err) && !hasCode(err, away...) {
+	if isReply(err) && away[codeOf(err)] == "" {
 		return err
 	}
 	return &UnavailableError{err}

@@ -122,7 +122,7 @@ func (x *exchanger) rest(watches bool) {
 	}
 }
 
-// isOver is true if the worker stops and nothing is left to do, or if Redis was away for too long.
+// isOver is true if the worker stops and nothing is left to do, or if Redis could not be reached for too long.
 func (x *exchanger) isOver() (bool, error) {
 	x.mu.Lock()
 	stops := !x.stopsAt.IsZero()
@@ -250,7 +250,7 @@ func (x *exchanger) loseNow(mine *incarnation) error {
 
 // registerAgain registers this worker again if that is why Redis has refused.
 func (x *exchanger) registerAgain(err error) error {
-	if !hasCode(err, "UNREGISTERED") {
+	if codeOf(err) != "UNREGISTERED" {
 		return err
 	}
 	x.mu.Lock()

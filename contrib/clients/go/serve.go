@@ -63,7 +63,7 @@ const (
 	shortestLease      = time.Second
 	// How long a job may clean up when it was asked to end.
 	cleanUp = 2 * time.Second
-	// How long outcomes are sent again at a stop while Redis is away.
+	// How long outcomes are sent again at a stop while Redis cannot be reached.
 	lastTries = 10 * time.Second
 )
 
