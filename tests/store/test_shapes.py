@@ -93,6 +93,9 @@ class Parts:
             "take_turn": run(lambda: leases.take_turn(keys, "h:1:a", 5, held=False)),
             "is_registered": lambda: self._changes.send(leases.is_registered(keys, "h:1:a")),
             "owners": lambda: self._changes.send(leases.owners(keys)),
+            # Without the connection with the announcements.
+            "is_registered by the store": run(lambda: leases.is_registered(keys, "h:1:a")),
+            "owners by the store": run(lambda: leases.owners(keys)),
             "silent": run(lambda: leases.silent(keys, "h:1:a", ["h:2:b"])),
             "queues_of": run(lambda: leases.queues_of(keys, "h:1:a")),
             "recover": run(lambda: leases.recover(keys, "h:2:b", ["q"], 5)),

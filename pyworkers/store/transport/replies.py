@@ -116,8 +116,8 @@ def integer(reply: Any) -> int:
 
 
 def nonzero(reply: Any) -> bool:
-    """True if an integer is not 0."""
-    return integer(reply) != 0
+    """True if an integer is not 0. redis-py's clients return a bool for HEXISTS."""
+    return reply if isinstance(reply, bool) else integer(reply) != 0
 
 
 def blob(reply: Any) -> bytes:
