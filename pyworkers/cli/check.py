@@ -129,7 +129,8 @@ def _of_app(
     stats = targets.gather(Stats.fetch)
     homes = {queue: Stores.of(config).name_of(queue) for queue in work.queues}
     unserved = each(Located(one.redis, _unserved(one, homes)) for one in stats)
-    unused = homes.keys() - {queue.name for one in stats for queue in one.item.queues}
+    known = {name for name, home in homes.items() if home in {one.redis for one in stats}}
+    unused = known - {queue.name for one in stats for queue in one.item.queues}
     for name in () if as_json else sorted(unused):
         click.echo(f"the queue {name} has a handler, but no job was ever enqueued to it")
     declared = [Declared(config.app, frozenset(work.queues), work.classes)]

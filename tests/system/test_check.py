@@ -98,6 +98,31 @@ def test_what_is_found_and_how_it_is_mended(tmp_path: Path, safe: str, namespace
     assert not (tmp_path / "hook-ran").exists()
 
 
+def test_jobs_that_wait_in_a_redis_that_their_queue_has_left_are_named(
+    tmp_path: Path, safe: str, namespace: str, second_redis_url: str
+) -> None:
+    (tmp_path / "tasks.py").write_text(APP)
+    with redis.Redis.from_url(safe) as connection:
+        connection.sadd(Keys(namespace).queues, "mail")
+        connection.lpush(Keys(namespace).queue("mail"), "{}")
+
+    def checked(archive: str) -> tuple[int, str]:
+        tables = (
+            f'[redis]\nurl = "{safe}"\n[redis.archive]\nurl = "{archive}"\n[queues.mail]\nredis = "archive"\n'
+        )
+        (tmp_path / "workers.toml").write_text(f'app = "tasks:worker"\n{tables}')
+        return check(tmp_path, "--config", "workers.toml", PYWORKERS_REDIS__NAMESPACE=namespace)
+
+    status, output = checked(second_redis_url)
+    assert status == 1, output
+    assert "unserved of default: 1 job waits in the queue 'mail', which no server serves" in output
+    assert "    it is on archive now: pyworkers move mail --from default --to archive" in output
+    status, output = checked("redis://127.0.0.1:1/0")
+    assert status in (1, 4) and "the Redis archive is unreachable" in output
+    # Whether that one has ever had a job is unknown.
+    assert "no job was ever enqueued" not in output
+
+
 @pytest.mark.parametrize("way", ["port", "socket"])
 def test_a_fix_that_is_followed_literally_changes_this_server(tmp_path: Path, way: str) -> None:
     server = shutil.which("redis-server") or missing("redis-server is not installed")
