@@ -15,21 +15,15 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from pyworkers import logs
-from pyworkers.app import Worker
 from pyworkers.failpoints import hit
-from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.ipc.page import NO_JOB, UNSURE
-from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
-from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Runtime, StepChain
-from pyworkers.worker.chains import Chains, report_of
-from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Channel, Execution, current_execution
+from pyworkers.worker.chain import StepChain
+from pyworkers.worker.chains import ProcessParts, report_of
+from pyworkers.worker.execution import Execution, current_execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.programs import end_programs
-from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
 from pyworkers.worker.stacks import JobPlace
 from pyworkers.worker.steps.timelimit import overdue
@@ -55,30 +49,15 @@ log = logs.get_logger()
 class AsyncProcess:
     """A worker process of mode ``async``."""
 
-    def __init__(
-        self, app: Worker, settings: Settings, rng: Rng, bridge: Bridge, connection: Connection
-    ) -> None:
-        self._connection = connection
-        self._bridge = bridge
-        self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
-        runtime = Runtime(
-            bridge,
-            settings.max_retries,
-            time.time,
-            rng,
-            self._end_programs,
-            redis_clock=connection.redis_clock,
-            backtrace=settings.backtrace,
-            announce_limit=connection.announce_limit,
-            fence=connection.fence,
-            timer=LoopTimer,
-        )
-        channel = Channel(connection.note, connection.returns, connection.announce_start)
-        self._chains = Chains(app, settings, runtime, channel)
-        self._loop = bridge.loop()
+    def __init__(self, parts: ProcessParts) -> None:
+        self._connection = parts.connection
+        self._bridge = parts.bridge
+        self._recycler = parts.recycler()
+        self._chains = parts.chains(LoopTimer, self._end_programs)
+        self._loop = parts.bridge.loop()
         self._left = self._loop.create_future()
         """Done once the process is to leave, and its jobs have ended."""
-        self._free = list(range(connection.slots))
+        self._free = list(range(parts.connection.slots))
         self._running: dict[int, tuple[Execution | None, asyncio.Task[None]]] = {}
         """Execution and task of each delivery; no execution for an errand."""
         self._ended: list[tuple[int, int, Report]] = []

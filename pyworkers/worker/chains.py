@@ -17,14 +17,20 @@ from pyworkers.ipc import jobsocket
 from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol import envelope, retry
+from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.message import Message, set_run
 from pyworkers.protocol.outcome import DONE, Fate, Loss, Outcome, Report
+from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Runtime, StepChain
+from pyworkers.worker.connection import Connection
 from pyworkers.worker.cron import LIMIT_S, make_jobs
 from pyworkers.worker.execution import Channel, Execution, FencedExecution
+from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.steps.hooks import FailureHooks
+from pyworkers.worker.steps.retry import AfterRequest
 from pyworkers.worker.steps.start import bind
+from pyworkers.worker.steps.timelimit import MakeTimer
 
 log = logs.get_logger()
 
@@ -39,6 +45,39 @@ class _Queue:
     fence: int | None
     """The fencing token, for an ordered queue."""
     chains: dict[str, StepChain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessParts:
+    """What a worker process has at its start, from which it makes its runner."""
+
+    app: Worker
+    settings: Settings
+    rng: Rng
+    bridge: Bridge
+    connection: Connection
+
+    def chains(self, timer: MakeTimer, after_request: AfterRequest) -> Chains:
+        """The chains of the application."""
+        settings, connection = self.settings, self.connection
+        runtime = Runtime(
+            self.bridge,
+            settings.max_retries,
+            time.time,
+            self.rng,
+            after_request,
+            redis_clock=connection.redis_clock,
+            backtrace=settings.backtrace,
+            announce_limit=connection.announce_limit,
+            timer=timer,
+            fence=connection.fence,
+        )
+        channel = Channel(connection.note, connection.returns, connection.announce_start)
+        return Chains(self.app, settings, runtime, channel)
+
+    def recycler(self) -> Recycler:
+        """What says when the process is to be replaced."""
+        return Recycler(self.settings.max_jobs_per_worker, self.settings.max_memory_mb, self.rng)
 
 
 class Chains:

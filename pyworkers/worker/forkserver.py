@@ -50,11 +50,14 @@ from pyworkers.programs.interpreter import prepare
 from pyworkers.programs.shared import check_unpatched, descriptors, left_open
 from pyworkers.streams import accept_all_text
 from pyworkers.worker import output, process, trackers
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Runtime
+from pyworkers.worker.chains import Chains
 from pyworkers.worker.connection import WorkerSetup
 from pyworkers.worker.hygiene import exit_now, flush_output, watch_calls
 from pyworkers.worker.importing import advice, kind_of, meant, searched, users_traceback
 from pyworkers.worker.process import die_with, set_title
-from pyworkers.worker.runner import SerialRunner
+from pyworkers.worker.steps.timelimit import Alarm
 from pyworkers.worker.warmup import keep_code, warm_up
 
 # In place of a descriptor for which this process had no room.
@@ -319,12 +322,16 @@ def enqueues_to(app: Worker, *, outside: bool) -> dict[str, str]:
 
 def chains_of(app: Worker, settings: Settings) -> list[HandlerChain]:
     """The chain of every handler, built as a worker process builds it."""
-    chains: list[HandlerChain] = []
-    for handler in app.handlers():
-        runner = SerialRunner(app, settings, random.Random(), lambda *_: None, lambda _: None)
-        links = list(runner.chains.build(handler.queue, handler).steps)
-        chains.append({"handler": handler.name, "queue": handler.queue, "links": links})
-    return chains
+    runtime = Runtime(Bridge(), settings.max_retries, time.time, random.Random(), timer=Alarm)
+    chains = Chains(app, settings, runtime)
+    return [
+        {
+            "handler": handler.name,
+            "queue": handler.queue,
+            "links": list(chains.build(handler.queue, handler).steps),
+        }
+        for handler in app.handlers()
+    ]
 
 
 def _kill_group(leader: int) -> None:

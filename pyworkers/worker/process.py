@@ -21,6 +21,7 @@ from pyworkers.ipc.control import BOOT_FAILED, Settings
 from pyworkers.worker import output
 from pyworkers.worker.asyncrunner import AsyncProcess
 from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chains import ProcessParts
 from pyworkers.worker.connection import Connection, WorkerSetup
 from pyworkers.worker.hygiene import exit_now, show_stacks
 from pyworkers.worker.runner import SerialProcess
@@ -99,7 +100,7 @@ def main(
         permit.close()
     try:
         connection = Connection(setup, app.handler_numbers())
-        _MODES[setup.mode](app, settings, random.Random(), bridge, connection).serve()
+        _MODES[setup.mode](ProcessParts(app, settings, random.Random(), bridge, connection)).serve()
         status = run_hooks(app.hooks("on_shutdown"), "on_shutdown", bridge.run)
     except BaseException:
         log.exception("worker.failed", queue=group)

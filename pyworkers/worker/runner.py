@@ -6,28 +6,18 @@ What a job changes in the process is undone after it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from pyworkers import logs
-from pyworkers.app import Worker
 from pyworkers.failpoints import hit
-from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
-from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
-from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Runtime
-from pyworkers.worker.chains import Chains, report_of
-from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Channel, Execution
-from pyworkers.worker.fence import Fence
+from pyworkers.worker.chains import Chains, ProcessParts, report_of
+from pyworkers.worker.execution import Execution
 from pyworkers.worker.hygiene import Snapshot, exit_now
 from pyworkers.worker.programs import end_programs
-from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
 from pyworkers.worker.stacks import JobPlace
-from pyworkers.worker.steps.retry import AfterRequest
-from pyworkers.worker.steps.timelimit import Alarm, Announce
+from pyworkers.worker.steps.timelimit import Alarm
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _JOB = PacketKind.JOB
@@ -39,44 +29,22 @@ log = logs.get_logger()
 class SerialRunner:
     """Runs jobs one after the other."""
 
-    def __init__(
-        self,
-        app: Worker,
-        settings: Settings,
-        rng: Rng,
-        announce_limit: Announce,
-        after_request: AfterRequest,
-        bridge: Bridge | None = None,
-        channel: Channel | None = None,
-        redis_clock: Callable[[], float] = time.time,
-        fence: Fence | None = None,
-    ) -> None:
-        runtime = Runtime(
-            bridge or Bridge(),
-            settings.max_retries,
-            time.time,
-            rng,
-            after_request,
-            redis_clock=redis_clock,
-            backtrace=settings.backtrace,
-            announce_limit=announce_limit,
-            timer=Alarm,
-            fence=fence,
-        )
-        self.chains = Chains(app, settings, runtime, channel)
+    def __init__(self, chains: Chains) -> None:
+        """The jobs of these ``chains`` have an ``Alarm`` as their time limit."""
+        self._chains = chains
         self._execution: Execution | None = None
         self._early: tuple[int, BaseException] | None = None
 
     def run(self, packet: Packet) -> Report:
         """Run the job of a packet, or do an errand."""
         if packet.kind == _JOB:
-            found = self.chains.prepare(packet)
+            found = self._chains.prepare(packet)
         elif packet.kind in ERRANDS:
-            return self.chains.run_errand(packet)
+            return self._chains.run_errand(packet)
         else:
-            found = self.chains.prepare_granted(packet)
+            found = self._chains.prepare_granted(packet)
         if found is None:
-            return self.chains.refuse(packet)
+            return self._chains.refuse(packet)
         chain, execution = found
         self._execution = execution
         if self._early is not None and self._early[0] == packet.number:
@@ -106,24 +74,12 @@ class SerialRunner:
 class SerialProcess:
     """A worker process of mode ``process``."""
 
-    def __init__(
-        self, app: Worker, settings: Settings, rng: Rng, bridge: Bridge, connection: Connection
-    ) -> None:
-        self._connection = connection
-        self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
-        self._runner = SerialRunner(
-            app,
-            settings,
-            rng,
-            connection.announce_limit,
-            self._end_programs,
-            bridge,
-            Channel(connection.note, connection.returns, connection.announce_start),
-            connection.redis_clock,
-            connection.fence,
-        )
+    def __init__(self, parts: ProcessParts) -> None:
+        self._connection = parts.connection
+        self._recycler = parts.recycler()
+        self._runner = SerialRunner(parts.chains(Alarm, self._end_programs))
         listen(self._look)
-        self._state = Snapshot(connection.stacks)
+        self._state = Snapshot(parts.connection.stacks)
 
     def serve(self) -> None:
         """Run jobs until the master asks this process to leave, or until it must be replaced."""

@@ -16,21 +16,14 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from pyworkers import logs
-from pyworkers.app import Worker
 from pyworkers.failpoints import hit
-from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.ipc.page import ATTENTION
-from pyworkers.protocol.envelope import Rng
 from pyworkers.protocol.outcome import Report
-from pyworkers.worker.bridge import Bridge
-from pyworkers.worker.chain import Runtime
-from pyworkers.worker.chains import Chains, report_of
-from pyworkers.worker.connection import Connection
-from pyworkers.worker.execution import Channel, Execution
+from pyworkers.worker.chains import ProcessParts, report_of
+from pyworkers.worker.execution import Execution
 from pyworkers.worker.hygiene import Original, exit_now, flush_output
 from pyworkers.worker.programs import end_programs
-from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.signals import listen
 from pyworkers.worker.stacks import JobPlace
 from pyworkers.worker.steps.timelimit import overdue
@@ -41,26 +34,11 @@ log = logs.get_logger()
 class ThreadProcess:
     """A worker process of mode ``thread``."""
 
-    def __init__(
-        self, app: Worker, settings: Settings, rng: Rng, bridge: Bridge, connection: Connection
-    ) -> None:
-        self._connection = connection
-        self._recycler = Recycler(settings.max_jobs_per_worker, settings.max_memory_mb, rng)
+    def __init__(self, parts: ProcessParts) -> None:
+        self._connection = parts.connection
+        self._recycler = parts.recycler()
         self._deadlines = Deadlines()
-        runtime = Runtime(
-            bridge,
-            settings.max_retries,
-            time.time,
-            rng,
-            self._end_programs,
-            redis_clock=connection.redis_clock,
-            backtrace=settings.backtrace,
-            announce_limit=connection.announce_limit,
-            fence=connection.fence,
-            timer=self._deadlines.timer,
-        )
-        channel = Channel(connection.note, connection.returns, connection.announce_start)
-        self._chains = Chains(app, settings, runtime, channel)
+        self._chains = parts.chains(self._deadlines.timer, self._end_programs)
         self._free: SimpleQueue[int] = SimpleQueue()
         self._taken: SimpleQueue[tuple[int, Packet] | None] = SimpleQueue()
         self._running: dict[int, Execution] = {}
@@ -70,7 +48,7 @@ class ThreadProcess:
         self._retiring = False
         self._threads = [
             threading.Thread(target=self._work, name=f"job {slot}", daemon=True)
-            for slot in range(connection.slots)
+            for slot in range(parts.connection.slots)
         ]
         self._main = threading.get_ident()
         listen(self._look)

@@ -26,9 +26,10 @@ from pyworkers.ipc.page import open_page
 from pyworkers.protocol import envelope
 from pyworkers.store import scripts
 from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chains import ProcessParts
 from pyworkers.worker.connection import Connection, WorkerSetup
-from pyworkers.worker.recycle import Recycler
 from pyworkers.worker.runner import SerialRunner
+from pyworkers.worker.steps.timelimit import Alarm
 
 _STARTS = 20
 # A function is specialized at its eighth call, and an instruction of it a few calls later.
@@ -67,8 +68,9 @@ def _start(app: Worker, rng: random.Random, nowhere: TextIO) -> None:
     for hook in app.hooks("on_startup"):
         hook()
     connection = Connection(setup, app.handler_numbers())
-    recycler = Recycler(0, 0, rng)
-    runner = SerialRunner(app, Settings(), rng, connection.announce_limit, lambda _: None, Bridge())
+    parts = ProcessParts(app, Settings(), rng, Bridge(), connection)
+    recycler = parts.recycler()
+    runner = SerialRunner(parts.chains(Alarm, lambda _: None))
     signal.pthread_sigmask(signal.SIG_BLOCK, ())
     job = envelope.encode({"jid": envelope.new_jid(rng), "class": "", "args": []}).encode()
     for number in range(_JOBS_PER_START):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -19,8 +20,12 @@ from pyworkers.protocol.suspects import MARK, deleting_entry
 from pyworkers.server.pool.delivery import Delivery
 from pyworkers.server.pool.outbox import Outbox
 from pyworkers.server.pool.settling import Bystander, Left, Lost, Rules, Settling, died, timed_out
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Runtime
+from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Channel
 from pyworkers.worker.runner import SerialRunner
+from pyworkers.worker.steps.timelimit import Alarm
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.deliveries import delivery
 from tests.helpers.owner import Owner
@@ -128,6 +133,11 @@ async def settle(bench: Bench, outbox: Outbox) -> list[Report]:
     return reports
 
 
+def serial(worker: Worker) -> SerialRunner:
+    runtime = Runtime(Bridge(), 25, time.time, random.Random(1), redis_clock=lambda: NOW, timer=Alarm)
+    return SerialRunner(Chains(worker, Settings(), runtime, Channel(lambda *_: None)))
+
+
 def outbox_and_settling() -> tuple[Outbox, Settling]:
     outbox, rules = Outbox(), Rules(MANIFEST, 25, lambda: NOW, random.Random(1))
     return outbox, Settling(outbox, rules, lambda _: None, of_marked)
@@ -140,15 +150,7 @@ def of_marked(job: Delivery, report: Report) -> Report:
 @pytest.mark.fault("P9")
 @pytest.mark.parametrize("end", WORKER_ENDS)
 async def test_odd_fields_do_not_change_how_a_worker_ends_a_job(bench: Bench, end: str) -> None:
-    runner = SerialRunner(
-        app(),
-        Settings(),
-        random.Random(1),
-        lambda *_: None,
-        lambda _: None,
-        channel=Channel(lambda *_: None),
-        redis_clock=lambda: NOW,
-    )
+    runner = serial(app())
     raws = list(payloads(end))
     await take(bench, raws)
     outbox, settling = outbox_and_settling()
@@ -232,7 +234,7 @@ async def test_a_result_that_makes_the_effects_too_large_is_a_failure_of_the_job
     raw = json.dumps(
         {"class": "large", "jid": "j" * 24, "track": 60, "batch": "b" * 24, "batch_index": 0, "then": then}
     ).encode()
-    runner = SerialRunner(worker, Settings(), random.Random(1), lambda *_: None, lambda _: None)
+    runner = serial(worker)
     report = await asyncio.to_thread(runner.run, Packet(1, PacketKind.JOB, b"q", raw))
     assert report.outcome.fate is Fate.DEAD
     assert report.outcome.error_class == "BadResultError"

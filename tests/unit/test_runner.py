@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import time
 import weakref
 from contextlib import suppress
 from typing import Any
@@ -17,9 +18,12 @@ from pyworkers.ipc.control import Settings
 from pyworkers.ipc.jobsocket import Packet, PacketKind
 from pyworkers.protocol.message import Message, current_message
 from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
+from pyworkers.worker.bridge import Bridge
+from pyworkers.worker.chain import Runtime
 from pyworkers.worker.chains import Chains
 from pyworkers.worker.execution import Execution
 from pyworkers.worker.runner import SerialRunner
+from pyworkers.worker.steps.timelimit import Alarm
 
 
 class Calls:
@@ -38,8 +42,9 @@ class Calls:
 
 def runner(app: Worker, calls: Calls | None = None, **settings: Any) -> SerialRunner:
     calls = calls or Calls()
-    rng = random.Random(1)
-    return SerialRunner(app, Settings(**settings), rng, calls.announce, calls.after_request)
+    after, announce = calls.after_request, calls.announce
+    runtime = Runtime(Bridge(), 25, time.time, random.Random(1), after, announce_limit=announce, timer=Alarm)
+    return SerialRunner(Chains(app, Settings(**settings), runtime))
 
 
 def packet(number: int, payload: bytes) -> Packet:

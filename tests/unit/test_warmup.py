@@ -19,7 +19,7 @@ COUNT_SPECIALIZED = """
 import dis
 from pyworkers.ipc.jobsocket import JobSocket
 from pyworkers.protocol.message import Message
-from pyworkers.worker.chains import Chains
+from pyworkers.worker.chains import Chains, ProcessParts
 from pyworkers.worker.connection import Connection
 from pyworkers.worker.runner import SerialRunner
 from pyworkers.worker.warmup import warm_up
@@ -27,7 +27,7 @@ from pyworkers.worker.warmup import warm_up
 def specialized(function):
     return sum(op.opname not in dis.opmap for op in dis.get_instructions(function, adaptive=True))
 
-start = (Connection.__init__, Chains.build, SerialRunner.__init__)
+start = (Connection.__init__, ProcessParts.chains, Chains.build)
 way = (*start, JobSocket.receive, Message.parse, SerialRunner.run)
 # Not none before: the compiler of Python 3.12 joins some instructions.
 before = list(map(specialized, way))
