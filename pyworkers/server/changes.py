@@ -79,7 +79,7 @@ class UnchangedKeys:
             self._announced(names)
             raise
 
-    def holds(self, *names: str) -> bool:
+    def has(self, *names: str) -> bool:
         """True if none of these keys has changed since it was read."""
         since, agreement = time.monotonic() - self._life_s, self._store.agreements
         reads = [self._reads.get(name, (-1, -math.inf)) for name in names]

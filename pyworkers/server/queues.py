@@ -281,7 +281,7 @@ class Strays(Part):
 
     async def _hold_any(self, lists: list[str]) -> bool:
         """True if one of these in-progress lists holds a job, or on an error."""
-        if self._unchanged.holds(*lists):
+        if self._unchanged.has(*lists):
             return False
         try:
             if not await self._unchanged.read(hold_any(lists), *lists):

@@ -56,14 +56,14 @@ class Registrations:
 
     async def names(self) -> list[str]:
         """All identities. Raises PyworkersError."""
-        if not self._names or not self._holds():
+        if not self._names or not self._are_current():
             names = await self._read(leases.owners(self._store.keys))
             self._note(names, found=self.own.identity() in names)
         return self._names
 
     async def check(self) -> None:
         """Notice that Redis has lost the own registration. Raises PyworkersError."""
-        if not self._holds():
+        if not self._are_current():
             asked = leases.is_registered(self._store.keys, self.own.identity())
             self._note([], found=await self._read(asked))
 
@@ -78,8 +78,8 @@ class Registrations:
             # Perhaps only the connection with the announcements is lost, and a failed look delays a recovery.
             return await self._store.arun(request)
 
-    def _holds(self) -> bool:
-        return self._found == self.own.identity() and self._unchanged.holds(self._owners)
+    def _are_current(self) -> bool:
+        return self._found == self.own.identity() and self._unchanged.has(self._owners)
 
     def _note(self, names: list[str], *, found: bool) -> None:
         self._names, self._found = names, self.own.identity() if found else ""

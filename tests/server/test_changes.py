@@ -223,23 +223,23 @@ class Reader:
         names = [self._keys.queue(queue) for queue in queues]
         return await self.unchanged.read(hold_any(names), *names)
 
-    def holds(self, *queues: str) -> bool:
-        return self.unchanged.holds(*map(self._keys.queue, queues))
+    def has(self, *queues: str) -> bool:
+        return self.unchanged.has(*map(self._keys.queue, queues))
 
 
 async def test_a_key_is_unchanged_from_its_read_to_its_next_change(bench: Bench) -> None:
     reader = Reader(bench)
     await reader.store.ask()
-    assert not reader.holds("a")
+    assert not reader.has("a")
     assert not await reader.read("a", "b")
-    assert reader.holds("a", "b") and not reader.holds("a", "c")
+    assert reader.has("a", "b") and not reader.has("a", "c")
     await bench.redis.rpush(bench.keys.queue("a"), "job")
-    await async_wait_for(lambda: not reader.holds("a"))
-    assert reader.holds("b")
+    await async_wait_for(lambda: not reader.has("a"))
+    assert reader.has("b")
     assert await reader.read("a")
-    assert reader.holds("a", "b")
+    assert reader.has("a", "b")
     reader.unchanged.forget()
-    assert not reader.holds("b")
+    assert not reader.has("b")
 
 
 async def test_a_job_that_a_blocking_move_takes_changes_its_list(bench: Bench) -> None:
@@ -249,25 +249,25 @@ async def test_a_job_that_a_blocking_move_takes_changes_its_list(bench: Bench) -
     assert not await reader.read("b")
     await bench.redis.lpush(queue, "job")
     assert await move == b"job"
-    await async_wait_for(lambda: not reader.holds("b"))
+    await async_wait_for(lambda: not reader.has("b"))
 
 
 async def test_no_key_is_unchanged_for_longer_than_its_life_and_its_connection(bench: Bench) -> None:
     brief, reader = Reader(bench, 0.0), Reader(bench)
     await brief.store.ask()
-    assert not await brief.read("a") and not brief.holds("a")
+    assert not await brief.read("a") and not brief.has("a")
     # A read that opens the connection may be older than the agreement to announce changes.
-    assert not await reader.read("a") and not reader.holds("a")
-    assert not await reader.read("a") and reader.holds("a")
+    assert not await reader.read("a") and not reader.has("a")
+    assert not await reader.read("a") and reader.has("a")
     number = await reader.store.send(one("CLIENT", "ID", read=integer))
     await bench.redis.execute_command("CLIENT", "KILL", "ID", number)
-    await async_wait_for(lambda: not reader.holds("a"))
+    await async_wait_for(lambda: not reader.has("a"))
     await reader.store.ask()
-    assert not reader.holds("a")
+    assert not reader.has("a")
 
 
 async def test_where_redis_announces_nothing_no_key_is_unchanged(bench: Bench) -> None:
     bench.config = replace(bench.config, url=bench.config.url + "?protocol=2")
     reader = Reader(bench)
     for _ in range(2):
-        assert not await reader.read("a") and not reader.holds("a")
+        assert not await reader.read("a") and not reader.has("a")

@@ -246,7 +246,7 @@ async def test_registrations_are_read_again_only_after_a_change(
     await sweep(3)
     assert reads == ["HKEYS", "HEXISTS"]
     await bench.redis.hdel(owners, "host:3:z")
-    await async_wait_for(lambda: not second._registrations._holds())
+    await async_wait_for(lambda: not second._registrations._are_current())
     await sweep(1)
     assert reads[2:] == ["HKEYS", "HEXISTS"]
     assert not incarnations.current.is_registered(("q",))
