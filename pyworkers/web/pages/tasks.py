@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
 from pyworkers.api.browse.work import start
+from pyworkers.api.target import Admin
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
@@ -27,6 +28,7 @@ from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
+T = TypeVar("T")
 _FACTS = TASK.shown("filter", "at", "by", "ordered")
 
 
@@ -60,16 +62,11 @@ def _selected(task: Task) -> Markup:
 async def change(request: Request) -> Response:
     """Confirm the task, or stop it."""
     task = await _task(request)
-    site = site_of(request)
     action = form_of(request).get("action")
     if action == "confirm":
         text = "It has begun." if await _confirm(request, task) else "It was confirmed already."
     elif action == "stop":
-        target = selected_in(task.order.place, task.sought.wanted)
-        stopped = await perform(
-            request, "task.stop", target, lambda: stop_task(site.admin, task), queues=_queues(request, task)
-        )
-        text = "It stops after its present jobs." if stopped else "It has ended already."
+        text = "It stops after its present jobs." if await _stop(request, task) else "It has ended already."
     else:
         raise HTTPException(400, "This action is unknown.")
     return done(request, address(request, "tasks", task.id), text)
@@ -77,18 +74,22 @@ async def change(request: Request) -> Response:
 
 async def _confirm(request: Request, task: Task) -> bool:
     """Let a counted task run; False if it was confirmed already."""
-    admin, word = site_of(request).admin, "clear" if task.clears else str(task.order.action)
-    target = selected_in(task.order.place, task.sought.wanted)
-    ready = await perform(
-        request,
-        f"jobs.{word}",
-        target,
-        lambda: confirm_task(admin, task) or False,
-        queues=_queues(request, task),
-    )
+    word = "clear" if task.clears else str(task.order.action)
+    ready = await _perform(request, task, f"jobs.{word}", lambda *of: confirm_task(*of) or False)
     if isinstance(ready, Task):
-        start(admin, ready)
+        start(site_of(request).admin, ready)
     return bool(ready)
+
+
+async def _stop(request: Request, task: Task) -> bool:
+    """Have a task end after its present jobs; False if it has ended already."""
+    return await _perform(request, task, "task.stop", stop_task)
+
+
+async def _perform(request: Request, task: Task, action: str, change: Callable[[Admin, Task], T]) -> T:
+    target = selected_in(task.order.place, task.sought.wanted)
+    changing = partial(change, site_of(request).admin, task)
+    return await perform(request, action, target, changing, queues=_queues(request, task))
 
 
 def _queues(request: Request, task: Task) -> Sequence[str] | None:
@@ -129,10 +130,8 @@ async def _let_run(ask: CheckedRequest) -> int:
     return 1
 
 
-async def _stop(ask: CheckedRequest) -> int:
-    task = await _find(ask)
-    stop = partial(stop_task, ask.admin, task)
-    return await perform(ask.request, "task.stop", task.id, stop, queues=_queues(ask.request, task))
+async def _have_stop(ask: CheckedRequest) -> int:
+    return await _stop(ask.request, await _find(ask))
 
 
 ROUTES = [Route("/tasks/{id}", show), Route("/tasks/{id}", change, methods=["POST"])]
@@ -144,7 +143,7 @@ RESOURCES = (
         TASK.schema,
         actions=[
             Change("confirm", "Let a counted task run.", _let_run),
-            Change("stop", "Stop a task after its present jobs.", _stop),
+            Change("stop", "Stop a task after its present jobs.", _have_stop),
         ],
         sought=True,
     ),
