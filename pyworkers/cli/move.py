@@ -82,11 +82,7 @@ def move(
         _look(moving, f"{queue} from {source_name} to {target_name}", asks=not dry_run)
     if not dry_run:
         _move(start, moving, f"{queue}: {source_name} to {target_name}")
-    if as_json:
-        about = {"queue": queue, "from": source_name, "to": target_name}
-        _tell_json(moving, about, dry_run)
-    else:
-        _tell(moving, dry_run)
+    _tell(moving, dry_run, {"from": source_name, "to": target_name} if as_json else None)
     if moving.counts.left and not dry_run:
         click.get_current_context().exit(1)
 
@@ -98,11 +94,6 @@ def _look(moving: QueueMove, title: str, *, asks: bool) -> None:
     _run(moving, moving.look(), "Looking")
     if asks and moving.counts.total:
         ask(f"Move {count(moving.counts.total)} of {title}?")
-
-
-def _tell_json(moving: QueueMove, about: Mapping[str, str], dry_run: bool) -> None:
-    number = 0 if dry_run else moving.counts.total
-    print_action("move", number, **about, **moving.counts.as_dict(), dry_run=dry_run)
 
 
 def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:
@@ -148,8 +139,13 @@ def _run(moving: QueueMove, steps: Iterator[int], label: str) -> None:
             bar.update(number)
 
 
-def _tell(moving: QueueMove, dry_run: bool) -> None:
+def _tell(moving: QueueMove, dry_run: bool, about: Mapping[str, str] | None) -> None:
+    """Print the numbers: as JSON, with these facts ``about`` the move, or in words."""
     counts = moving.counts
+    if about is not None:
+        number = 0 if dry_run else counts.total
+        print_action("move", number, queue=moving.queue, **about, **counts.as_dict(), dry_run=dry_run)
+        return
     places = ", ".join(f"{_PLACES[place]} {number:,}" for place, number in counts.moved.items() if number)
     verb = "would move" if dry_run else "moved"
     click.echo(f"{verb} {count(counts.total)}{f' ({places})' if places else ''}")

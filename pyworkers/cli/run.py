@@ -150,12 +150,5 @@ def run(
     """
     _check(source, drain_s, once=once, reload=reload)
     given = {"app": app, "log.level": log_level, "log.format": "json" if as_json else log_format}
-    serve(
-        source.load(given),
-        Only(queues, groups),
-        fail_fast,
-        partial(source.load_again, given),
-        reload=reload,
-        drain_s=drain_s,
-        once=once,
-    )
+    config, again = source.load(given), partial(source.load_again, given)
+    serve(config, Only(queues, groups), fail_fast, again, reload=reload, drain_s=drain_s, once=once)
