@@ -368,7 +368,7 @@ async def test_odd_scores_put_no_job_off_for_ever(bench: Bench, want: Want) -> N
 async def test_a_schedule_of_a_wrong_type_loses_no_job(bench: Bench) -> None:
     await bench.redis.set(bench.keys.schedule, "text")
     raw = await bench.fetch("a", bench.a)
-    with pytest.raises(StoreError, match="is no zset"):
+    with pytest.raises(StoreError, match="is not a zset"):
         await bench.ask("a", TWO)
     assert await bench.a.inprogress("q") == [raw]
 

@@ -140,7 +140,7 @@ async def test_a_requeued_job_whose_queue_is_no_list_is_left_and_the_others_are_
     batch = [(b"1", DONE), (b"2", REQUEUE.with_effects(slot)), (b"3", Outcome(Fate.RETRY, NOW))]
     found = await store.exchange("q", batch, 0, NOW)
     assert (found.stale, found.left) == ([], [1])
-    assert found.refused["q"].message.endswith(f"WRONGTYPE {key} is no list")
+    assert found.refused["q"].message.endswith(f"WRONGTYPE {key} is not a list")
     assert await store.inprogress("q") == [b"2"]
     assert await bench.members(bench.keys.retry) == [(b"3", NOW)]
     assert await bench.redis.scard(bench.keys.own("slots")) == 1

@@ -140,7 +140,7 @@ func (s *server) ask(d *delivery, limits []Limit, args Args) *outcome {
 			pause = secondsOf(after)
 		default: // it is in schedule, or with another server
 			if word == "broken" {
-				s.log.Error("limit.failed", "queue", d.queue, "error", "WRONGTYPE "+textOf(row[2])+" is no zset")
+				s.log.Error("limit.failed", "queue", d.queue, "error", "WRONGTYPE "+textOf(row[2])+" is not a zset")
 			}
 			return &outcome{fate: isGone}
 		}

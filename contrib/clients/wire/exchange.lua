@@ -710,7 +710,7 @@ local function apply_effects(k, a, applies)
     StoreValue = { 1, 2, function(k, a)
       -- SET itself replaces a key of any type.
       if not holds(KEYS[k], 'string') then
-        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is no string' })
+        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is not a string' })
       end
       redis.call('SET', KEYS[k], ARGV[a], 'EX', ARGV[a + 1])
     end },
@@ -823,7 +823,7 @@ local function step_of(name)
   elseif fate == REQUEUE then
     step[KEY], step[ARGUMENTS] = KEYS[4 + 2 * queue], step[ARGUMENTS] + 2
     if not holds(step[KEY], 'list') then
-      step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is no list'
+      step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is not a list'
     end
   end
   steps[name] = step
@@ -840,7 +840,7 @@ while i < last do
   i = i + step[ARGUMENTS]
 end
 if misplaced then
-  return redis.error_reply('WRONGTYPE ' .. misplaced .. ' is no zset')
+  return redis.error_reply('WRONGTYPE ' .. misplaced .. ' is not a zset')
 end
 
 -- The bytes of the large job whose arguments follow ARGV i; nil if it is not in the list.

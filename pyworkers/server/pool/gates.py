@@ -400,7 +400,7 @@ class Asks(Gate, Part):
             one.events.put_nowait(Decided(job, START))
             return
         if reply.verdict is Verdict.BROKEN:
-            log.error("limit.failed", queue=job.queue, error=f"WRONGTYPE {reply.key} is no zset")
+            log.error("limit.failed", queue=job.queue, error=f"WRONGTYPE {reply.key} is not a zset")
         if reply.verdict is not Verdict.GONE:
             log.debug("job.limited", queue=job.queue, jid=one.asked.ask.jid, until=reply.at)
             self._expect(reply.at)

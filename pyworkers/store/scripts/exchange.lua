@@ -65,7 +65,7 @@ local function step_of(name)
   elseif fate == REQUEUE then
     step[KEY], step[ARGUMENTS] = KEYS[4 + 2 * queue], step[ARGUMENTS] + 2
     if not holds(step[KEY], 'list') then
-      step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is no list'
+      step[STUCK] = 'WRONGTYPE ' .. step[KEY] .. ' is not a list'
     end
   end
   steps[name] = step
@@ -82,7 +82,7 @@ while i < last do
   i = i + step[ARGUMENTS]
 end
 if misplaced then
-  return redis.error_reply('WRONGTYPE ' .. misplaced .. ' is no zset')
+  return redis.error_reply('WRONGTYPE ' .. misplaced .. ' is not a zset')
 end
 
 -- The bytes of the large job whose arguments follow ARGV i; nil if it is not in the list.

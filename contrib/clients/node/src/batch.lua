@@ -614,7 +614,7 @@ if not (holds(queues, 'set') and holds(KEYS[2], 'zset') and holds(KEYS[3], 'zset
 end
 for n = 4, #KEYS do
   if not holds(KEYS[n], 'list') then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[n] .. ' is no list')
+    return redis.error_reply('WRONGTYPE ' .. KEYS[n] .. ' is not a list')
   end
 end
 
@@ -628,7 +628,7 @@ while at <= #ARGV do
   end
   for n = at + 3, is_later and at + 2 + count or 0, 2 do
     if not is_score(ARGV[n]) then
-      return redis.error_reply('ERR pyworkers batch: a time is no number that Redis reads: ' .. ARGV[n])
+      return redis.error_reply('ERR pyworkers batch: a time is not a number that Redis reads: ' .. ARGV[n])
     end
   end
   pushes[#pushes + 1] = { ARGV[at], key, at + 3, at + 2 + count }

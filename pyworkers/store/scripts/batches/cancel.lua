@@ -8,7 +8,7 @@
 
 local batch = batches()
 if not holds(KEYS[2], 'zset') then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is no zset')
+  return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is not a zset')
 end
 allow_writes(KEYS[2])
 local answers = {}

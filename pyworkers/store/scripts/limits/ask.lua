@@ -35,7 +35,7 @@ local NEVER_S = 1e9
 
 local raw, payload, waiter, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if not holds(KEYS[2], 'zset') then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is no zset')
+  return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' is not a zset')
 end
 if not redis.call('LPOS', KEYS[1], raw) then
   return { 'gone' }

@@ -19,7 +19,7 @@ if id ~= ARGV[2] then
 end
 portion = tonumber(portion)
 if not holds(KEYS[1], 'list') then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is no list')
+  return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a list')
 end
 
 -- The indexes of the jobs around the place where they were read, by their bytes; the last one is the next.

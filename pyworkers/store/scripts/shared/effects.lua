@@ -76,7 +76,7 @@ local function apply_effects(k, a, applies)
     StoreValue = { 1, 2, function(k, a)
       -- SET itself replaces a key of any type.
       if not holds(KEYS[k], 'string') then
-        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is no string' })
+        error({ err = 'WRONGTYPE ' .. KEYS[k] .. ' is not a string' })
       end
       redis.call('SET', KEYS[k], ARGV[a], 'EX', ARGV[a + 1])
     end },

@@ -836,7 +836,7 @@ local function push_jobs(k, a)
   end
   for key, kind in pairs(wanted) do
     if not holds(key, kind) then
-      return redis.error_reply('WRONGTYPE ' .. key .. ' is no ' .. kind)
+      return redis.error_reply('WRONGTYPE ' .. key .. ' is not a ' .. kind)
     end
   end
 
