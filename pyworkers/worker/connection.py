@@ -81,7 +81,7 @@ class Connection:
         return self._page.leaving
 
     def returns(self) -> bool:
-        """True if jobs with a checkpoint are to go back: the process is to leave, or the server stops."""
+        """True if jobs with a checkpoint are to be given back: the process leaves, or the server stops."""
         return self._page.leaving or self._page.stopping
 
     def take(self, slot: int, wait: bool = True) -> Packet | None:

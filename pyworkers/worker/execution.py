@@ -46,7 +46,7 @@ class Channel(NamedTuple):
 
     note: Note
     returns: Callable[[], bool] = lambda: False
-    """True if jobs with a checkpoint are to go back to their queues."""
+    """True if jobs with a checkpoint are to be given back."""
     started: Callable[[int], None] = lambda _: None
     """Called with a delivery that a rate has granted, when its job starts."""
 

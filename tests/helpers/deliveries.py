@@ -36,7 +36,7 @@ class FakeOutbox(Outbox):
     def settle(self, job: Delivery, report: Report) -> None:
         self._pass_on(job, report)
 
-    def hand_back(self, jobs: Sequence[Delivery]) -> None:
+    def give_back(self, jobs: Sequence[Delivery]) -> None:
         for job in reversed(jobs):
             self._pass_on(job, UNTAKEN)
 

@@ -623,7 +623,7 @@ async def test_a_job_is_given_back_once_although_its_exchange_is_sent_twice_and_
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.waiter.blocked)
     await bench.redis.lpush(held, b"job")
-    bench.outbox.hand_back([delivery(b"job")])
+    bench.outbox.give_back([delivery(b"job")])
     await async_wait_for(lambda: lost and not bench.outbox)
     await async_wait_for(lambda: bench.jobs.delivered, message="it comes again, as no other server wants it")
     assert bench.jobs.delivered == [b"job"]

@@ -1,4 +1,4 @@
-"""The fetcher of several queues against a real server: their order, pauses and waits; jobs handed back."""
+"""The fetcher of several queues against a real server: their order, pauses and waits; jobs given back."""
 
 from __future__ import annotations
 
@@ -215,21 +215,21 @@ async def test_everything_is_given_back_to_its_own_queue(bench: Bench) -> None:
 
 
 @pytest.mark.fault("H5")
-async def test_jobs_that_are_handed_back_keep_their_order_and_are_not_taken_at_once(bench: Bench) -> None:
+async def test_jobs_that_are_given_back_keep_their_order_and_are_not_taken_at_once(bench: Bench) -> None:
     await bench.push("a", b"1", b"2", b"3", b"4")
     bench.jobs.free = 3
     bench.start(bench.fetcher.run())
     await async_wait_for(lambda: bench.jobs.delivered == [b"1", b"2", b"3"])
     bench.jobs.free = 0
-    bench.outbox.hand_back([delivery(b"2", "a"), delivery(b"3", "a")])
+    bench.outbox.give_back([delivery(b"2", "a"), delivery(b"3", "a")])
     await async_wait_for(lambda: not bench.outbox)
     assert await bench.waiting("a") == [b"2", b"3", b"4"]
     assert await bench.redis.lrange(bench.keys.inprogress("a", IDENTITY), 0, -1) == [b"1"]
-    assert bench.outbox.handed_back == frozenset()
+    assert bench.outbox.given_back == frozenset()
 
 
 @pytest.mark.fault("H5")
-async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench) -> None:
+async def test_the_wait_of_a_queue_takes_no_job_that_is_given_back(bench: Bench) -> None:
     await bench.runs(free=2)
     held = bench.keys.inprogress("b", IDENTITY)
     await bench.redis.lpush(held, b"b1", b"b2")
@@ -241,7 +241,7 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench
         return await exchange(link, batch, wanted, order, *rest)
 
     bench.fetcher._inprogress.exchange = noted  # type: ignore[assignment, method-assign]
-    bench.outbox.hand_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
+    bench.outbox.give_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
     # In the next exchange, for there are idle workers.
     await async_wait_for(lambda: bench.jobs.delivered == [b"b1", b"b2"])
     assert exchanges[:2] == [([], 2), (["b"], 0)]
@@ -250,11 +250,11 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_handed_back(bench: Bench
 async def test_a_flush_hands_jobs_back(bench: Bench) -> None:
     await bench.redis.lpush(bench.keys.inprogress("b", IDENTITY), b"b1", b"b2")
     await bench.redis.lpush(bench.keys.queue("b"), b"b3")
-    bench.outbox.hand_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
-    assert bench.outbox.handed_back == {"b"}
+    bench.outbox.give_back([delivery(b"b1", "b"), delivery(b"b2", "b")])
+    assert bench.outbox.given_back == {"b"}
     await asyncio.wait_for(bench.fetcher.flush(), 10)
     assert await bench.waiting("b") == [b"b1", b"b2", b"b3"]
-    assert bench.outbox.handed_back == frozenset()
+    assert bench.outbox.given_back == frozenset()
 
 
 def large(number: int) -> bytes:

@@ -304,7 +304,7 @@ async def test_a_job_that_kills_its_worker_before_it_begins_is_a_crash(tmp_path:
 async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On a busy machine, the second job would be handed back before the worker has left.
+    # On a busy machine, the second job would be given back before the worker has left.
     monkeypatch.setattr(Pool, "look", lambda _: None)
     code = """
     @worker.process("q")

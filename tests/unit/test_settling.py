@@ -55,7 +55,7 @@ async def test_an_end_that_fails_is_that_of_its_job_alone(cause: Cause | None, f
     if cause is None:
         settling.ended(job, Report(DONE))
     elif cause == Untaken():
-        settling.hand_back([job])
+        settling.give_back([job])
     else:
         settling.settle(job, cause)
     # If it cannot be settled at all, it stays in its in-progress list.

@@ -222,13 +222,13 @@ class Fetcher:
 
     async def _round(self) -> None:
         """Settle the outcomes and take jobs: one exchange, and fetches from queues with limits."""
-        if returning := self._outbox.handed_back:
-            # Otherwise it would take the jobs that are handed back.
+        if returning := self._outbox.given_back:
+            # Otherwise it would take the jobs that are given back.
             await self._waits.end(returning)
-        portion, returning = self._cuts.portion(), self._outbox.handed_back
+        portion, returning = self._cuts.portion(), self._outbox.given_back
         free = self._jobs.free if len(portion) == len(self._outbox) else 0
         wanted = min(free, self._large.most)
-        # A queue to which jobs are handed back has its turn in the next exchange: otherwise this server would
+        # A queue to which jobs are given back has its turn in the next exchange: otherwise this server would
         # take them again, and no other server would get one.
         asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
         limited: list[Source] = []

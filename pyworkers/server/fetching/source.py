@@ -358,7 +358,7 @@ class CpuYield:
 
 
 # For two attempts to end a blocking move (``source.py``). If Redis refuses UNBLOCK, the move may take a job
-# that is handed back, and no harm is done.
+# that is given back, and no harm is done.
 _LONGEST_END_S = 0.3
 
 
@@ -446,7 +446,7 @@ class Waits:
                 self.check_surplus(but=source)
 
         def wanted() -> bool:
-            free = self._jobs.free > 0 and queue not in self._outbox.handed_back
+            free = self._jobs.free > 0 and queue not in self._outbox.given_back
             return free and self._inprogress is mine
 
         waiting = source.wait(mine.source(queue), mine.key(queue), taken, wanted, self._may_watch)

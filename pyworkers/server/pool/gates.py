@@ -133,7 +133,7 @@ class CancelledJobs(Gate):
 
 
 class OneJob(Gate):
-    """Lets one job start, for a server that ends after it; ``on_job`` is called for it. Others go back."""
+    """Lets one job start, for a server that ends after it, and calls ``on_job``. Others are given back."""
 
     name = "one"
 

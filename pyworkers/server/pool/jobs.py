@@ -169,7 +169,7 @@ class JobTable:
 
     def give_back_held(self, queues: Container[str]) -> None:
         """Give back the jobs of these queues that may not start yet: no job is fetched from them."""
-        self._settling.hand_back(self._drop_held(lambda job: job.queue in queues and not job.alone))
+        self._settling.give_back(self._drop_held(lambda job: job.queue in queues and not job.alone))
 
     # HELD
 
@@ -559,7 +559,7 @@ class JobTable:
         self._offer_again([job for job in untaken if job.number in self._offered])
         if late:
             self._ahead.reset()
-            self._settling.hand_back(late)
+            self._settling.give_back(late)
         elif found.drained and not found.surplus:
             self._missing.end_stalled(self._serving)
 

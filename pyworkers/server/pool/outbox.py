@@ -23,7 +23,7 @@ MAX_BYTES = 64 * 1024 * 1024
 _NOTE_S = 0.01
 
 UNTAKEN = Report(REQUEUE)
-"""The report of a job that is handed back: no worker has begun it, so it is not logged and not counted."""
+"""The report of a job that is given back: no worker has begun it, so it is not logged and not counted."""
 
 # The server's own effects at the end of a job: they are short, and no sweep repeats them.
 _OURS = (PassSlot, FreeSlot, PauseQueue, HoldHead, DeleteField)
@@ -50,7 +50,7 @@ class Outbox:
         self._unsendable: list[Delivery] = []
         """Jobs that have ended, of which Redis takes no outcome at all."""
         self._returning = 0
-        """The number of jobs that go back to their queues."""
+        """The number of jobs that are given back to their queues."""
         self._notes: dict[Delivery, Note] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -88,8 +88,8 @@ class Outbox:
         self._jobs.append(job)
         self.changed.set()
 
-    def hand_back(self, jobs: Sequence[Delivery]) -> None:
-        """Return jobs that no worker has taken, the oldest first, to the heads of their queues."""
+    def give_back(self, jobs: Sequence[Delivery]) -> None:
+        """Give back jobs that no worker has taken, the oldest first, to the heads of their queues."""
         for job in jobs:
             job.settling(UNTAKEN)
         # The newest first, so that the oldest is popped first.
@@ -98,8 +98,8 @@ class Outbox:
         self.changed.set()
 
     @property
-    def handed_back(self) -> frozenset[str]:
-        """The queues to which jobs go back."""
+    def given_back(self) -> frozenset[str]:
+        """The queues to which jobs are given back."""
         if not self._returning:
             return _NONE
         return frozenset(job.queue for job in self._jobs if _returns(job))
@@ -185,5 +185,5 @@ class Outbox:
 
 
 def _returns(job: Delivery) -> bool:
-    """True if the job goes back to its queue: it must not be taken again before Redis has said so."""
+    """True if the job is given back: it must not be taken again before Redis has said so."""
     return job.report.outcome.fate is _REQUEUE

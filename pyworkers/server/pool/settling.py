@@ -154,14 +154,14 @@ class Settling:
             self._failed(job, cause.instead)
             return None
 
-    def hand_back(self, jobs: list[Delivery]) -> None:
+    def give_back(self, jobs: list[Delivery]) -> None:
         """Give back jobs that no worker has taken, the oldest first, without a line in the log for each."""
         plain = [job for job in jobs if not job.at_end]
         if self._leaving:
             for job in plain:
                 job.settled()
         else:
-            self._outbox.hand_back(plain)
+            self._outbox.give_back(plain)
         for job in reversed(jobs):
             if job.at_end:
                 self.settle(job, Untaken())
