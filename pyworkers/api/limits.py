@@ -105,7 +105,7 @@ RELEASE: Action[LimitHolder] = Action(
     "Free one slot.",
     [
         Parameter("key", "The key of the limit.", required=True),
-        Parameter("member", "That of a holder.", required=True),
+        Parameter("member", "The member of the holder.", required=True),
     ],
     lambda admin, key, member: LimitSet(admin).release(key, member),
     done="A slot of {key} is free",

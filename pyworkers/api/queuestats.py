@@ -80,7 +80,7 @@ class QueueStats:
     None if no server of pyworkers serves the queue: others do not count by queue.
     """
     failed_per_min: float | None = None
-    """Those of them that failed."""
+    """The failed jobs among them."""
     head: QueueHead | None = None
     """The failed job at the head of an ordered queue, for which the others wait; else None."""
     servers: int = 0
@@ -126,7 +126,7 @@ QUEUE: Table[QueueStats] = Table(
         about="The seconds that the next job has been waiting.",
     ),
     Column("rate_per_min", Kind.RATE, "Jobs/min", nullable=True, live=True, about=_RATE),
-    Column("failed_per_min", Kind.RATE, nullable=True, about="Those of them that failed."),
+    Column("failed_per_min", Kind.RATE, nullable=True, about="The failed jobs among them."),
     Column("in_progress", Kind.COUNT, "In progress", live=True),
     Column("in_progress_by", Kind.PARTS, value=_by_owner, schema=by_name(COUNT), about="By server."),
     Column("servers", Kind.COUNT, "Servers", live=True, only_shown=True),

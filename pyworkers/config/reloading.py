@@ -40,7 +40,7 @@ class Configurations:
         self._read = read
         self._pending: Config | None = None
         self.loading = current
-        """That of the latest load of the application."""
+        """The configuration of the latest load of the application."""
         self.offered: Mapping[str, RedisConfig] = {}
         """Other Redis servers that were read last, by name. Each may be used if its data are the same."""
 

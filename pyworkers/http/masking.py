@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 HIDDEN = "(hidden)"
-"""Stands in place of a hidden value."""
+"""Replaces a hidden value."""
 
 
 def masked(value: Any, names: Collection[str]) -> Any:

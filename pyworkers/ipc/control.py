@@ -43,7 +43,7 @@ class Load:
     keys: str = ""
     """The file with the keys of encrypted arguments; empty: none."""
     modules: list[str] = field(default_factory=list)
-    """Those that the application finds imported in each generation, whatever it has alongside."""
+    """The modules that each generation imports before the application, whose files cannot hide them."""
     argv: list[str] = field(default_factory=list)
     """The arguments of the server, which its first fork server has."""
 

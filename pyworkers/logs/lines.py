@@ -113,7 +113,7 @@ class _Verbatim:
 def _for_terminal(fields: EventDict) -> EventDict:
     """The fields with escapes, so that none controls the terminal or imitates a line of the log."""
     if (traceback := fields.pop("traceback", None)) and "exception" not in fields:
-        # That of another process, as text.
+        # The traceback of another process, as text.
         fields["exception"] = traceback
     if isinstance(about := fields.get("about"), Mapping):
         fields["stack"] = "\n".join(f"{name:<12} {value}" for name, value in about.items())

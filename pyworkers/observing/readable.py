@@ -1,4 +1,4 @@
-"""Readable: exceptions that can be looked at. Those of an application may raise whenever they are.
+"""Readable: exceptions that can be read. An exception of an application may raise when it is read.
 
 Pure; used where a job's exception is first caught, by the logs and by the integrations.
 """
@@ -18,7 +18,7 @@ _TEXT = "(the exception cannot be read: an attribute of it, or of its class, rai
 
 
 class Unreadable(Exception):
-    """Stands for an exception that cannot be read, with its name and its traceback; ``kind`` is its class."""
+    """Replaces an exception that cannot be read, with its name and its traceback; ``kind`` is its class."""
 
     kind: type[BaseException] = BaseException
 

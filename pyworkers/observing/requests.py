@@ -1,7 +1,7 @@
 """Requests: which exceptions ask this process or its job to end; what observes jobs keeps every other one.
 
 Used by the guard around observers, by the logs and where exceptions are read. The rule: an observer, a
-``__repr__`` or a ``__str__`` in the path of a job changes nothing by what it raises, whatever its class:
+``__repr__`` or a ``__str__`` in the path of a job changes nothing by an exception of any class:
 KeyboardInterrupt and SystemExit, too, would end the worker or change the outcome. A request that comes then
 passes: JobTimeout, JobCancelled, Interrupted, the cancellation of a task, and Ctrl-C or another signal whose
 handler may have raised. A worker ignores the signals of a terminal, so that there none is such.

@@ -90,7 +90,7 @@ class _Batch:
     def skip(self) -> Iterator[str]:
         """Skip the members that have not run: a chain has stopped. Yields their names."""
         for member in [name for name, state in self.members.items() if state == "new"]:
-            if not member.startswith("hold:"):  # That of a program stays.
+            if not member.startswith("hold:"):  # The hold of a program stays.
                 self.members[member] = "skipped"
                 self.members.pop(f"hold:{member}", None)
                 yield member

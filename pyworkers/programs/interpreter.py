@@ -81,7 +81,7 @@ def folder() -> Path:
 def prepare(modules: Sequence[str], path: Sequence[str]) -> None:
     """Import these modules as they are without the path, then put it in front, each entry once.
 
-    So the application finds the same modules in each interpreter, whatever is alongside it.
+    So the application finds the same modules in each interpreter: its own files cannot hide them.
     """
     for name in modules:
         # One may be missing by now, if another Python is installed.
@@ -165,7 +165,7 @@ def _path(here: Path) -> Iterator[str]:
     # Python puts the working directory in front of all for -m and -c.
     added = sys.path[:1] if not sys.flags.safe_path and _is_here(sys.path[0]) else []
     entries = map(_of_script, sys.path[len(added) :])
-    # That of the program `pyworkers` in an environment holds programs.
+    # The folder of the program `pyworkers` in an environment has programs, and no modules.
     own = (
         Path(entry)
         for entry in entries

@@ -28,7 +28,7 @@ class Awaited(dict[str, str]):
 
 
 class Placeholder:
-    """Stands for an argument that is known later. Not JSON: only a call takes it (``admitted``)."""
+    """Replaces an argument that is known later. Not JSON: only a call takes it (``admitted``)."""
 
     def __init__(self, name: str) -> None:
         self.awaited = Awaited(name)

@@ -145,7 +145,7 @@ class Ask:
     """A job that may start only if all its limits allow it."""
 
     jid: str
-    """Stands for the job among those that wait."""
+    """The name of the job among the waiting ones."""
     holder: str
     """Names this run of the job, its id behind a space; the master puts its identity in front."""
     wants: tuple[Want, ...]

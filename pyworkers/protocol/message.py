@@ -100,7 +100,7 @@ class Message(Generic[A]):
     """A job that is about to run.
 
     ``data`` is the whole envelope as plain Python values, ``raw`` its bytes, ``queue`` the queue it was
-    fetched from, ``args`` always a list. Those of an ActiveJob are converted (see active_job.py).
+    fetched from, ``args`` always a list. Arguments of an ActiveJob are converted (see active_job.py).
     In a handler with the annotation ``Message[…]``, ``args`` are of that type (extra ``types``).
     """
 

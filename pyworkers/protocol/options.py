@@ -186,7 +186,7 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conditions_asked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of CONDITION_OPTIONS that have a value, as JSON values but for a function."""
+    """The CONDITION_OPTIONS that have a value, as JSON values but for a function."""
     given = {
         name: value for name, value in options.items() if name in CONDITION_OPTIONS and value is not None
     }

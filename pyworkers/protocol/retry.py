@@ -85,7 +85,7 @@ def decide(message: Message, failure: Failure, policy: Policy, now: float, rng: 
 def misfit(message: Message, failure: Failure, now: float, rng: Rng) -> Outcome:
     """The outcome of a job that this server cannot run: its class, or a parameter, is of another release.
 
-    Not an attempt: whatever its ``retry``, it returns to its queue for the other servers, first after
+    Not an attempt: with any ``retry``, it returns to its queue for the other servers, first after
     seconds, later after minutes. After an hour it is dead, also with ``dead: false``. ``misfits`` counts in
     the envelope, and ``misfit_at`` is the time of the first one; so is ``failed_at`` if it is missing, which
     Sidekiq's Web UI needs.

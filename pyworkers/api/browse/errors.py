@@ -1,4 +1,4 @@
-"""Errors: the jobs of ``retries`` and ``dead`` in groups of one error, whatever its numbers and ids.
+"""Errors: the jobs of ``retries`` and ``dead`` in groups of one error: its numbers and ids do not count.
 
 The reads are steps, and each page of them has a bound: it reads some thousand jobs, and says where to go on.
 """

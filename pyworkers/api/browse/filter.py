@@ -36,7 +36,7 @@ class Filter:
     """The conditions that a job meets; an empty one is none. Ages are in seconds.
 
     ``job_class`` may contain ``*``. ``error`` and ``text`` (in the arguments) are found anywhere, in upper or
-    lower case. ``error_like`` is a text that ``folded`` returns: the jobs with this error, whatever its
+    lower case. ``error_like`` is a text that ``folded`` returns: the jobs with this error, with any
     numbers and ids. A job of unknown age is neither older nor younger. ``queues``: names with ``*``, one of
     which is like the queue: the jobs of a person who may act on some queues alone.
     """

@@ -30,7 +30,7 @@ _HEAD = """# frozen_string_literal: true
 
 require "pyworkers"
 
-# The jobs of the application. Each method enqueues one, and returns its id. The options are those of
+# The jobs of the application. Each method enqueues one, and returns its id. The options are the ones of
 # Pyworkers.enqueue.
 module Jobs
   NONE = Object.new.freeze

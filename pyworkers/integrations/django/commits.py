@@ -91,7 +91,7 @@ class ProjectClients:
         return CommitClient(self._worker, asked=self._on_commit is True)
 
     def clients_for(self, *, on_commit: bool) -> Clients:
-        """Those of the other behaviour, or of this one."""
+        """The clients that enqueue at the commit, or at once."""
         return self._worker.clients_for(on_commit=on_commit)
 
 

@@ -52,5 +52,5 @@ def declared(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Those of them that travel with each job."""
+    """The options of a task that each of its jobs has."""
     return {name: value for name, value in declared(function).items() if name in _PER_JOB}

@@ -51,8 +51,8 @@ def queue_of(task: Task) -> str:
 def serve(worker: Worker, queues: Iterable[str]) -> None:
     """Have the server serve all queues to which tasks may be enqueued, also those without a job.
 
-    Those of ``task_queues`` are one group, the highest priorities first, unless the configuration has a group
-    or a table for one of them.
+    The queues of ``task_queues`` are one group, the highest priorities first, unless the configuration has a
+    group or a table for one of them.
     """
     facts, config = Worker.manifest(worker), read_settings().data
     placed = set(_queues_of(facts["groups"])) | set(_queues_of(config.get("groups", {})))

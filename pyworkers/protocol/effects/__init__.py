@@ -9,7 +9,7 @@ A running job may note effects (``Execution.note``): they are applied if the job
 list, and perhaps twice.
 
 The fields of an envelope give each end of its job effects, also of one that is lost with its worker,
-cancelled, deleted or killed (protocol/flow). Those of the application are added by the worker process alone,
+cancelled, deleted or killed (protocol/flow). Effects of the application are added by the worker alone,
 by a link to the outcome that it returns (``Outcome.with_effects``), and by ``Worker.effects`` to every
 outcome, also of a job that raised: the other ends have none of them.
 

@@ -300,7 +300,7 @@ class NoteRun(OneKey):
 class AppendLog(OneKey):
     """Add lines to the log of a job (flow/joblog.py), whose TTL is then ``ttl_s`` seconds.
 
-    ``lines`` are separated by newlines. Those of one ``run`` are numbered, the first one is ``first``: a line
+    ``lines`` are separated by newlines. The lines of one ``run`` have numbers from ``first`` on: a line
     that the log has is not added again. The oldest lines are removed beyond ``MAX_LOG_BYTES``.
     """
 
