@@ -158,7 +158,7 @@ async def _rehearse(load: Load, launch: Launch) -> Loaded:
 
 
 def _interpreter() -> Interpreter:
-    """That of this process. Raises ConfigError if its working directory is gone."""
+    """The interpreter of this process. Raises ConfigError if its working directory is gone."""
     try:
         return Interpreter.of_this_process()
     except OSError as error:

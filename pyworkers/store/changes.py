@@ -85,7 +85,7 @@ class ChangesStore:
         return {name: _reply(reply) for name, reply in zip(wanted, replies, strict=True)}
 
     async def filled(self, names: Sequence[str]) -> Sequence[str]:
-        """Those of these queues that hold jobs. The changes of the others are announced to listeners.
+        """The queues among these that hold jobs. The changes of the others are announced to listeners.
 
         Raises RedisUnavailableError and StoreError.
         """
@@ -94,7 +94,7 @@ class ChangesStore:
             return names if number else []
         kinds = ["length"] * len(names)
         lengths = await self.send(script("look", names, kinds, partial(_looked, kinds)))
-        # The error of a key of another type counts as well: whoever takes jobs from it reports it.
+        # The error of a key of another type counts as well: the part that takes jobs from it reports it.
         return [name for name, length in zip(names, lengths, strict=True) if length]
 
     async def ask(self) -> None:

@@ -97,8 +97,8 @@ def app(
     """The dashboard, to serve or to mount. It connects at the first request.
 
     ``url`` and ``namespace``: as for ``Client``. ``others``: the other Redis servers of the program by name,
-    whose pages are below ``/redis/NAME``; without ``url`` and ``namespace``, by default those of the
-    configuration. ``mask``: names whose values are hidden in the arguments of
+    whose pages are below ``/redis/NAME``; without ``url`` and ``namespace``, by default the Redis
+    servers of the configuration. ``mask``: names whose values are hidden in the arguments of
     jobs. ``thresholds``: numbers above which counts are shown as high, e.g. ``"mail* oldest > 300"``. Who may
     look is decided by one of
 

@@ -62,7 +62,7 @@ class Chart:
     """The words below it, at equal distances from the left to the right end."""
     marks: Sequence[Mark] = ()
     words: Sequence[str] = ()
-    """Those of its scale from the top down, if it is not one of numbers from 0 on."""
+    """The words of its scale from the top down, if it is not one of numbers from 0 on."""
 
     @property
     def scale(self) -> Sequence[str]:

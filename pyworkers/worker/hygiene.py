@@ -94,7 +94,7 @@ class Snapshot(Original):
         self._variables = dict(_variables())
         self._mask = _set_mask(signal.SIG_BLOCK, ())
         self._handlers = _handlers()
-        # Those of the application, such as a profiler's, with their intervals.
+        # The timers of the application, such as a profiler's, with their intervals.
         self._timers = tuple(signal.getitimer(number)[1] for number in _TIMERS)
         self._limits = {number: _get_limit(number) for number in _LIMITS}
         self._zone = time.tzname, time.timezone

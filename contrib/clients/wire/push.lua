@@ -867,7 +867,7 @@ local function push_jobs(k, a)
       if job.on_duplicate == 'replace' and job.at then
         redis.call('SET', job.score, job.at, 'PX', job.life)
       else
-        -- That of an earlier holder: it could name this job.
+        -- The score of an earlier holder could name this job.
         redis.call('DEL', job.score)
       end
       if job.old then

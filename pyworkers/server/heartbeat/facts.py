@@ -165,7 +165,7 @@ def _tag() -> str:
 
 
 FEW = 32
-"""So many workers are shown with each heartbeat: some 2 KB. More are shown only while a viewer is active."""
+"""This many workers are in each heartbeat: some 2 KB. More are shown only while a viewer is active."""
 # Some 60 KB in a heartbeat.
 _MOST_WORKERS = 1000
 

@@ -226,7 +226,7 @@ class Missing:
         self._idle.clear()
 
     def overdue(self, missing: list[Delivery]) -> list[Delivery]:
-        """Those of the jobs taken without a claim that are lost, because they remain so.
+        """The lost jobs among these, which were taken without a claim: nothing has claimed them for too long.
 
         A worker claims a job within microseconds. If one has died since, it took the job with it; else a
         worker may be suspended between the two steps, and is killed for that: see ``end_stalled``.

@@ -139,7 +139,7 @@ class Settling:
     def settle(self, job: Delivery, cause: Cause) -> Report | None:
         """Settle a job that its worker does not report. Returns its report; None if it has none.
 
-        The bytes of a job are a producer's. Whatever they contain, an error ends that job alone.
+        The bytes of a job are a producer's: an error because of them ends that job alone.
         """
         if job.cancelled and isinstance(cause, Left | Lost):
             cause = CancelRequested(killed=True)

@@ -17,7 +17,7 @@ _NOTES_LIFE_S = 3600
 
 
 def ended(keys: Keys, jids: Sequence[str], block_ms: int) -> Steps[list[str]]:
-    """Those of these jobs that have ended; blocks for a time if none has.
+    """The jobs among these that have ended; blocks for a time if none has.
 
     A job whose result cannot be read, because another program has written its key, counts as ended.
     """

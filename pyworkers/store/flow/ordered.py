@@ -55,7 +55,7 @@ def release(keys: Keys, queue: str, identity: str) -> Request[bool]:
 def still_active(
     keys: Keys, holders: Mapping[str, str], leased: Collection[str] = ()
 ) -> Steps[dict[str, str]]:
-    """Those of ``holders``, an identity by queue, that are active: the others have died.
+    """The ``holders``, an identity by queue, that are active: the others have died.
 
     The rule is take.lua's: the lease exists, or a job in progress is not recovered yet. Nothing is read
     for an identity in ``leased``, whose lease is known to exist.

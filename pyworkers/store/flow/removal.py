@@ -89,7 +89,7 @@ def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT
 
 
 def _search(key: str, first: int) -> Request[tuple[int, list[bytes]]]:
-    """How many jobs of a list or sorted set were read from an index on, and those of them with effects."""
+    """How many jobs of a list or sorted set were read from an index on, and the ones with effects."""
     return script("removal/search", [key], [first, _PER_SEARCH, *MARKS], _found)
 
 

@@ -45,7 +45,7 @@ def look(reads: Sequence[tuple[str, str]]) -> Steps[list[Any]]:
 
 
 def present(names: Sequence[str]) -> Steps[list[str]]:
-    """Those of many keys that exist, by few commands if few do. One that may not be read counts as there."""
+    """The keys among these that exist, by few commands if few do. An unreadable one counts as there."""
     found: set[str] = set()
     groups: list[Sequence[str]] = list(portions(list(dict.fromkeys(names)), _PER_EXISTS))
     while groups:

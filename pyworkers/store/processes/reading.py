@@ -27,7 +27,7 @@ class Processes(Pages[ProcessView]):
         self._identities = Identities(keys)
         self._known = known
         self.left_out: set[str] = set()
-        """Those of ``known`` that were met."""
+        """The ``known`` ones that were met."""
 
     def next_page(self) -> Steps[list[ProcessView]]:
         found = yield from self._identities.next_page()

@@ -106,7 +106,7 @@ class Primary:
             "socket_connect_timeout": QUESTION_TIMEOUT_S,
             **directory.login(options),
         }
-        """Those of the connections to the directory."""
+        """The options of the connections to the directory."""
 
     def find(self) -> Address:
         """The address of the primary. Raises redis-py's ConnectionError, and TlsError if TLS fails at all."""

@@ -2,7 +2,7 @@
 
 Used by every process that connects to Redis or to sentinels. Each new connection looks at the files, because
 they are renewed while servers run. While new files do not fit together, connections use the earlier ones. It
-asks nobody for the password of a key.
+never asks for the password of a key.
 """
 
 from __future__ import annotations

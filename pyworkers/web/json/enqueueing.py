@@ -304,8 +304,8 @@ RESOURCES = (
                     _REFUSAL,
                 ),
                 "429": (
-                    "A queue is full (max_waiting), or there were too many wrong tokens. jobs are those of "
-                    "the thousands before.",
+                    "A queue is full (max_waiting), or there were too many wrong tokens. jobs has the jobs "
+                    "of the thousands before.",
                     _REFUSAL,
                 ),
                 "503": ("Redis does not answer; Retry-After says when to send it again.", _REFUSAL),

@@ -24,7 +24,7 @@ _MOST_IN_A_LINK = 500
 # A longer id is cut to its beginning, which is enough to tell one from another.
 _LONGEST_ID, _ID = 12, 8
 NO_ID = "-"
-"""Stands in the address of a job for an id that is missing, or too long."""
+"""Replaces an id that is missing, or too long, in the address of a job."""
 
 
 def listing(

@@ -1,7 +1,7 @@
 """Enqueue: a form for one job, with the checks of the client, and what it would write before it does.
 
-Runs in the event loop of the dashboard. The reader of the fields and the way into Redis are those of
-``POST /api/jobs``.
+Runs in the event loop of the dashboard. ``POST /api/jobs`` has the same reader of the fields and the same way
+into Redis.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """So many failures at once, and one more each ``period_s``."""
+    """This many failures at once, and one more each ``period_s``."""
 
     burst: int
     period_s: float

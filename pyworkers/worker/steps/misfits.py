@@ -66,7 +66,7 @@ class FitCheck:
         args, called, reached = message.args, False, False
         for frame in _frames(error):
             if frame.f_code is CALLS:
-                # A middleware may have replaced those of the message.
+                # A middleware may have replaced the arguments of the message.
                 called, args = True, frame.f_locals["args"]
             called = called or frame.f_code is ASKS or _runs(frame, self._outer)
             reached = reached or _runs(frame, self._inner)
