@@ -28,7 +28,7 @@ from pyworkers.worker.runner import SerialProcess
 from pyworkers.worker.signals import ignore_signals
 from pyworkers.worker.threadrunner import ThreadProcess
 
-# As long as the longest delay between two attempts to start workers (server/pool/pool.py).
+# As long as the longest delay between two attempts to start workers (server/pool/scale.py).
 _REASON_AGAIN_S = 30.0
 _MODES: dict[str, type[SerialProcess] | type[AsyncProcess] | type[ThreadProcess]] = {
     "process": SerialProcess,

@@ -21,8 +21,8 @@ from pyworkers.ipc.frames import Frame, FrameKind, pack_short
 from pyworkers.ipc.jobsocket import LARGE
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import DONE, Fate
+from pyworkers.server.pool.handout import OutcomePipe
 from pyworkers.server.pool.jobs import JobTable
-from pyworkers.server.pool.pool import OutcomePipe
 from pyworkers.server.pool.worker import Limits, State, WorkerProcess
 from tests.helpers.processes import close_garbage, descriptors, process_alive, state
 from tests.helpers.support import STALL_S, async_wait_for, stretched, wait_for

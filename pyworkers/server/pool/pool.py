@@ -5,29 +5,27 @@ Runs in the master's event loop. It reads what its workers say, and passes it on
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import os
 import signal
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from pyworkers import logs
 from pyworkers.ipc import jobsocket
-from pyworkers.ipc.frames import SECONDS, Frame, FrameKind, FrameReader, unpack_note
+from pyworkers.ipc.frames import SECONDS, Frame, FrameKind, unpack_note
 from pyworkers.protocol import effects
 from pyworkers.protocol.limits import Ask
 from pyworkers.server.generations.reaper import Died, ForkRefused, WorkerForked, WorkerSpec
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.pool.cpus import Scheduling
-from pyworkers.server.pool.delivery import Delivery, Event, Events, GroupEvent
+from pyworkers.server.pool.delivery import Delivery, Event
 from pyworkers.server.pool.gates import Decided, Waiting
+from pyworkers.server.pool.handout import OutcomePipe
 from pyworkers.server.pool.jobs import JobTable, LookDue
-from pyworkers.server.pool.scale import Scale
+from pyworkers.server.pool.scale import Respawn, Scale, StartDue
 from pyworkers.server.pool.settling import died
 from pyworkers.server.pool.worker import Closed, State, WorkerFacts, WorkerProcess
 from pyworkers.server.running import Running, names
@@ -487,123 +485,3 @@ def _state(worker: WorkerProcess) -> str:
     if worker.state is State.SERVING:
         return "busy" if worker.unfinished() else "idle"
     return worker.state.name.lower()
-
-
-# Waits of 0.1 s, 0.2 s, … 30 s.
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
-# Failed starts in a row until ``log_failing`` is called: a single one may have a passing cause, such as a
-# kill from outside.
-_FAILING = 2
-
-
-@dataclass(frozen=True, slots=True)
-class StartDue(GroupEvent):
-    """The delay after a failed start is over: missing workers are started."""
-
-
-class Respawn:
-    """The growing delay after failed starts; ``StartDue`` among the ``events`` is its end."""
-
-    def __init__(self, events: Events) -> None:
-        self._events = events
-        self._failures = 0
-        self._in_delay = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def pending(self) -> bool:
-        """True during a delay: no worker may be started."""
-        return self._timer is not None
-
-    @property
-    def is_failing(self) -> bool:
-        """True after several failed starts in a row."""
-        return self._failures >= _FAILING
-
-    def failed(self) -> None:
-        """Note a failed start; of several during one delay only the first counts."""
-        self._in_delay += 1
-        if self._timer is None:
-            self._failures += 1
-            delay = min(_FIRST_DELAY_S * 2 ** (self._failures - 1), _LONGEST_DELAY_S)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._events.put_nowait, StartDue())
-
-    def succeeded(self) -> None:
-        """Note a successful start: the next failure has the shortest delay again."""
-        self._failures = 0
-
-    def end_delay(self) -> int:
-        """End the delay. Returns the number of starts that failed in it; 0 if there was no delay."""
-        if self._timer is not None:
-            self._timer.cancel()
-        failed, self._in_delay, self._timer = self._in_delay, 0, None
-        return failed
-
-
-# The capacity of a pipe.
-_READ = 65_536
-
-
-class OutcomePipe:
-    """Calls ``on_frame`` for each message. Workers inherit ``write_end``, which stays open here.
-
-    After each read, ``rest_s`` returns for how many seconds the next messages may wait.
-    """
-
-    def __init__(
-        self, group: str, on_frame: Callable[[Frame], None], rest_s: Callable[[], float] = lambda: 0.0
-    ) -> None:
-        """Raises OSError."""
-        self._group = group
-        self._on_frame = on_frame
-        self._rest_s = rest_s
-        self._resting: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader()
-        self._skipped = 0
-        self._fd, self.write_end = os.pipe()
-        os.set_blocking(self._fd, False)
-        self._listen()
-
-    def drain(self) -> None:
-        """Read everything that the workers have written so far."""
-        # One piece is all that a pipe holds. A job that writes garbage may fill it as fast as this reads.
-        if self._fd >= 0:
-            self._read()
-
-    def forget(self, worker: int) -> None:
-        """Drop the beginning of an outcome that a dead worker has not finished."""
-        self._reader.forget(worker)
-
-    def close(self) -> None:
-        """Close both ends; a second call does nothing."""
-        if self._fd >= 0:
-            if self._resting is not None:
-                self._resting.cancel()
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            os.close(self.write_end)
-            self._fd = -1
-
-    def _listen(self) -> None:
-        # One piece for each call: workers with large outcomes write as fast as this reads, and reading until
-        # the pipe is empty would block the loop.
-        self._loop.add_reader(self._fd, self._read_and_rest)
-
-    def _read_and_rest(self) -> None:
-        self._read()
-        if self._fd >= 0 and (rest_s := self._rest_s()) > 0:
-            self._loop.remove_reader(self._fd)
-            self._resting = self._loop.call_later(rest_s, self._listen)
-
-    def _read(self) -> None:
-        """Read one piece, if there is any."""
-        try:
-            data = os.read(self._fd, _READ)
-        except BlockingIOError:
-            return
-        for frame in self._reader.feed(data):
-            self._on_frame(frame)
-        if self._reader.skipped != self._skipped:
-            skipped, self._skipped = self._reader.skipped - self._skipped, self._reader.skipped
-            log.error("outcomes.invalid", queue=self._group, bytes=skipped, hint="a job wrote into the pipe")

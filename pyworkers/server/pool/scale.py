@@ -1,6 +1,7 @@
 """Scale: how many workers a group has now, if their number follows its jobs (``processes = "auto"``).
 
-Runs in the master's event loop. It starts and ends no worker: the pool does.
+Runs in the master's event loop. It starts and ends no worker: the pool does. ``Respawn`` is the delay after a
+worker has failed to start.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyworkers.server.pool.delivery import Events, GroupEvent
 
 # Looks within the time for which a worker stays without a job.
 _LOOKS = 30
@@ -91,3 +95,54 @@ class Scale:
         self.set((), 0)
         if self._timer is not None:
             self._timer.cancel()
+
+
+# Waits of 0.1 s, 0.2 s, … 30 s.
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 30.0
+# Failed starts in a row until ``log_failing`` is called: a single one may have a passing cause, such as a
+# kill from outside.
+_FAILING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StartDue(GroupEvent):
+    """The delay after a failed start is over: missing workers are started."""
+
+
+class Respawn:
+    """The growing delay after failed starts; ``StartDue`` among the ``events`` is its end."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._failures = 0
+        self._in_delay = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def pending(self) -> bool:
+        """True during a delay: no worker may be started."""
+        return self._timer is not None
+
+    @property
+    def is_failing(self) -> bool:
+        """True after several failed starts in a row."""
+        return self._failures >= _FAILING
+
+    def failed(self) -> None:
+        """Note a failed start; of several during one delay only the first counts."""
+        self._in_delay += 1
+        if self._timer is None:
+            self._failures += 1
+            delay = min(_FIRST_DELAY_S * 2 ** (self._failures - 1), _LONGEST_DELAY_S)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._events.put_nowait, StartDue())
+
+    def succeeded(self) -> None:
+        """Note a successful start: the next failure has the shortest delay again."""
+        self._failures = 0
+
+    def end_delay(self) -> int:
+        """End the delay. Returns the number of starts that failed in it; 0 if there was no delay."""
+        if self._timer is not None:
+            self._timer.cancel()
+        failed, self._in_delay, self._timer = self._in_delay, 0, None
+        return failed
