@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pyworkers import logs
-from pyworkers.config.fields import Config, RedisConfig
+from pyworkers.config.fields import Config
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
@@ -102,7 +102,7 @@ class Manager:
         scheduling = Scheduling(workers, shared.reserved)
         self.pool = Pool(group.name, spawner, self.jobs, scheduling, self._log_failing, group.idle_s)
         make = OrderedFetcher if group.ordered else Fetcher
-        self._fetcher = make(group, inprogress, self._route(shared), shared.callbacks, shared.rng)
+        self.fetcher = make(group, inprogress, self._route(shared), shared.callbacks, shared.rng)
         # If the timeout is short, jobs get a third of it before the request to end.
         self._interrupt_s = min(KILL_GRACE_S, shared.config.server.shutdown_timeout * 2 / 3)
         self._fetching: asyncio.Task[None] | None = None
@@ -128,16 +128,16 @@ class Manager:
         """Start workers and fetch for them. The tasks end only by an error or when they are cancelled."""
         self.pool.resize(self._group.shares, self._group.mode, self._group.least)
         self.paused = self._of_ours(paused)
-        self._fetcher.fetch(self.queues - self.paused)
+        self.fetcher.fetch(self.queues - self.paused)
         self._pooling = asyncio.create_task(self.pool.run(), name=f"pool {self.name}")
-        self._fetching = asyncio.create_task(self._fetcher.run(), name=f"fetcher {self.name}")
+        self._fetching = asyncio.create_task(self.fetcher.run(), name=f"fetcher {self.name}")
         self._enter(self._state(), concurrency=self._group.concurrency)
         return [self._pooling, self._fetching]
 
     def use(self, group: Group, spawner: Spawner, rules: Rules) -> None:
         """Move to another generation, worker by worker. The group has the same queues."""
         self._about = names_of(group)
-        self._fetcher.use(group)
+        self.fetcher.use(group)
         if self._in_place is not None:
             self._in_place.use(group.skip_dead)
         self._settling.decide_by(rules)
@@ -151,11 +151,11 @@ class Manager:
             return
         self.paused = paused
         was, self.state = self.state, self._state()
-        self._fetcher.fetch(self.queues - paused)
+        self.fetcher.fetch(self.queues - paused)
         self._log_queues("queue.resumed", before - paused)
         if was is not self.state and self.state is ManagerState.RUNNING:
             self._enter(ManagerState.RUNNING)
-        await self._fetcher.quiet()
+        await self.fetcher.quiet()
         self.jobs.give_back_held(self.paused)
         # Logged only now, because until now the blocking move could still take a job.
         if self.paused == paused:
@@ -186,8 +186,8 @@ class Manager:
         fetched = self.state in (ManagerState.RUNNING, ManagerState.PAUSED)
         if fetched:
             self.state = ManagerState.QUIET
-            self._fetcher.fetch(())
-        await self._fetcher.quiet()
+            self.fetcher.fetch(())
+        await self.fetcher.quiet()
         if fetched and self.state is ManagerState.QUIET:
             # Logged only now, because until now the blocking moves could still take a job.
             self._enter(ManagerState.QUIET)
@@ -197,56 +197,12 @@ class Manager:
         """True when no job runs and Redis has all outcomes."""
         return self.jobs.busy == 0 and not self._outbox
 
-    @property
-    def knows_jobs(self) -> bool:
-        """True if this server's in-progress lists of the queues should hold jobs."""
-        return self._fetcher.knows_jobs
-
-    async def adopt(self) -> None:
-        """Run the jobs whose fetch had no reply. Raises PyworkersError."""
-        await self._fetcher.adopt()
-
-    @property
-    def lists(self) -> list[str]:
-        """The keys of this server's in-progress lists of the queues."""
-        return self._fetcher.lists
-
-    @property
-    def fetches(self) -> int:
-        """The number of fetches that were begun."""
-        return self._fetcher.fetches
-
-    @property
-    def may_hold(self) -> bool:
-        """True if this server's in-progress lists of the queues may hold jobs."""
-        return self._fetcher.may_hold
-
-    def is_empty(self, fetches: int) -> None:
-        """Note that this server's in-progress lists of the queues were empty after this many fetches."""
-        self._fetcher.is_empty(fetches)
-
-    async def check_wait(self) -> None:
-        """After an outage, replace the connections of the blocking moves that no longer work."""
-        await self._fetcher.check_wait()
-
     def move_to(self, identity: str) -> None:
         """Give up all jobs, and continue under another identity."""
         self.pool.abandon()
-        self._fetcher.move_to(identity)
+        self.fetcher.move_to(identity)
         if self.state in (ManagerState.RUNNING, ManagerState.PAUSED):
             self.pool.replace_idle()
-
-    def wake(self) -> None:
-        """Fetch, because Redis has registered this server."""
-        self._fetcher.wake()
-
-    async def connect_to(self, config: RedisConfig) -> None:
-        """Use this Redis from now on, which has the same data."""
-        await self._fetcher.connect_to(config)
-
-    async def clear_out(self, identity: str) -> None:
-        """Give back the jobs that arrived late in the lists of an earlier incarnation."""
-        await self._fetcher.clear_out(identity)
 
     async def stop(self, deadline: float) -> None:
         """Let running jobs end until ``deadline`` (loop time); give back the others; end the workers.
@@ -269,7 +225,7 @@ class Manager:
             await self._settle_up()
         finally:
             await self._dismiss_workers()
-            await self._fetcher.close()
+            await self.fetcher.close()
             self._enter(ManagerState.STOPPED)
 
     def stop_at_once(self) -> None:
@@ -281,10 +237,10 @@ class Manager:
             # Without the reply, its outcomes would be sent again, and not be counted.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REPLY_S):
-                    await self._fetcher.end()
+                    await self.fetcher.end()
             await cancel([self._fetching])
         # A job that the blocking move took now would not be given back.
-        await self._fetcher.cut_waits()
+        await self.fetcher.cut_waits()
 
     async def _settle_up(self) -> None:
         """Dismiss the workers, and empty the in-progress lists: killed jobs when their processes have ended.
@@ -301,9 +257,9 @@ class Manager:
             log.warning("jobs.given_back", **self._about, jobs=self.given_back)
 
     async def _give_back(self) -> None:
-        await self._fetcher.flush()
-        self.given_back = await self._fetcher.give_back()
-        await self._fetcher.release()
+        await self.fetcher.flush()
+        self.given_back = await self.fetcher.give_back()
+        await self.fetcher.release()
 
     async def _dismiss_workers(self) -> None:
         if not await until(lambda: self.pool.empty, now() + _GOODBYE_S):
@@ -315,7 +271,7 @@ class Manager:
 
     def follows(self, keys: Keys) -> dict[str, Follow]:
         """The keys of an ordered queue, each with the function that takes its reply."""
-        looks = self._fetcher.follows(keys)
+        looks = self.fetcher.follows(keys)
         return {key: Follow(kind, take, _POLL_S) for key, (kind, take) in looks.items()}
 
     def describe(self) -> dict[str, object]:

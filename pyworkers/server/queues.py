@@ -15,6 +15,7 @@ from pyworkers.errors import PyworkersError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.cancellations import Cancellations
 from pyworkers.server.changes import Follow, UnchangedKeys
+from pyworkers.server.fetching.fetcher import Fetcher
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health
 from pyworkers.server.lease import LeaseDeadlines
@@ -196,7 +197,7 @@ class Queues:
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data."""
-        await asyncio.gather(*(manager.connect_to(config) for manager in self.everyone()))
+        await asyncio.gather(*(manager.fetcher.connect_to(config) for manager in self.everyone()))
 
     def move_to(self, identity: str) -> None:
         """Give up all jobs, and continue under another identity."""
@@ -206,7 +207,7 @@ class Queues:
     def wake(self) -> None:
         """Fetch, because Redis has registered this server."""
         for manager in self.everyone():
-            manager.wake()
+            manager.fetcher.wake()
 
     def clear_out(self, identity: str) -> None:
         """Give back the jobs that still arrive in the lists of an earlier incarnation."""
@@ -215,7 +216,7 @@ class Queues:
         task.add_done_callback(self._clearances.discard)
 
     async def _clear_out(self, identity: str) -> None:
-        await asyncio.gather(*(manager.clear_out(identity) for manager in self.everyone()))
+        await asyncio.gather(*(manager.fetcher.clear_out(identity) for manager in self.everyone()))
 
     async def cleared_out(self, timeout_s: float) -> None:
         """Wait until the lists of earlier incarnations are empty, at most ``timeout_s``."""
@@ -226,7 +227,7 @@ class Queues:
         self._tasks.start(self._check_waits(), "waits")
 
     async def _check_waits(self) -> None:
-        await asyncio.gather(*(manager.check_wait() for manager in self.everyone()))
+        await asyncio.gather(*(manager.fetcher.check_wait() for manager in self.everyone()))
 
 
 class Strays(Part):
@@ -253,9 +254,9 @@ class Strays(Part):
     async def look(self) -> float:
         """Adopt the strays of all groups; a list that cannot be read does not stop the others."""
         errors = []
-        for manager in await self._to_check():
+        for fetcher in await self._to_check():
             try:
-                await manager.adopt()
+                await fetcher.adopt()
             except PyworkersError as error:
                 errors.append(error)
         if errors:
@@ -267,16 +268,16 @@ class Strays(Part):
         self._unchanged.forget()
         return self._pause_s
 
-    async def _to_check(self) -> list[Manager]:
-        """The managers whose in-progress lists must be read."""
-        serving = self._queues.serving.values()
-        to_check = [manager for manager in serving if manager.knows_jobs]
+    async def _to_check(self) -> list[Fetcher]:
+        """The fetchers whose in-progress lists must be read."""
+        fetchers = [manager.fetcher for manager in self._queues.serving.values()]
+        to_check = [fetcher for fetcher in fetchers if fetcher.knows_jobs]
         # The number of fetches before the check: it says nothing about later ones.
-        idle = {one: one.fetches for one in serving if not one.knows_jobs and one.may_hold}
-        if idle and await self._hold_any([name for manager in idle for name in manager.lists]):
+        idle = {one: one.fetches for one in fetchers if not one.knows_jobs and one.may_hold}
+        if idle and await self._hold_any([name for fetcher in idle for name in fetcher.lists]):
             return [*to_check, *idle]
-        for manager, fetches in idle.items():
-            manager.is_empty(fetches)
+        for fetcher, fetches in idle.items():
+            fetcher.is_empty(fetches)
         return to_check
 
     async def _hold_any(self, lists: list[str]) -> bool:
