@@ -81,8 +81,8 @@ class BaseClient:
         a client of an application has the links of the application (``Worker.client_middleware``).
 
         ``encryption`` are the keys of jobs with ``encrypt=True``: the path of a file with a base64 key on
-        each line, or a list of keys, the newest first; default: in a job the keys of its server, elsewhere
-        the file that ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
+        each line, or a list of keys, the newest first. The default in a job are the keys of its server, and
+        elsewhere the file that ``PYWORKERS_ENCRYPTION__KEYS`` or the configuration names.
 
         ``carry`` are variables of structlog's context that the jobs carry into their log lines; default: in
         a job the variables of its server, elsewhere ``PYWORKERS_LOG__CARRY`` or ``[log] carry`` of the file.

@@ -51,9 +51,9 @@ class Hooks:
     def client_middleware(self, link: C) -> C:
         """Put a link around every enqueue call: ``(draft, call_next) -> jid``. The first one is outermost.
 
-        It is called once for each job, in the program that enqueues, before anything is written; for the job
-        of a cron slot in a worker process of the server; not for retries. It returns the jid of
-        ``call_next(draft)`` or, without this call, "": then the job is not enqueued.
+        It is called once for each job, in the program that enqueues, before anything is written. For the job
+        of a cron slot, that is a worker process of the server. It is not called for retries. It returns the
+        jid of ``call_next(draft)`` or, without this call, "": then the job is not enqueued.
         ``draft.with_extra(tenant=7)`` adds a field.
         """
         check_client_link(link)

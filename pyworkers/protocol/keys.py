@@ -66,9 +66,9 @@ def slot_key(namespace: str) -> str:
 def undivided(namespace: str) -> tuple[str, ...]:
     """The last keys of a script that writes several keys; none without a hash tag.
 
-    While the slot of a cluster moves, some keys are on one node and some on another, and a script fails at
-    the first one that is missing, after it has written others: a key whose name it makes, or one that it has
-    emptied itself. With a key that never exists, the node refuses it as a whole before (TRYAGAIN).
+    While the slot of a cluster moves, some keys are on one node and some on another. A script would fail in
+    the middle: at a missing key whose name it makes, or that it has emptied itself. With a key that never
+    exists, the node refuses the whole script before it begins (TRYAGAIN).
     """
     return (slot_key(namespace),) if hash_tag(namespace) else ()
 

@@ -3,8 +3,8 @@
 Runs in the master's event loop, in a server that was started so. It only reads. While jobs run here, it
 sends nothing.
 
-A job is left for this server if it waits in one of its queues that is not paused, is in one of its
-in-progress lists or in the list of a server that has died, or comes due in time for one of these queues. So a
+A job is left for this server in four places: in a queue of it that is not paused, in one of its in-progress
+lists, in the list of a server that has died, or among the jobs that come due in time for these queues. So a
 paused queue, a failed job at the head of an ordered queue that comes due later, and a job that another server
 runs do not keep it.
 """

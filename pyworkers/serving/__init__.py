@@ -34,8 +34,8 @@ def serve(
             ...
 
     ``worker`` is the Worker of a module, or ``"module:attribute"``. ``config`` is the path of a file, which
-    environment variables override as for ``pyworkers run``; or a dict with the keys of such a file, or a
-    Config, for which the environment is not read; without it, the file that ``PYWORKERS_CONFIG`` names, if
+    environment variables override as for ``pyworkers run``. Or it is a dict with the keys of such a file, or
+    a Config: then the environment is not read. The default is the file that ``PYWORKERS_CONFIG`` names, if
     any. ``log`` is the file to which the child's output is appended; without it, this process's stderr.
 
     The server stops at the end of the ``with``, by ``stop()``, and when this process ends in any way. Ctrl-C

@@ -2,8 +2,8 @@
 
 Built in the worker process for each handler at its first job, and by ``pyworkers.testing``, which runs jobs
 through the same steps. A step is a function of the Execution, the record of one run. A step before the job
-returns None, or the outcome of a job that it ends; the job has an outcome, or raises; a step after it gets
-the outcome and returns one. A job passes the steps that it needs: most jobs pass few.
+returns None, or ends the job by returning its outcome. The job has an outcome, or raises. A step after it
+gets the outcome and returns one. A job passes the steps that it needs: most jobs pass few.
 
 One generator runs the steps in threads and in tasks (``StepChain._steps``): there is one list of them.
 """

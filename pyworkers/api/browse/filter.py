@@ -101,8 +101,8 @@ class Filter:
         """Texts that a job contains if it meets the filter, as ``read_part`` takes them: most jobs lack one.
 
         Redis compares them with the stored bytes, and how far a search comes in its time shows how many jobs
-        hold them. So none may be found in a hidden value: a text is in the member that its condition is
-        about, and if names are hidden, the conditions on arguments and tags, which are lists, send none. (An
+        have them. So no text may be found in a hidden value: it is searched in the member that its condition
+        is about. If names are hidden, the conditions on arguments and tags, which are lists, send none. (An
         object that is hidden may have such a member, too: a person who guesses its value sees that it is so.)
         """
         # Redis does not hold why a job is unreadable.

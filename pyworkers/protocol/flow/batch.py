@@ -1,8 +1,8 @@
 """The rule of batches: a member is counted at each end of its run.
 
-Pure. The field ``batch`` of the envelope is the id of the batch; ``batch_index``, if its result is kept, the
-place of the result; ``then`` are the steps of a chain that follow (filling.py): jobs without these fields of
-the push, the last one perhaps a list of jobs that run at the same time.
+Pure. The field ``batch`` of the envelope is the id of the batch. ``batch_index`` is the place of the result,
+if that is kept. ``then`` has the steps of a chain that follow (filling.py): jobs without these fields of the
+push. The last one may be a list of jobs that run at the same time.
 """
 
 from __future__ import annotations

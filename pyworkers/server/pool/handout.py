@@ -222,9 +222,9 @@ class LookAhead:
     """The mean length of the jobs, and what follows from it: how many to fetch ahead. Pure.
 
     While jobs are very short, a worker would wait for the next exchange with Redis for longer than its job
-    took; and while longer ones end in each millisecond, the room of those that end within an exchange would
-    stay empty. Otherwise it is zero. Workers that have a next job need no exchange at once: so the outcomes
-    of longer jobs may wait for each other.
+    took. While longer jobs end in each millisecond, the room of the ones that end within an exchange would
+    stay empty. In both cases some are fetched ahead. Workers that have a next job need no exchange at once:
+    so the outcomes of longer jobs may wait for each other.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Replies: checks the shape of each reply before it is used.
 
 Used by the connections of the master, while a reply is read and its connection is held. The type of a reply
-follows from its command, so another shape means that replies and commands are out of step, that a proxy has
-mixed replies up, or that the peer is not Redis: the connection is closed, and the part of the server that
-uses it tries again on a new one.
+follows from its command. Another shape means that replies and commands are out of step, that a proxy has
+mixed replies up, or that the peer is not Redis. Then the connection is closed, and the part of the server
+that uses it tries again on a new one.
 """
 
 from __future__ import annotations
