@@ -240,8 +240,14 @@ class Followed(redis.Connection):
 
     def _connect(self) -> Any:
         self.is_left = False
-        self.host, self.port = self._primary.find()
-        return super()._connect()  # type: ignore[no-untyped-call]
+        while True:
+            self.host, self.port = self._primary.find()
+            try:
+                return super()._connect()  # type: ignore[no-untyped-call]
+            except (redis.ConnectionError, OSError):
+                # Nothing was sent: another server may be the primary by now.
+                if not self.is_former:
+                    raise
 
     def opens(self, opened: socket.socket) -> None:
         """Have the watch end its waits, also for a connect: a machine that hangs does not answer it."""
