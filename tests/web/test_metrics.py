@@ -74,6 +74,12 @@ def test_a_deployment_is_a_line_in_the_charts(dashboard: Visitor, db: redis.Redi
         assert page.html.count("; deploy v1 &lt;b&gt;") == charts and "Deploy v1 <b>" in page.text
 
 
+def test_a_class_leads_to_its_jobs(dashboard: Visitor) -> None:
+    links = dashboard.get("metrics/Send%20it").links
+    paths = [link.partition(dashboard.root)[2] for link in links if "class=Send" in link]
+    assert paths == [f"{place}?class=Send+it" for place in ("scheduled", "retries", "dead", "finished")]
+
+
 def test_the_start_of_servers_of_a_version_is_a_line_in_the_charts(
     dashboard: Visitor, db: redis.Redis, keys: Keys
 ) -> None:

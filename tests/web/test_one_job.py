@@ -16,6 +16,7 @@ from markupsafe import escape
 from pyworkers import Client
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import hold_order, raw_job
+from tests.helpers.replies import as_list
 from tests.interop.browser import Form, Page
 from tests.web import hostile
 from tests.web.visitor import Visitor
@@ -349,6 +350,34 @@ def test_a_job_that_is_done_is_shown_from_its_history(
     assert "Send" in page.text and '"to":"ann"' in page.text
     assert "secret" not in page.text and "not kept" not in page.text
     assert "Delete" not in page.text
+    assert not [form for form in page.forms if "preview" in form.buttons.values()], "not all is shown"
+
+
+@pytest.mark.parametrize("more", [{}, {"encrypted": True}, {"queue": ""}, {"args": 7}])
+def test_a_job_that_is_done_is_edited_and_enqueued_again(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, more: dict[str, object]
+) -> None:
+    fields = {
+        "class": "<b>Send",
+        "args": ["to\u001b", 1],
+        "queue": "mail",
+        "retry": 3,
+        "tags": ["vip"],
+        **more,
+    }
+    db.hset(keys.job("a"), mapping={"state": "done", "job": raw_job("a", **fields)})
+    forms = [form for form in dashboard.get("jobs/a").forms if "preview" in form.buttons.values()]
+    if more:
+        assert forms == []
+        return
+    page = dashboard.press(forms[0])
+    assert "Nothing has happened yet." in page.text
+    [form] = [form for form in page.forms if "enqueue" in form.buttons.values()]
+    typed = forms[0].hidden
+    dashboard.ask(form.action, {**form.hidden, **typed, "args": '["to others"]', "action": "enqueue"})
+    [copy] = map(json.loads, as_list(db.lrange(keys.queue("mail"), 0, -1)))
+    assert (copy["class"], copy["args"], copy["retry"]) == ("<b>Send", ["to others"], 3)
+    assert copy["tags"] == ["vip"] and copy["jid"] != "a"
 
 
 def test_a_queue_that_no_key_can_have_is_not_linked(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

@@ -17,7 +17,6 @@ from starlette.routing import Route
 from pyworkers.api.browse.actions import moves_of
 from pyworkers.api.browse.errors import ERROR, ERRORS, PLACES, ErrorGroup, ErrorPage, read_errors
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.deploys import Deploy
 from pyworkers.api.parameters import Parameter
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
@@ -47,7 +46,7 @@ async def show(request: Request) -> Response:
     groups = page_of_all({name: page.groups for name, page in pages.items()}, _order, 0, _MOST)
     deploys = [page.deploy for page in pages.values() if page.deploy]
     tables = {
-        name: _listing(sites.at(request, name), groups[name], page.deploy, now, deployed=bool(deploys))
+        name: _listing(sites.at(request, name), groups[name], page, now, deployed=bool(deploys))
         for name, page in pages.items()
     }
     found = _sum(list(pages.values()))
@@ -59,6 +58,8 @@ async def show(request: Request) -> Response:
         found=found,
         most=_MOST,
         deploy=max(deploys, default=None),
+        new=[_link(sites.at(request, name), one) for name, one in _new(pages, groups)[:_MOST_NAMES]],
+        number_new=len(_new(pages, groups)),
         rows=joined(request, tables, _order),
         moves={place.word: moves_of(place) for place in PLACES},
         query=_query,
@@ -90,12 +91,12 @@ def _order(group: ErrorGroup) -> int:
 
 
 def _listing(
-    request: Request, groups: Sequence[ErrorGroup], last: Deploy | None, now: float, *, deployed: bool
+    request: Request, groups: Sequence[ErrorGroup], page: ErrorPage, now: float, *, deployed: bool
 ) -> Listing[ErrorGroup]:
     """The table of these groups. ``deployed``: True if there are versions to show, of any Redis."""
     columns = [column for column in _COLUMNS if deployed or column.name != "of_versions"]
     html: Mapping[str, Callable[[ErrorGroup], Markup]] = {
-        "error": lambda group: _error(request, group, last),
+        "error": lambda group: _error(request, group, page),
         "retries": lambda group: _jobs(request, group, "retries", group.retries),
         "dead": lambda group: _jobs(request, group, "dead", group.dead),
         "hours": _hours,
@@ -106,21 +107,33 @@ def _listing(
     return Listing(request, columns, groups, now, html=html)
 
 
+def _new(
+    pages: Mapping[str, ErrorPage], groups: Mapping[str, Sequence[ErrorGroup]]
+) -> list[tuple[str, ErrorGroup]]:
+    """The errors that are new since the last deployment, with their Redis."""
+    return [(name, group) for name, some in groups.items() for group in some if _is_new(group, pages[name])]
+
+
+def _is_new(group: ErrorGroup, page: ErrorPage) -> bool:
+    return bool(group.error and page.deploy and group.first and group.first >= page.deploy.at)
+
+
 def _query(group: ErrorGroup) -> dict[str, str]:
     """What selects the jobs of a group in a list; empty for those without an error, which nothing selects."""
     return query_of(Filter(error_like=group.error))
 
 
-def _error(request: Request, group: ErrorGroup, last: Deploy | None) -> Markup:
+def _error(request: Request, group: ErrorGroup, page: ErrorPage) -> Markup:
     """The error, which leads to its jobs; and whether it is new since the last deployment."""
     if not group.error:
         return Markup("no error")
-    place = "retries" if group.retries else "dead"
-    text = Markup('<a href="{}">{}</a>').format(
-        address(request, place, **_query(group)), shown(group.text, 160)
-    )
-    is_new = last is not None and group.first is not None and group.first >= last.at
-    return text + Markup(' <span class="tag bad">new</span>') if is_new else text
+    text = _link(request, group)
+    return text + Markup(' <span class="tag bad">new</span>') if _is_new(group, page) else text
+
+
+def _link(request: Request, group: ErrorGroup) -> Markup:
+    href = address(request, "retries" if group.retries else "dead", **_query(group))
+    return Markup('<a href="{}">{}</a>').format(href, shown(group.text, 160))
 
 
 def _jobs(request: Request, group: ErrorGroup, place: str, jobs: int) -> Markup:

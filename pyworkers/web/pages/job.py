@@ -27,6 +27,7 @@ from pyworkers.api.record import JOB, STATUS, JobRecord
 from pyworkers.api.results import JOB_RESULT, read_result
 from pyworkers.api.running import ACTIONS, CANCEL, JOB_STACK, STACK, read_stack
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol import sealing
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.stacks import JobStack
 from pyworkers.protocol.status import JobState, JobStatus
@@ -54,6 +55,11 @@ _MOST_OF_LINE = 2000
 _MOST_OF_ARGUMENT = 100
 _LONGEST_WAIT_S = 30.0
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker")
+# The options of a job that has ended with which a copy is enqueued.
+_OF_A_COPY = (
+    "retry", "retry_for", "retry_queue", "backtrace", "dead", "timeout", "tags", "track", "history",
+    "unique_for", "unique_until",
+)  # fmt: skip
 _OF_JOB = ("class", "queue", "failures", "length", "tags", "batch")
 
 
@@ -116,6 +122,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         typed=form_of(request) if refusal else {},
         finished=address(request, "finished", jid=visible(view.jid)) if ends.next else "",
         **_addresses(request, view, seen_at),
+        again={} if kept is None else _copy_of(request, kept),
     )
 
 
@@ -260,6 +267,23 @@ def _kept(view: JobView) -> JobRecord | None:
         return None
     # With escapes: a text of a job may have a lone surrogate.
     return JobRecord(simplejson.dumps(history.job, allow_nan=True).encode())
+
+
+def _copy_of(request: Request, kept: JobRecord) -> dict[str, str]:
+    """The form *Enqueue* for a copy of a job that has ended; empty if not all its arguments are shown."""
+    if not kept.queue or not viewer_of(request).operates(kept.queue):
+        return {}
+    args, options = kept.data.get("args"), {name: kept.data[name] for name in _OF_A_COPY if name in kept.data}
+    is_secret = kept.data.get(sealing.FIELD) is True or masked(args, site_of(request).settings.mask) != args
+    if not isinstance(args, list) or is_secret or not kept.job_class:
+        return {}
+    try:
+        texts = {"args": simplejson.dumps(args), "options": simplejson.dumps(options) if options else ""}
+    except (ValueError, RecursionError):
+        return {}
+    if sum(map(len, texts.values())) > _MOST_CHARACTERS:
+        return {}
+    return {"class": visible(kept.job_class), "queue": visible(kept.queue), **texts}
 
 
 def _readable(value: Any) -> str:

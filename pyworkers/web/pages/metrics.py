@@ -36,6 +36,7 @@ from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
 from pyworkers.web.live.stream import readers_of
 from pyworkers.web.names import number_in
+from pyworkers.web.navigation import NAVIGATION
 from pyworkers.web.paging import ROWS, rows_from, span_from
 from pyworkers.web.rendering import address, render
 from pyworkers.web.several import sites_of
@@ -48,6 +49,8 @@ _PERIOD = Parameter(
 )
 
 
+_PLACES = ("scheduled", "retries", "dead", "finished")
+"""The lists that the page of a class leads to."""
 _TREND: Column[ClassMetrics] = Column("trend", title="Over time", only_shown=True)
 
 
@@ -118,6 +121,7 @@ async def show_class(request: Request) -> Response:
         name=name,
         period=period.value,
         found=found,
+        places=[(place, title) for place, title in NAVIGATION if place in _PLACES],
         percentiles=PERCENTILES,
         runs_chart=_runs_chart(found, marks_of(deploys, starts)),
         by_run=Listing(
