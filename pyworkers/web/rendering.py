@@ -39,6 +39,7 @@ def _operates(viewer: Viewer | None, queue: str) -> bool:
     return viewer is not None and viewer.operates(queue)
 
 
+_LONGEST_PATH = 4000
 _NO_BUTTONS: Mapping[str, object] = {
     "operate": False, "operates": partial(_operates, None), "operates_some": False
 }  # fmt: skip
@@ -56,6 +57,13 @@ def address(request: Request, *segments: str, **query: object) -> str:
 def own_address(request: Request) -> str:
     """The address of this request, with its query."""
     return f"{request.url.path}{'?' if request.url.query else ''}{request.url.query}"
+
+
+def is_local(path: str) -> bool:
+    """True for a plain path of this host: a form or an address may name the page to which it leads."""
+    is_path = path.startswith("/") and not path.startswith(("//", "/\\"))
+    is_plain = path.isascii() and path.isprintable() and " " not in path and "\\" not in path
+    return is_path and is_plain and len(path) <= _LONGEST_PATH
 
 
 async def render(request: Request, template: str, status: int = 200, **context: object) -> HTMLResponse:
@@ -92,6 +100,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
         "json": f"{root}{in_json}" if in_json and status == 200 else "",
         "csv": f"{root}{in_csv}" if in_csv and status == 200 else "",
         "now": time.time(),
+        "here": own_address(request),
         "version": __version__,
     }
     answer = HTMLResponse(_environment().get_template(template).render({**known, **context}), status)

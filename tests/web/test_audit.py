@@ -56,9 +56,14 @@ def test_deleted_jobs_are_put_back_by_a_button(
     page = dashboard.ask(form.action, {"csrf": form.hidden["csrf"], "one": f"delete|{at}"}).page
     assert db.zcard(keys.dead) == 1
     assert "Undo For ten minutes, also in Audit ." in page.text
+    [line] = AuditLog(one_redis_url, namespace=keys.namespace).page().actions
+    assert (line.action, line.target) == ("job.delete", "2"), "a single job has its name"
     [button] = [one for one in page.posts if one.buttons.get("action") == "undo"]
-    assert "1 job put back." in dashboard.press(button).text
+    back = dashboard.press(button)
+    assert "1 job put back." in back.text and back.path == page.path, "where the button was"
     assert db.zcard(keys.dead) == 2
+    for odd in ("https://evil.example/", "//evil.example", "/\\evil.example", "audit", "/ x"):
+        assert dashboard.press(button, back=odd).path == "/audit"
     assert "Nothing to put back" in dashboard.press(button).text
     # The queue, all of whose jobs are deleted, and the line in the audit.
     db.lpush(keys.queue("q"), raw_job("3"))

@@ -19,7 +19,8 @@ from pyworkers.api.schemas import page_of
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.paging import pager, rows_of, span
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import address, is_local, render
+from pyworkers.web.security import form_of
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import both, shown
 from pyworkers.web.site import site_of
@@ -73,8 +74,9 @@ async def _audit(ask: CheckedRequest) -> dict[str, Any]:
 
 
 async def undo(request: Request) -> Response:
-    """Put deleted jobs back."""
-    return await act(request, [UNDO], address(request, "audit"))
+    """Put deleted jobs back, and return to the page that has the button."""
+    back = form_of(request).get("back", "")
+    return await act(request, [UNDO], back if is_local(back) else address(request, "audit"))
 
 
 async def _deletion(ask: CheckedRequest) -> dict[str, Any]:

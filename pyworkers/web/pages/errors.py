@@ -22,7 +22,7 @@ from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.paging import own_of, owns
-from pyworkers.web.rendering import address, own_address, render
+from pyworkers.web.rendering import address, render
 from pyworkers.web.several import page_of_all, sites_of
 from pyworkers.web.showing import cut, number, shown, visible
 from pyworkers.web.site import site_of
@@ -65,7 +65,6 @@ async def show(request: Request) -> Response:
         query=_query,
         next=address(request, "errors", **following) if following else "",
         again=address(request, "errors") if "from" in request.url.query else "",
-        here=own_address(request),
     )
 
 

@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.browse.actions import ON_SEVERAL, JobMove, Order, moves_of
+from pyworkers.api.actions import Performed
+from pyworkers.api.browse.actions import ON_ONE, ON_SEVERAL, JobMove, Order, moves_of
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page
+from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page, read_rows
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
 from pyworkers.api.browse.tasks import Task, create_task
@@ -138,7 +139,6 @@ async def show(request: Request, refusal: str = "", asking: JobMove | None = Non
         "typed": form_of(request) if refusal else {},
         "selected": _selected(request) if refusal or asking else (),
         "asking": asking,
-        "here": own_address(request),
         **(await _of_queue(request, place.queue)),
     }
     if listed.fault:
@@ -328,8 +328,18 @@ async def change(request: Request) -> Response:
         return await show(request, _NONE)
     if sites_of(request).parts and not place.queue:
         return await _carry_out(request, order, ats)
-    outcome = await carry_out(request, ON_SEVERAL[order.action], {"jobs": ats, **order.given})
-    return said(request, outcome, own_address(request))
+    return said(request, await _do(request, order, ats), own_address(request))
+
+
+async def _do(request: Request, order: Order, ats: Sequence[str]) -> Performed:
+    """Act on the selected jobs of one Redis. The audit has the id of a single one, and a link to it."""
+    site = site_of(request)
+    if len(ats) == 1:
+        [row] = await site.read(read_rows(site.keys, order.place, ats))
+        if row is not None and row.job.jid:
+            given = {"jid": row.job.jid, "at": row.at, **order.given}
+            return await carry_out(request, ON_ONE[order.action], given)
+    return await carry_out(request, ON_SEVERAL[order.action], {"jobs": [*ats], **order.given})
 
 
 async def _carry_out(request: Request, order: Order, ats: Sequence[str]) -> Response:
@@ -346,7 +356,7 @@ async def _carry_out(request: Request, order: Order, ats: Sequence[str]) -> Resp
     texts, failed = [], False
     for name, at_redis in places.items():
         try:
-            outcome = await carry_out(at_redis, action, given[name])
+            outcome = await _do(at_redis, order, given[name]["jobs"])
         except (RedisUnavailableError, StoreError) as error:
             texts.append(f"{name}: {undone(at_redis, error)[1]}")
             failed = True

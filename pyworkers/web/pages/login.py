@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from pyworkers import logs
 from pyworkers.config.checks import OIDC_CALLBACK
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import address, is_local, render
 from pyworkers.web.security import form_of
 from pyworkers.web.security.access import Refusal, Users, address_of
 from pyworkers.web.security.cookies import HOME, LOGIN, SESSION, cookie_name, delete_cookie, set_cookie
@@ -21,7 +21,6 @@ from pyworkers.web.security.guard import place_of, visit_of
 from pyworkers.web.security.oidc import OidcError, PendingLogin, Provider
 
 _WRONG = "The name or the password is wrong."
-_LONGEST_TARGET = 4000
 _LONGEST_LOGIN_S = 600
 _ENTRANCE = ("login", "logout")
 
@@ -143,7 +142,5 @@ def _path(request: Request) -> str:
 
 def _own(target: str) -> str:
     """The target if it is a path below the dashboard, else its first page: no login leads elsewhere."""
-    is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
-    is_plain = target.isascii() and target.isprintable() and " " not in target and "\\" not in target
     is_page = target.removeprefix("/").partition("?")[0].partition("/")[0] not in _ENTRANCE
-    return target if is_path and is_plain and is_page and len(target) <= _LONGEST_TARGET else "/"
+    return target if is_local(target) and is_page else "/"
