@@ -1,4 +1,4 @@
-"""Take the pictures of the dashboard in contrib/docs/pictures: ``python -m contrib.pictures [FOLDER]``.
+"""Take pictures of the dashboard for contrib/docs/pictures: ``python -m contrib.pictures [FOLDER [NAME…]]``.
 
 Its own Valkey, dashboard and browser, with the data of ``shop``. Needs Chromium.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,11 +53,12 @@ PICTURES = {
 }
 
 
-def take(browser: Chromium, root: str, folder: Path) -> None:
-    """Take all pictures of the dashboard at ``root``."""
+def take(browser: Chromium, root: str, folder: Path, names: Sequence[str]) -> None:
+    """Take these pictures of the dashboard at ``root``."""
     # No server runs: with the event stream, the graph would fall to zero at its end.
     browser.forbid_streams()
-    for name, picture in PICTURES.items():
+    for name in names:
+        picture = PICTURES[name]
         browser.resize(picture.width, picture.height)
         browser.prefer(picture.scheme)
         browser.open(f"{root}/{picture.address}")
@@ -69,7 +71,9 @@ def main() -> None:
     """Start all that is needed, and take the pictures."""
     parser = argparse.ArgumentParser(prog="python -m contrib.pictures", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("names", nargs="*", metavar="name", help="all, unless some are named")
+    given = parser.parse_args()
+    folder: Path = given.folder
     if reason := lacking():
         sys.exit(reason)
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +91,7 @@ def main() -> None:
             for stats in shop.minutes_before(counts, KEPT):
                 dashboard.state.reader.samples.add(stats)
             with served(dashboard) as root, running_chromium(directory / "profile") as browser:
-                take(browser, root, folder)
+                take(browser, root, folder, given.names or [*PICTURES])
 
 
 if __name__ == "__main__":
