@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -22,6 +22,15 @@ from _pytest.runner import runtestprotocol
 
 _SHORT = ("store", "unit")
 """The folders with the shortest tests."""
+_COSTLY = {
+    "_browser": "Chromium",
+    "client_environment": "clients",
+    "postgres": "PostgreSQL",
+    "database": "PostgreSQL",
+}
+"""Fixtures of a session that use seconds of CPU in each process that sets them up, by what they start."""
+_PROCESSES = {"Chromium": 3, "clients": 2, "PostgreSQL": 1}
+"""In how many processes each is set up."""
 _LOOK_S = 1.0
 """How long the end of a process stays unseen whose connection a program that it started keeps open."""
 
@@ -50,15 +59,25 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
-def by_module(files: Sequence[Path]) -> list[list[int]]:
-    """The numbers of the tests of each module, given the file of each test.
+def by_module(items: Sequence[tuple[Path, Collection[str]]]) -> list[list[int]]:
+    """The numbers of the tests of each module, given the file and the fixtures of each test.
 
-    Of the modules with short tests, those in the second half are last, so that the processes end at nearly
-    the same time. The others stay where they are, so that tests of other folders also run after them.
+    Modules with the same costly fixture are one, or a few. Of those with short tests, the ones in the second
+    half are last, so that the processes end at nearly the same time. The others stay where they are, so that
+    tests of other folders also run after them.
     """
-    modules = [list(numbers) for _, numbers in itertools.groupby(range(len(files)), files.__getitem__)]
-    first, second = modules[: len(modules) // 2], modules[len(modules) // 2 :]
-    return first + sorted(second, key=lambda numbers: files[numbers[0]].parent.name in _SHORT)
+    modules: dict[object, list[int]] = {}
+    found: Counter[str] = Counter()
+    for path, some in itertools.groupby(range(len(items)), key=lambda number: items[number][0]):
+        numbers = list(some)
+        used = {fixture for number in numbers for fixture in items[number][1]}
+        costly = next((name for fixture, name in _COSTLY.items() if fixture in used), "")
+        found[costly] += 1
+        key = (costly, found[costly] % _PROCESSES[costly]) if costly else path
+        modules.setdefault(key, []).extend(numbers)
+    given = list(modules.values())
+    first, second = given[: len(given) // 2], given[len(given) // 2 :]
+    return first + sorted(second, key=lambda numbers: items[numbers[0]][0].parent.name in _SHORT)
 
 
 class Shares:
@@ -103,7 +122,7 @@ class _Processes:
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
-        modules = by_module([item.path for item in session.items])
+        modules = by_module([(item.path, getattr(item, "fixturenames", ())) for item in session.items])
         self._shares = Shares(modules, session.config.option.processes)
         self._running: list[_Process] = []
 

@@ -115,4 +115,11 @@ def test_a_process_runs_whole_modules_until_it_takes_the_far_half_of_the_largest
 
 def test_modules_with_short_tests_of_the_second_half_are_last() -> None:
     names = ["unit/test_a.py", "web/test_b.py", "web/test_b.py", "store/test_c.py", "system/test_d.py"]
-    assert by_module([Path("tests", name) for name in names]) == [[0], [1, 2], [4], [3]]
+    assert by_module([(Path("tests", name), ()) for name in names]) == [[0], [1, 2], [4], [3]]
+
+
+def test_modules_that_start_the_same_browser_are_three() -> None:
+    names = ["web/test_a.py", "web/test_b.py", "system/test_c.py", *(f"web/test_{n}.py" for n in range(3))]
+    fixtures = [("_browser",), ("db", "_browser"), ("db",), ("_browser",), ("_browser",), ("db",)]
+    items = [(Path("tests", name), used) for name, used in zip(names, fixtures, strict=True)]
+    assert by_module(items) == [[0, 4], [1], [2], [3], [5]]
