@@ -90,15 +90,15 @@ def read(given: Mapping[str, Any], now: float, writing: Writing) -> BatchedJob:
 
 
 def _member(given: Mapping[str, Any], now: float, writing: Writing) -> BatchedJob:
-    batch = given.get("batch", "")
-    if not isinstance(batch, str):
+    batch = given.get("batch")
+    if "batch" in given and not (isinstance(batch, str) and batch):
         raise BadArgumentError(f"batch must be the id of a batch, not {batch!r}", field="batch")
     check_value(batch, "batch")
     options = {name: value for name, value in given.items() if name in OPTIONS}
     retry = options.pop("retry", None)
     due = moment(given.get("in"), given.get("at"), now)
     plan = draft(given["queue"], given["class"], retry, options, due, writing)
-    return BatchedJob(plan.job(given.get("args", ()), now), batch)
+    return BatchedJob(plan.job(given.get("args", ()), now), batch or "")
 
 
 def enqueue_all(admin: Admin, jobs: Iterable[BatchedJob]) -> list[Enqueued]:

@@ -183,8 +183,8 @@ def test_a_full_queue_refuses_the_whole_push(push: Push, server: redis.Redis, ke
     push(locked("b", max_waiting=2), job("later", two, SOON), locked("c", max_waiting=2))
     assert waiting(server, keys) == ["a", "b"]
     assert push(locked("d", max_waiting=2)) == {"d": "b"}
-    push(job("without a limit"))
-    assert len(waiting(server, keys)) == 3
+    push(job("without a limit"), job("a large limit", Conditions(max_waiting=10**20)))
+    assert len(waiting(server, keys)) == 4
 
 
 def test_a_push_waits_for_room(push: Push, server: redis.Redis, keys: Keys) -> None:

@@ -142,9 +142,9 @@ def test_a_request_is_not_sent_again_before_there_is_room(run_work: Run, db: red
     run_work(enqueue(keys, [job(1), job(2)]))
     jobs = [job(3, max_waiting=2), job(4, max_waiting=2)]
     refusal = run_work(enqueue(keys, jobs)).refusal
-    assert (refusal.place, refusal.room) == (0, ("q", 1))
+    assert (refusal.place, refusal.room) == (0, ("q", 0))
     db.rpop(keys.queue("q"))
-    assert run_work(enqueue(keys, jobs, after=refusal)).refusal.room == ("q", 0)
+    assert run_work(enqueue(keys, jobs, after=refusal)).refusal is refusal
     steps = enqueue(keys, jobs, after=refusal)
     assert [each.parts[0] for each in next(steps).commands] == ["LLEN"]
     db.delete(keys.queue("q"))
@@ -165,6 +165,7 @@ def test_a_request_is_not_sent_again_before_there_is_room(run_work: Run, db: red
         ({"queue": "q", "class": "C", "at": "soon"}, "at", "is not a time"),
         ({"queue": "q", "class": "C", "at": 1, "in": 1}, "at", "exclude each other"),
         ({"queue": "q", "class": "C", "batch": 7}, "batch", "must be the id of a batch"),
+        ({"queue": "q", "class": "C", "batch": ""}, "batch", "must be the id of a batch, not ''"),
         ({"queue": "q", "class": "C", "retry": "x"}, "retry", "True, False or a number of retries"),
         ({"queue": "q", "class": "C", "tags": "x"}, "tags", "a list of strings"),
         ({"queue": "q", "class": "C", "unique_until": "start"}, "unique_until", "without unique_for"),

@@ -555,9 +555,14 @@ end
 -- Shared by the scripts that other programs send: Redis takes fewer forms of a number than Lua does, and refuses the
 -- others in the middle of a script, after earlier writes.
 
--- A whole number from 1: no zeros in front, no time to live beyond the range of Redis.
+-- A whole number from 1, without zeros in front.
 local function is_positive(value)
-  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
+  return string.find(value, '^[1-9]%d*$') ~= nil
+end
+
+-- A time to live that Redis takes.
+local function is_life(value)
+  return is_positive(value) and #value <= 15
 end
 
 -- A score: no infinity, and no number that only its exponent makes 0.

@@ -651,9 +651,14 @@ end
 -- Shared by the scripts that other programs send: Redis takes fewer forms of a number than Lua does, and refuses the
 -- others in the middle of a script, after earlier writes.
 
--- A whole number from 1: no zeros in front, no time to live beyond the range of Redis.
+-- A whole number from 1, without zeros in front.
 local function is_positive(value)
-  return string.find(value, '^[1-9]%d*$') ~= nil and #value <= 15
+  return string.find(value, '^[1-9]%d*$') ~= nil
+end
+
+-- A time to live that Redis takes.
+local function is_life(value)
+  return is_positive(value) and #value <= 15
 end
 
 -- A score: no infinity, and no number that only its exponent makes 0.
@@ -701,11 +706,11 @@ end
 local OPTIONS = {
   at = is_score,
   max_waiting = is_positive,
-  lock = is_positive,
+  lock = is_life,
   on_duplicate = function(value)
     return value == 'skip' or value == 'raise' or value == 'replace'
   end,
-  status = is_positive,
+  status = is_life,
   history = function(value)
     return value == '1'
   end,
@@ -718,7 +723,7 @@ local OPTIONS = {
       return false
     end
     local _, facts = pcall(cjson.decode, run[3])
-    return type(facts) == 'table' and type(run[4]) == 'number' and is_positive(string.format('%.17g', run[4]))
+    return type(facts) == 'table' and type(run[4]) == 'number' and is_life(string.format('%.17g', run[4]))
   end,
 }
 

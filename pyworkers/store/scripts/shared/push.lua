@@ -34,11 +34,11 @@ end
 local OPTIONS = {
   at = is_score,
   max_waiting = is_positive,
-  lock = is_positive,
+  lock = is_life,
   on_duplicate = function(value)
     return value == 'skip' or value == 'raise' or value == 'replace'
   end,
-  status = is_positive,
+  status = is_life,
   history = function(value)
     return value == '1'
   end,
@@ -51,7 +51,7 @@ local OPTIONS = {
       return false
     end
     local _, facts = pcall(cjson.decode, run[3])
-    return type(facts) == 'table' and type(run[4]) == 'number' and is_positive(string.format('%.17g', run[4]))
+    return type(facts) == 'table' and type(run[4]) == 'number' and is_life(string.format('%.17g', run[4]))
   end,
 }
 
