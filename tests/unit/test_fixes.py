@@ -104,9 +104,10 @@ def test_a_keyword_that_the_job_does_not_have(keyword: str, fix: str) -> None:
         ("WRONGPASS invalid username-password pair", "Check user name and password: [redis]"),
         ("DENIED Redis is running in protected mode", "Set a password in Redis (requirepass)"),
         ("ERR DB index is out of range", "Name a database that exists at the end of redis.url"),
+        ("ERR unknown command 'SSCAN'", "If it is a sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME"),
     ],
 )
-def test_a_login_that_redis_refuses(reply: str, fix: str) -> None:
+def test_an_address_or_a_login_that_is_refused(reply: str, fix: str) -> None:
     assert fix in str(translate(exceptions.ResponseError(reply)))
 
 

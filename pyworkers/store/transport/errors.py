@@ -118,6 +118,7 @@ FIXES: Mapping[str, str] = {
     "ASK": _RESHARD,
     "TRYAGAIN": _RESHARD,
     "CLUSTERDOWN": "redis-cli --cluster check HOST:PORT says what is missing.",
+    "UNKNOWN": "If it is a sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME in redis.url.",
 }
 """The fix for an error, by its code, where the meaning does not name it."""
 
