@@ -166,8 +166,8 @@ class Job(Generic[P, R]):
         """Enqueue one job for each tuple of positional arguments; return the jids in that order.
 
         ``at`` is a time for all, or a list with one for each job. ``spread``: seconds over which the jobs are
-        spread evenly, from ``at`` or now on. Sent 1000 at a time: when this raises, the portions before the
-        failing one are in Redis.
+        spread evenly, from ``at`` or now on. Sent 1000 or 16 MB at a time: when this raises, the portions
+        before the failing one are in Redis.
         """
         client = self.clients.client
         return push_portions(client.push, self._bulk(args_list, at, spread, client))

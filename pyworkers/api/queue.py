@@ -171,7 +171,7 @@ class Queue:
         waiting = (WaitingJob(job.raw, getattr(job, "place", 0)) for job in jobs)
         return sum(
             self._admin.run(queues.withdraw(self._admin.keys, self.name, portion, time.time(), how, kept))
-            for portion in portions(waiting, PAGE)
+            for portion in portions(waiting, PAGE, lambda job: len(job.raw))
         )
 
     def _entries(self) -> Iterator[WaitingJob]:

@@ -199,7 +199,7 @@ class JobSet(ABC):
         keys, now, kept = self._admin.keys, time.time(), KeptFor(deletion, self._spot)
         return sum(
             self._admin.run(removal.remove(keys, self._key, portion, now, kept))
-            for portion in portions((job.raw for job in jobs), PAGE)
+            for portion in portions((job.raw for job in jobs), PAGE, len)
         )
 
     def retry_jobs(self, jobs: Iterable[JobRecord]) -> int:
@@ -236,7 +236,9 @@ class JobSet(ABC):
     def _move(self, jobs: Iterable[JobRecord], decide: Callable[[JobRecord], Move]) -> int:
         return sum(
             self._admin.run(sets.move(self._admin.keys, self._key, portion, time.time()))
-            for portion in portions(map(decide, jobs), PAGE)
+            for portion in portions(
+                map(decide, jobs), PAGE, lambda move: len(move.member) + len(move.payload)
+            )
         )
 
     def _to_queue(self, job: JobRecord, *, uncounted: bool) -> Move:

@@ -17,7 +17,7 @@ from pyworkers.errors import BadArgumentError, QueueFullError
 from pyworkers.middleware import ClientMiddleware, pass_client_links
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import Others
-from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, seconds, unlisted
+from pyworkers.protocol.draft import Bulk, Draft, Drafting, PushedJob, moment, parts_of, seconds, unlisted
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.portions import portions
 
@@ -123,8 +123,8 @@ class Producer(ABC):
         """Enqueue one job for each list of arguments in ``args_list``; return their jids in that order.
 
         ``at`` is a time for all, or a list with one for each job. ``spread``: seconds over which the jobs are
-        spread evenly, from ``at``, ``delay``, or now on. Sent 1000 at a time: when this raises, the portions
-        before the failing one are in Redis.
+        spread evenly, from ``at``, ``delay``, or now on. Sent 1000 or 16 MB at a time: when this raises, the
+        portions before the failing one are in Redis.
         """
         rows, due, times = timed(args_list, delay, at, spread, clock.time())
         plan = self._draft(queue, job_class, retry, options, due)
@@ -202,7 +202,9 @@ def bulk(
             fresh, jobs = _many_jobs(plan, portion, clock.time(), len(jids), links)
         else:
             fresh, jobs = _timed_jobs(plan, portion, clock.time(), len(jids), links, times)
-        others = yield jobs
+        others: dict[str, str] = {}
+        for part in parts_of(jobs, PORTION):
+            others.update((yield part))
         jids += [others.get(jid, jid) for jid in fresh] if others else fresh
     return jids
 

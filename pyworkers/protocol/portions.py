@@ -5,18 +5,29 @@ Pure; used by all that sends many items to Redis, or reads many jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+MOST_BYTES = 16 << 20
+"""Of the jobs that one command sends: a gigabyte of them would block Redis for seconds."""
 
-def portions(items: Iterable[Any], size: int) -> Iterable[list[Any]]:
-    """The items in lists of ``size``; never more than one list in memory."""
+
+def portions(
+    items: Iterable[Any], size: int, bytes_of: Callable[[Any], int] | None = None
+) -> Iterable[list[Any]]:
+    """The items in lists of ``size``; never more than one list in memory.
+
+    ``bytes_of`` an item, if it has some: a list ends also when it has ``MOST_BYTES``.
+    """
     portion: list[Any] = []
+    left = MOST_BYTES
     for item in items:
         portion.append(item)
-        if len(portion) == size:
+        if bytes_of is not None:
+            left -= bytes_of(item)
+        if len(portion) == size or left <= 0:
             yield portion
-            portion = []
+            portion, left = [], MOST_BYTES
     if portion:
         yield portion
 

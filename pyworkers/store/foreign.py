@@ -106,7 +106,7 @@ def adopt(keys: Keys, item: ForeignList, jobs: Sequence[bytes]) -> Steps[int]:
     Raises StoreError if the key of the queue is not a list; then its jobs stay.
     """
     names, moved = [item.key, keys.queue(item.queue), keys.queues], 0
-    for portion in portions(jobs, _PER_SCRIPT):
+    for portion in portions(jobs, _PER_SCRIPT, len):
         number = yield from script("adopt", names, [item.queue, *portion], integer, keys.namespace)
         if number < 0:
             raise StoreError(f"{names[1]} is a key of another type; the jobs stay in {item.key}")

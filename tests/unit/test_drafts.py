@@ -22,6 +22,29 @@ from pyworkers.protocol.portions import portions
 NOW = 1_795_225_197.5
 
 
+def test_large_jobs_are_sent_in_several_parts() -> None:
+    jobs = [drafts.PushedJob("q", b"x" * size, str(size)) for size in (10 << 20, 7 << 20, 1, 2, 3)]
+    assert [[job.jid for job in part] for part in drafts.parts_of(jobs, 2)] == [
+        [str(10 << 20), str(7 << 20)],
+        ["1", "2"],
+        ["3"],
+    ]
+    assert drafts.parts_of(jobs[2:], 3) == [jobs[2:]]
+    assert drafts.parts_of([], 3) == []
+
+
+def test_a_bulk_enqueue_sends_large_jobs_in_several_calls() -> None:
+    calls: list[int] = []
+
+    class Counting(Client):
+        def push(self, jobs: list[drafts.PushedJob]) -> Any:
+            calls.append(len(jobs))
+            return {job.jid: "other" for job in jobs[:1]}
+
+    jids = Counting("redis://127.0.0.1:1").enqueue_bulk("q", "Add", [["x" * (6 << 20)]] * 4)
+    assert (calls, [jid == "other" for jid in jids]) == ([3, 1], [True, False, False, True])
+
+
 def payload(
     args: Any = (1, 2), at: float | None = None, retry: bool | int | None = None, **options: Any
 ) -> str:

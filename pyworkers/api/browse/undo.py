@@ -95,7 +95,7 @@ class Deletion:
         keys, back = self._admin.keys, 0
         refused: Counter[str] = Counter()
         jobs = sorted(self._admin.run(undo.kept(keys, self.id)), key=_turn)
-        for portion in portions(jobs, PAGE):
+        for portion in portions(jobs, PAGE, lambda job: len(job.raw)):
             ready = [_ready(keys, job, time.time()) for job in portion]
             known = [one for one in ready if one is not None]
             refused["place"] += len(ready) - len(known)

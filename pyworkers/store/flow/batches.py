@@ -13,7 +13,7 @@ import hiredis
 import redis
 
 from pyworkers.errors import DuplicateJobError, QueueFullError
-from pyworkers.protocol.draft import PushedJob
+from pyworkers.protocol.draft import PushedJob, parts_of
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
@@ -51,7 +51,10 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     jobs = [job for job in plan.jobs if job.conditions is None]
     # In the order of the jobs, so that none is pushed before it is a member.
     members = [*(job.jid for job in jobs), *plan.members]
-    several = len(members) > PORTION or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
+    parts = parts_of(jobs, PORTION)
+    several = (
+        len(members) > PORTION or len(parts) > 1 or len(jobs) < len(plan.jobs) or plan.inner or plan.starts
+    )
     if not several and plan.closes and not plan.begun:
         # The hold may be from an earlier run of the job that adds members.
         _send(wires, plan, [call_of(keys, plan, mode, members, jobs, release=plan.token)])
@@ -59,18 +62,19 @@ def _enlist(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
     if not plan.begun:
         _send(wires, plan, [call_of(keys, plan, mode, hold=plan.token)])
     _push_conditional(wires, keys, plan)
-    _send(wires, plan, _portions(keys, plan, members, jobs))
+    _send(wires, plan, _portions(keys, plan, members, parts))
     for inner in plan.inner:
         _enlist(wires, keys, inner)
-    _send(wires, plan, _portions(keys, plan, (), plan.starts))
+    _send(wires, plan, _portions(keys, plan, (), parts_of(plan.starts, PORTION)))
     if plan.closes:
         _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
 
 
 def _portions(
-    keys: Keys, plan: BatchPlan, members: Sequence[str], jobs: Sequence[PushedJob]
+    keys: Keys, plan: BatchPlan, members: Sequence[str], parts: Sequence[Sequence[PushedJob]]
 ) -> Iterator[_Parts]:
-    for ids, part in zip_longest(portions(members, PORTION), portions(jobs, PORTION), fillvalue=()):
+    # No part of the jobs is ahead of its ids: it has at most as many jobs.
+    for ids, part in zip_longest(portions(members, PORTION), parts, fillvalue=()):
         yield call_of(keys, plan, "add", ids, part)
 
 
@@ -81,7 +85,7 @@ def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
         for job in plan.jobs
         if job.conditions is not None
     ]
-    for number, part in enumerate(portions(jobs, PORTION)):
+    for number, part in enumerate(parts_of(jobs, PORTION)):
         try:
             run(wires, conditions.pushing(keys, part))
         except (DuplicateJobError, QueueFullError):
