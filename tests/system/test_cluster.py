@@ -456,6 +456,17 @@ WAYS: list[Callable[[RedisConfig], list[int]]] = [
 ]
 
 
+@pytest.fixture(params=["ip", "unknown-endpoint"])
+def endpoint(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
+    """How the nodes name each other: by address, or by port alone."""
+    for node in cluster.nodes:
+        node.configure("cluster-preferred-endpoint-type", request.param)
+    yield request.param
+    for node in cluster.nodes:
+        node.configure("cluster-preferred-endpoint-type", "ip")
+
+
+@pytest.mark.usefixtures("endpoint")
 def test_each_command_runs_once_at_the_node_that_has_its_key(cluster: Cluster) -> None:
     """While the slot moves, one of two keys is on one node, and the other one on no node or on the other."""
     command(cluster.primary, "SET", "{app}:here", 0)

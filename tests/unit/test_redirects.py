@@ -31,6 +31,9 @@ class Named:
     def moved(self, error: Any) -> None:
         self.asked_first.append(error.host)
 
+    def node_in(self, error: Any) -> tuple[str, int]:
+        return error.host, error.port
+
 
 def sent_again(packed: bytes, replies: list[Any], *answered: list[Any]) -> list[tuple[Any, bytes]]:
     """The nodes to which commands are sent again, one after the other, with these answers."""

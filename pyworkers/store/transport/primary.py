@@ -182,8 +182,14 @@ class Primary:
 
     def moved(self, error: Any) -> None:
         """Ask the node first that another one names, in a refusal with its address."""
-        if error.host:
-            self.watch.ask_first((error.host, error.port))
+        if (node := self.node_in(error)) is not None:
+            self.watch.ask_first(node)
+
+    def node_in(self, error: Any) -> Address | None:
+        """The node in a refusal of the primary; without a host, it is on the same one."""
+        known = self.watch.known
+        host = error.host or (known and known.address[0])
+        return (host, error.port) if host else None
 
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` after each failover, until cancelled."""

@@ -63,9 +63,9 @@ class Redirects:
 
     def node_in(self, refusal: Any) -> Address | None:
         """The node that imports the slot, if a refusal names it."""
-        if self._primary is None or code_of(refusal) != "ASK" or not refusal.host:
+        if self._primary is None or code_of(refusal) != "ASK":
             return None
-        return refusal.host, refusal.port
+        return self._primary.node_in(refusal)
 
 
 class Repeat(NamedTuple):
