@@ -259,6 +259,8 @@ class Strays(Part):
                 await fetcher.adopt()
             except PyworkersError as error:
                 errors.append(error)
+        for manager in self._queues.serving.values():
+            manager.fetcher.rest()
         if errors:
             raise errors[0]
         return self._pause_s

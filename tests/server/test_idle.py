@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from redis.asyncio import Redis
 
 from pyworkers.errors import PyworkersError
+from pyworkers.server.changes import UnchangedKeys
+from pyworkers.server.health import Health
 from pyworkers.server.plan import Group
+from pyworkers.server.queues import Strays
 from tests.helpers.bench import bench_fixture
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import async_wait_for
@@ -183,17 +190,28 @@ async def commands(bench: Bench) -> int:
     return sum(row["calls"] for row in found.values())
 
 
-async def test_a_group_without_jobs_lets_its_connection_go(bench: Bench) -> None:
+async def test_a_group_without_jobs_lets_its_connection_go(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It knows that its lists are empty, so a stop needs none either."""
+    health = Health(time.monotonic, random.Random())
+    queues: Any = SimpleNamespace(serving={"g": SimpleNamespace(fetcher=bench.fetcher)})
+    changes: Any = bench.idle._store
+    strays = Strays(queues, UnchangedKeys(changes, 60), health, pause_s=1)
     await bench.run()
     await bench.push("q0", b"job")
-    fetches = bench.fetcher.fetches
     assert bench.fetcher.may_hold
-    assert bench.link.client_id is not None
-    began = time.monotonic()
-    await async_wait_for(lambda: time.monotonic() - began > 0.05)
-    bench.fetcher.is_empty(fetches, rest_s=0.01)
-    assert bench.link.client_id is None
+    # The job ends. A moment later, the lists are empty, and the connection may be needed again.
+    await bench.redis.delete(*bench.fetcher.lists)
+    await strays.look()
+    assert not bench.fetcher.may_hold and bench.link.client_id is not None
+    monkeypatch.setattr("pyworkers.server.fetching.fetcher._REST_S", 0.01)
+
+    async def is_closed() -> bool:
+        await strays.look()
+        return bench.link.client_id is None
+
+    await async_wait_for(is_closed)
     assert not bench.fetcher.may_hold
     assert await bench.fetcher.give_back() == 0
     assert bench.link.client_id is None

@@ -462,12 +462,15 @@ class Fetcher:
         """Forget the unclaimed jobs that were found."""
         self._adoption.forget()
 
-    def is_empty(self, fetches: int, rest_s: float = _REST_S) -> None:
+    def is_empty(self, fetches: int) -> None:
         """Note that our in-progress lists were empty when ``fetches`` had this value."""
         self.has_no_strays()
         self._empty_after = fetches
-        if self._waits.rests:
-            self._link.hang_up(rest_s)
+
+    def rest(self) -> None:
+        """Close the connection if there was no job for some time."""
+        if not self.may_hold and self._waits.rests:
+            self._link.hang_up(_REST_S)
 
 
 # How often to look for a slot of a queue that another server may have freed.
