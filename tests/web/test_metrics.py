@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
+from html import unescape
+from urllib.parse import urlencode
 
+import pytest
 import redis
+from markupsafe import escape
 
 from pyworkers.api.metrics import Period, read_class_metrics, read_metrics
 from pyworkers.protocol.histogram import Tally
@@ -13,7 +18,11 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
 from pyworkers.store.measures.deploys import mark
+from pyworkers.web.pages import metrics as metrics_page
 from tests.helpers.records import register
+from tests.helpers.support import wait_for
+from tests.web.events import Listener
+from tests.web.test_gauges import heard
 from tests.web.visitor import Visitor
 
 
@@ -125,3 +134,21 @@ def test_each_class_has_its_runs_over_time_in_its_row(
     written = ", ".join(map(str, hour.trend))
     assert f'aria-label="Runs by ten minutes: {written}"' in dashboard.get("metrics").html
     assert "Runs by hour: 0, " in dashboard.get("metrics?period=day").html
+
+
+def test_the_charts_of_a_class_follow(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_page, "_EVERY_S", 0.5)
+    html = dashboard.get("metrics/a%26b%3Ci%3E?period=day").html
+    [feed] = map(unescape, re.findall(r'data-feed="(class[^"]*)"', html))
+    with Listener(dashboard.root, f"?{urlencode({'feed': feed})}") as listener:
+        wait_for(lambda: "Runs over time: 0 ran" in heard(listener, f"{feed}:runs"))
+        run(db, add_executions(keys, {"a&b<i>": tally(40, failed=1)}, datetime.now(UTC)))
+        wait_for(lambda: "Runs over time: 2 ran, 1 of them failed." in heard(listener, f"{feed}:runs"))
+        assert "<dd>2</dd>" in heard(listener, f"{feed}:tiles")
+        assert 'class="heat"' in heard(listener, f"{feed}:durations")
+        assert ': 1"' in heard(listener, f"{feed}:histogram")
+        for table in ("runs_table", "durations_table", "histogram_table"):
+            assert ">1</td>" in heard(listener, f"{feed}:{table}"), table
+    assert html.count(f'data-live="{escape(feed)}:') == 7

@@ -284,6 +284,17 @@ def readers_at(request: Request) -> dict[str, Reader]:
     return {name: part.state.reader for name, part in sites_of(request).parts.items()}
 
 
+def news_of(
+    reader: Reader, request: Request, feed: str, read: Callable[[Keys], Operation[T]], every_s: float
+) -> list[T]:
+    """What the Redis servers that a page shows have for a feed; empty without news, or while one has none."""
+    sites = sites_of(request)
+    there = [one for name, one in readers_at(request).items() if sites.by_name[name].away_since is None]
+    watched = [one.watch(feed, read, every_s) for one in there or [reader]]
+    found = [one.value for one in watched if one.value is not None]
+    return found if len(found) == len(watched) and reader.is_news(watched) else []
+
+
 def banner_of(away: Mapping[str, str]) -> Markup:
     """The words of the banner about the Redis servers that are away, by name, of several."""
     form = Markup("Redis {} is unreachable: {}")

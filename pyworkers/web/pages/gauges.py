@@ -24,10 +24,9 @@ from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.live.reader import Feed, Reader, readers_at
+from pyworkers.web.live.reader import Feed, Reader, news_of
 from pyworkers.web.pages.metrics import marks_of, runs_bars, with_versions
 from pyworkers.web.rendering import fragment
-from pyworkers.web.several import sites_of
 from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
@@ -151,12 +150,10 @@ def _charts(request: Request, hours: Hours) -> dict[str, Any]:
 
 def parts_of_all(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The charts of the overview of one Redis, or of all, once a minute; ``parameters``: their range."""
-    window, sites = window_of(dict(parse_qsl(parameters))), sites_of(request)
+    window = window_of(dict(parse_qsl(parameters)))
     feed = _feed("hours", window)
-    readers = [one for name, one in readers_at(request).items() if sites.by_name[name].away_since is None]
-    watched = [one.watch(feed, partial(read_hours, window=window), _EVERY_S) for one in readers or [reader]]
-    found = [one.value for one in watched if one.value is not None]
-    if len(found) < len(watched) or not reader.is_news(watched):
+    found = news_of(reader, request, feed, partial(read_hours, window=window), _EVERY_S)
+    if not found:
         return {}
     context = {**words_of(window), **_charts(request, summed_hours(found))}
     return {f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in _PARTS}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -32,13 +33,16 @@ from pyworkers.api.metrics import (
     summed,
 )
 from pyworkers.api.parameters import Parameter, paging
+from pyworkers.api.target import Steps
+from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
+from pyworkers.web.live.reader import Feed, Reader, news_of
 from pyworkers.web.live.stream import readers_of
 from pyworkers.web.names import number_in
 from pyworkers.web.navigation import NAVIGATION
 from pyworkers.web.paging import ROWS, rows_from, span_from
-from pyworkers.web.rendering import address, render
+from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import milliseconds, utc
 from pyworkers.web.site import site_of
@@ -51,12 +55,18 @@ _PERIOD = Parameter(
 
 _PLACES = ("scheduled", "retries", "dead", "finished")
 """The lists that the page of a class leads to."""
+_PARTS = (
+    "tiles", "runs", "runs_table", "durations", "durations_table", "histogram", "histogram_table",
+)  # fmt: skip
+# The counters of classes have a part for each minute.
+_EVERY_S = 60.0
+_OfClass = tuple[ClassMetrics, list[Deploy]]
 _TREND: Column[ClassMetrics] = Column("trend", title="Over time", only_shown=True)
 
 
 async def show(request: Request) -> Response:
     """One page of the table of classes, those that took most time first."""
-    sites, period = sites_of(request), _period(request)
+    sites, period = sites_of(request), _period(request.query_params)
     match = request.query_params.get("match", "")[:200]
     page = number_in(request.query_params.get("page", ""), 6) or 1
     first = (page - 1) * ROWS
@@ -105,35 +115,66 @@ def _listing(
 
 async def show_class(request: Request) -> Response:
     """The page of one class: its histogram, and its runs over the period."""
-    sites, period = sites_of(request), _period(request)
+    sites, period = sites_of(request), _period(request.query_params)
     name = names.decode(request.path_params["name"])
-    found = await _read_class(request, name, period)
-    starts = [part.at for part in found.parts]
 
-    async def read(at: Request) -> list[Deploy]:
-        return await site_of(at).read(read_deploys(site_of(at).keys, starts[0], time.time()))
+    async def read(at: Request) -> _OfClass:
+        return await site_of(at).read(_read_class_with_deploys(site_of(at).keys, name, period))
 
-    deploys = with_versions(request, merged_deploys((await sites.each(request, read)).values()))
+    found = (await sites.each(request, read)).values()
     return await render(
         request,
         "metrics_class.html",
         title=name,
         name=name,
-        period=period.value,
-        found=found,
         places=[(place, title) for place, title in NAVIGATION if place in _PLACES],
-        percentiles=PERCENTILES,
-        runs_chart=_runs_chart(found, marks_of(deploys, starts)),
-        by_run=Listing(
+        feed=_feed(name, period),
+        **_charts(request, period, list(found)),
+    )
+
+
+def _read_class_with_deploys(keys: Keys, name: str, period: Period) -> Steps[_OfClass]:
+    """What the charts of a class show of one Redis."""
+    found = yield from read_class_metrics(keys, name, period)
+    return found, (yield from read_deploys(keys, found.parts[0].at, time.time()))
+
+
+def _feed(name: str, period: Period) -> str:
+    """The name of the feed of a class."""
+    return f"class?{urlencode({'period': period.value, 'class': name}, errors='surrogateescape')}"
+
+
+def _charts(request: Request, period: Period, known: Sequence[_OfClass]) -> dict[str, Any]:
+    """The numbers and the charts of a class of all Redis servers, with their tables."""
+    found = summed([one for one, _ in known])
+    deploys = with_versions(request, merged_deploys(deploys for _, deploys in known))
+    return {
+        "found": found,
+        "period": period.value,
+        "percentiles": PERCENTILES,
+        "runs_chart": _runs_chart(found, marks_of(deploys, [part.at for part in found.parts])),
+        "by_run": Listing(
             request,
             PART.shown("at", "done", "failed"),
             [part for part in reversed(found.parts) if part.processed],
             time.time(),
         ),
-        histogram_chart=_histogram_chart(found),
+        "histogram_chart": _histogram_chart(found),
         **_durations(request, found, deploys),
-        buckets=list(zip(bucket_names(), found.histogram, strict=True)),
-    )
+        "buckets": list(zip(bucket_names(), found.histogram, strict=True)),
+    }
+
+
+def parts_of_class(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+    """The live parts of the page of a class, once a minute; ``parameters``: its period and its name."""
+    given = dict(parse_qsl(parameters, errors="surrogateescape"))
+    period, name = _period(given), given.get("class", "")
+    feed, read = _feed(name, period), partial(_read_class_with_deploys, name=name, period=period)
+    known = news_of(reader, request, feed, read, _EVERY_S)
+    if not known:
+        return {}
+    context = _charts(request, period, known)
+    return {f"{feed}:{part}": fragment(request, f"live/class_{part}.html", **context) for part in _PARTS}
 
 
 async def _read_class(request: Request, name: str, period: Period) -> ClassMetrics:
@@ -149,8 +190,8 @@ def _trend(period: Period, row: ClassMetrics) -> Markup:
     return drawing.spark(row.trend, f"Runs by {'ten minutes' if period is Period.HOUR else 'hour'}")
 
 
-def _period(request: Request) -> Period:
-    return Period.DAY if request.query_params.get("period") == "day" else Period.HOUR
+def _period(given: Mapping[str, str]) -> Period:
+    return Period.DAY if given.get("period") == "day" else Period.HOUR
 
 
 def bucket_names() -> list[str]:
@@ -270,6 +311,7 @@ async def _deploys(ask: CheckedRequest) -> list[dict[str, Any]]:
     return [DEPLOY.as_dict(one) for one in found]
 
 
+FEEDS: Mapping[str, Feed] = {"class": parts_of_class}
 ROUTES = [Route("/metrics", show), Route("/metrics/{name}", show_class)]
 RESOURCES = (
     Resource(
