@@ -12,6 +12,7 @@ from pyworkers.api import Stats
 
 KEPT = 120
 """The seconds that are kept."""
+OLDEST = "oldest"
 # A queue is shorter at once when a job starts, and the counters are higher a second or two after its end.
 _LAG = 3
 # A change in a shorter time says little.
@@ -46,7 +47,7 @@ class Samples:
             self._rates.extend([self._between(last, stats, passed_s)] * min(KEPT, max(1, round(passed_s))))
         self._last = stats
         self._known.append(_known(stats))
-        self._counts.append((stats.now, stats.counts()))
+        self._counts.append((stats.now, {**stats.counts(), OLDEST: _oldest_s(stats)}))
 
     def _between(self, last: Stats, stats: Stats, passed_s: float) -> Rates:
         failed = max(0, stats.failed - last.failed)
@@ -55,7 +56,10 @@ class Samples:
         return Rates(done / passed_s, failed / passed_s, enqueued / passed_s)
 
     def change(self, name: str) -> tuple[int, float] | None:
-        """How much a count has changed, and in how many seconds, at most 120; None if not yet known."""
+        """How much a count has changed, and in how many seconds, at most 120; None if not yet known.
+
+        ``OLDEST``: the seconds that the next job of some queue has been waiting.
+        """
         if not self._counts:
             return None
         latest, now = self._counts[-1]
@@ -71,6 +75,10 @@ class Samples:
     def latest(self) -> Rates:
         """The rates of the last second; zeros before the second read."""
         return self._rates[-1] if self._rates else Rates()
+
+
+def _oldest_s(stats: Stats) -> int:
+    return 0 if stats.oldest is None else round(stats.oldest.latency_s(stats.now))
 
 
 def _known(stats: Stats) -> int:

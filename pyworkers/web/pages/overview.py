@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from statistics import fmean
@@ -28,7 +28,7 @@ from pyworkers.web import drawing
 from pyworkers.web.json.merging import with_redis
 from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.live.samples import KEPT, Rates, Samples
+from pyworkers.web.live.samples import KEPT, OLDEST, Rates, Samples
 from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges
 from pyworkers.web.pages.metrics import marks_of, with_versions
@@ -185,7 +185,7 @@ def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
     above = above_of_all(reader.thresholds, stats, failed and failed[0])
     yield waiting._replace(above=above.get("waiting", ""))
     yield running
-    yield _oldest(request, stats)._replace(above=above.get("oldest", ""))
+    yield _oldest(request, reader, stats)._replace(above=above.get("oldest", ""))
     if failed is not None:
         form = Markup('<a href="{}">{}</a>')
         value, change = form.format(address(request, "errors"), number(failed[0])), _more_than(*failed)
@@ -196,14 +196,17 @@ def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
 def _count(request: Request, stats: Stats, samples: Samples, name: str) -> Tile:
     form = Markup('<a href="{}">{}</a>')
     value = form.format(address(request, LISTS[name]), number(getattr(stats, name)))
+    return Tile(STATS.columns[name].title, value, escape(_changed(samples, name, number)))
+
+
+def _changed(samples: Samples, name: str, spelled: Callable[[int], str]) -> str:
+    """How a count has changed; empty if that is not known yet."""
     change = samples.change(name)
     if change is None:
-        return Tile(STATS.columns[name].title, value)
+        return ""
     difference, seconds = change
-    sign = "+" if difference > 0 else "\N{MINUS SIGN}"
-    past = duration(seconds)
-    words = f"{sign}{number(abs(difference))} in {past}" if difference else f"no change in {past}"
-    return Tile(STATS.columns[name].title, value, escape(words))
+    sign, past = "+" if difference > 0 else "\N{MINUS SIGN}", duration(seconds)
+    return f"{sign}{spelled(abs(difference))} in {past}" if difference else f"no change in {past}"
 
 
 def _more_than(failed: int, before: int) -> Markup:
@@ -213,12 +216,13 @@ def _more_than(failed: int, before: int) -> Markup:
     return Markup('<span class="{}">{}</span>').format("bad" if failed > before else "good", words)
 
 
-def _oldest(request: Request, stats: Stats) -> Tile:
+def _oldest(request: Request, reader: Reader, stats: Stats) -> Tile:
     oldest, title = stats.oldest, STATS.columns["oldest"].title
     if oldest is None:
         return Tile(title, UNKNOWN)
-    queue = link(request, "queues", oldest.name)
-    return Tile(title, escape(span(oldest.latency_s(stats.now))), Markup("in {}").format(queue))
+    queue, change = link(request, "queues", oldest.name), _changed(reader.samples, OLDEST, duration)
+    under = Markup("in {}{}").format(queue, f"; {change}" if change else "")
+    return Tile(title, escape(span(oldest.latency_s(stats.now))), under)
 
 
 def graph(rates: Sequence[Rates]) -> drawing.Chart:
