@@ -105,24 +105,21 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         _PLAIN.schedule,
-        worker="zadd zrem zremrangebyscore zrange zrangebyscore zrevrange zcount zmscore zscan zcard type",
+        worker="zadd zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type",
         client="zadd zrem zrangebyscore type",
         admin="zadd zrem zremrangebyscore type rename zrangebyscore",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
     Grant(
         _PLAIN.retry,
-        worker="zadd zrem zremrangebyscore zrange zrangebyscore zrevrange zcount zmscore zscan zcard type",
+        worker="zadd zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type",
         admin="zadd zrem type rename",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),
-    Grant(
-        _PLAIN.goretry,
-        worker="zrem zremrangebyscore zrange zrangebyscore zrevrange zcount zmscore zscan zcard type",
-    ),
+    Grant(_PLAIN.goretry, worker="zrem zremrangebyscore zrange zrangebyscore zmscore zscan zcard type"),
     Grant(
         _PLAIN.dead,
-        worker="zadd zremrangebyscore zremrangebyrank zscan zcard zrange zrevrange type",
+        worker="zadd zremrangebyscore zremrangebyrank zscan zcard zrange type",
         admin="zadd zrem zremrangebyscore zremrangebyrank type rename",
         read_only="zcard zcount zrange zrevrange zrangebyscore zrank zscore zscan type",
     ),

@@ -659,7 +659,8 @@ local function jobs_between(key, kind, down, first, last)
       jobs[#jobs + 1] = found[i]
     end
   else
-    local flat = redis.call(down and 'ZREVRANGE' or 'ZRANGE', key, first, last, 'WITHSCORES')
+    local flat = down and redis.call('ZRANGE', key, first, last, 'REV', 'WITHSCORES')
+      or redis.call('ZRANGE', key, first, last, 'WITHSCORES')
     for i = 1, #flat, 2 do
       jobs[#jobs + 1], scores[#scores + 1] = flat[i], flat[i + 1]
     end

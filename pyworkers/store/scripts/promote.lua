@@ -69,7 +69,12 @@ if holder and holder ~= ARGV[2] then
   others_ms = math.max(redis.call('PTTL', KEYS[2]), 0)
 end
 if others_ms == 0 and tonumber(ARGV[4]) > 0 then
-  due = page_of(zset, false, 0, math.min(ARGV[4], redis.call('ZCOUNT', zset, '-inf', now)))
+  walk(zset, 'zset', false, 0, ARGV[4] - 1, PAGE_BYTES, function(_, member, score)
+    if tonumber(score) > tonumber(now) then
+      return true
+    end
+    due[#due + 1] = member
+  end)
   if #due > 0 then
     redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
   elseif holder then
