@@ -103,7 +103,8 @@ class Draining(Part):
 
     @property
     def _shards(self) -> Collection[Shard]:
-        return self._workload.shards.values()
+        """Those at which this server has queues: no other Redis may keep it, e.g. by being away."""
+        return [shard for shard in self._workload.shards.values() if shard.plan.queues]
 
     async def _any_left(self) -> bool:
         """True if a job is left in a Redis."""

@@ -329,6 +329,16 @@ def test_a_drain_runs_what_waits_at_all_of_them(pair: Pair) -> None:
     assert (drained["jobs"], drained["left"]) == (3, 0)
 
 
+def test_a_drain_does_not_wait_for_a_redis_that_has_none_of_its_queues(pair: Pair) -> None:
+    pair.archive.kill()
+    jid = pair.mail()
+    pair.server._arguments += ["--queue", "mail", "--drain=0s"]
+    pair.server.start(ready=False)
+    assert pair.server.wait() == 0
+    [drained] = pair.server.events("server.drained")
+    assert (pair.noted("end"), drained["left"]) == ([jid], 0)
+
+
 LINK = """
 @worker.client_middleware
 def elsewhere(draft, call_next):
