@@ -14,7 +14,7 @@ import redis
 
 from pyworkers.store.transport import primary
 from pyworkers.store.transport.group import PlainPrimary, TlsPrimary
-from pyworkers.store.transport.primary import NamedPrimary, Primary, Watch
+from pyworkers.store.transport.primary import Address, NamedPrimary, Primary, Watch
 from pyworkers.store.transport.sentinel import Sentinels
 from pyworkers.store.transport.tls import Tls, contexts_of
 from tests.helpers.support import free_port, wait_for
@@ -48,6 +48,47 @@ def test_the_place_that_answered_is_asked_first(watch: Watch) -> None:
     assert watch.places == [PLACES[1], PLACES[0]]
     watch.agreed(NamedPrimary(7, FORMER, (("n", 1), ("n", 2))), ("n", 2))
     assert watch.places == [("n", 2), ("n", 1), *PLACES]
+
+
+class Asked:
+    """A place that answers, and notes how often the living primary was asked for."""
+
+    skipped_until = 0.0
+
+    def __init__(self, place: Address, answer: NamedPrimary) -> None:
+        self.place = place
+        self.answer = answer
+        self.number = 0
+
+    def address(self) -> Address:
+        return self.answer.address
+
+    def named(self) -> NamedPrimary:
+        self.number += 1
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "of_the_other", "followed", "numbers"),
+    [
+        # The other one may hang, for as long as an answer may take.
+        (NamedPrimary(8, LATER), NamedPrimary(9, ("h", 3)), LATER, [1, 0]),
+        # It may be cut off together with a former primary, or the sentinels were set up again.
+        (NamedPrimary(6, LATER), NamedPrimary(7, FORMER), FORMER, [1, 1]),
+        (NamedPrimary(1, LATER), NamedPrimary(1, LATER), LATER, [1, 1]),
+    ],
+)
+def test_all_places_are_asked_if_one_names_another_primary_without_a_later_failover(
+    watch: Watch, answer: NamedPrimary, of_the_other: NamedPrimary, followed: Address, numbers: list[int]
+) -> None:
+    watch.agreed(NamedPrimary(7, FORMER), PLACES[1])
+    asked: Any = [Asked(PLACES[0], answer), Asked(PLACES[1], of_the_other)]
+    watch._look(asked)
+    assert watch.known is not None
+    assert watch.known.address == followed
+    assert sorted(one.number for one in asked) == sorted(numbers)
+    # New connections do not begin with one that hangs.
+    assert watch.places[0] == PLACES[0]
 
 
 @contextlib.contextmanager

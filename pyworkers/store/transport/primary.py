@@ -443,7 +443,7 @@ class Watch:
             return self._thread is not None
 
     def _look(self, asked: list[_Asked]) -> None:
-        """Ask one place; if it names another primary, ask all, and follow the latest failover."""
+        """Ask one place; if it names another primary, follow the latest failover."""
         self._renew(asked)
         one = next((one for one in asked if one.skipped_until < time.monotonic()), None)
         if one is None:
@@ -451,15 +451,20 @@ class Watch:
         # The next look asks the next place: this one may be cut off together with a former primary.
         asked.remove(one)
         asked.append(one)
-        found = one.address()
-        if found is None or self._known is None:
+        found, known = one.address(), self._known
+        if found is None or known is None:
             return
-        if found == self._known.address:
+        self.ask_first(one.place)
+        if found == known.address:
             self._confirmed_at = time.monotonic()
             return
-        named = [answer for each in asked if (answer := each.named()) is not None]
-        if named:
-            self._follow(max(named))
+        named = one.named()
+        if named is not None and named.epoch <= known.epoch:
+            # Only then are all asked: one of them may hang, on the machine of the former primary.
+            others = (other for each in asked[:-1] if (other := each.named()) is not None)
+            named = max([named, *others])
+        if named is not None:
+            self._follow(named)
 
     def _renew(self, asked: list[_Asked]) -> None:
         """Ask the places of now."""
