@@ -16,9 +16,7 @@ from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
-from pyworkers.protocol.flow.history import JobHistory
-from pyworkers.protocol.flow.joblog import LogLine
-from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch
+from pyworkers.protocol.flow.plans import BatchPlan, CancelledBatch
 from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
 from pyworkers.protocol.status import UNKNOWN, Cancelled, JobState, JobStatus
@@ -28,7 +26,7 @@ from pyworkers.testing.kept import Kept
 from pyworkers.testing.travel import Duration, destination
 
 
-class Fake:
+class Fake(Kept):
     """The jobs that were enqueued under ``fake``.
 
     ``worker`` runs the jobs that a Client enqueues, or another Worker without a handler for them.
@@ -40,9 +38,9 @@ class Fake:
         """The waiting jobs, the oldest first."""
         self.ran: list[EnqueuedJob] = []
         """The jobs that ``drain`` has run, failed ones included, with their outcomes."""
-        self._kept = Kept(self.now)
         self._rates = RateWindows()
         self._ahead_s = 0.0
+        super().__init__()
 
     def push(self, jobs: list[PushedJob], owner: object) -> Others:
         """Take pushed jobs; called by clients. A full queue is an error at once: nothing drains it."""
@@ -50,33 +48,13 @@ class Fake:
 
     def _take(self, jobs: list[PushedJob], owner: object) -> Admitted:
         self._arrive()
-        admitted = self._kept.admit(jobs, self.now(), self._size, self._is_scheduled)
+        admitted = self._decide(jobs, self.now(), self._size, self._is_scheduled)
         replaced = [job for job in self.jobs if job.jid in admitted.replaced]
         self.jobs[:] = [job for job in self.jobs if job.jid not in admitted.replaced]
         self.jobs += [EnqueuedJob.of(job, owner) for job in admitted.jobs]
         for job in replaced:
             self._end(job, Ending.REPLACED)
         return admitted
-
-    def status(self, jid: str) -> JobStatus:
-        """The status of a tracked job, as ``Client.status``."""
-        return self._kept.status(jid)
-
-    def result(self, jid: str, deadline: float = 0.0) -> Any:
-        """What a tracked job or a batch returned, as ``Client.result``; ResultTimeout if it has not ended."""
-        return self._kept.result(jid, deadline)
-
-    def history(self, jid: str) -> JobHistory | None:
-        """The runs of a job, as ``Client.history``."""
-        return self._kept.history(jid)
-
-    def logs(self, jid: str) -> list[LogLine]:
-        """The log of a job, as ``Client.logs``."""
-        return self._kept.logs(jid)
-
-    def iteration(self, jid: str) -> dict[str, bytes]:
-        """The state of a long job, as ``Client.iteration``."""
-        return self._kept.iteration(jid)
 
     def now(self) -> float:
         """The time by which jobs are enqueued, are due and expire, limits let jobs start, and locks, batches,
@@ -112,36 +90,32 @@ class Fake:
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
         """Take a batch and its jobs; called by clients."""
-        jobs = self._kept.batches.enlist(plan)
+        jobs = self._batches.enlist(plan)
         try:
             admitted = self._take(jobs, owner)
         except (DuplicateJobError, QueueFullError):
-            self._kept.batches.withdraw(plan)
+            self._batches.withdraw(plan)
             raise
-        self.push(self._kept.batches.leave(plan, {*admitted.others, *admitted.replaced}), owner)
-
-    def batch_status(self, batch: str) -> BatchStatus | None:
-        """The status of a batch; None for an unknown one."""
-        return self._kept.batch_status(batch)
+        self.push(self._batches.leave(plan, {*admitted.others, *admitted.replaced}), owner)
 
     def cancel_batch(self, batch: str, owner: object) -> CancelledBatch | None:
         """Cancel a batch, as ``Batch.cancel``: its waiting jobs are no longer in ``jobs``."""
         if self.batch_status(batch) is None:
             return None
-        following = self._kept.batches.cancel(batch)
+        following = self._batches.cancel(batch)
         if following is None:
             return CancelledBatch(ended=True)
         self.push(following, owner)
         removed = self._remove_cancelled()
         # Those inside it that were skipped are complete now.
-        self.push(self._kept.batches.cancel(batch) or [], owner)
-        return CancelledBatch(removed=removed, left=self._kept.batches.left(batch))
+        self.push(self._batches.cancel(batch) or [], owner)
+        return CancelledBatch(removed=removed, left=self._batches.left(batch))
 
     def _remove_cancelled(self) -> int:
         """Remove the members of cancelled batches; returns their number."""
-        if not self._kept.batches.any_cancelled:
+        if not self._batches.any_cancelled:
             return 0
-        return self._remove([job for job in self.jobs if self._kept.batches.cancels(job.data.get("batch"))])
+        return self._remove([job for job in self.jobs if self._batches.cancels(job.data.get("batch"))])
 
     def _remove(self, found: list[EnqueuedJob]) -> int:
         """Remove cancelled jobs; returns their number."""
@@ -153,18 +127,14 @@ class Fake:
     def _end(self, job: EnqueuedJob, ending: Ending) -> None:
         """Apply the effects of the end of a job that has been removed."""
         ended = effects_of_stored(job.raw, ending, self.now(), job.queue)
-        self._kept.apply(ended)
-        self.push(self._kept.batches.apply(ended), job.worker)
-
-    def batch_result(self, batch: str, deadline: float) -> Any:
-        """What a batch has returned; raises ResultTimeout if it has not ended."""
-        return self._kept.batch_result(batch, deadline)
+        self._apply(ended)
+        self.push(self._batches.apply(ended), job.worker)
 
     def clear(self) -> None:
         """Forget all jobs, locks, statuses, results and batches, and the starts that limits count."""
         self.jobs.clear()
         self.ran.clear()
-        self._kept = Kept(self.now)
+        self._forget()
         self._rates = RateWindows()
 
     def drain(self, worker: Worker | None = None, *, scheduled: bool = True) -> int:
@@ -188,12 +158,12 @@ class Fake:
                 count += 1
                 self.ran.append(job)
                 try:
-                    run(job, runner, self._kept.apply, self.now)
+                    run(job, runner, self._apply, self.now)
                 except Snooze:
                     self.ran.pop()
                     snoozed.append(job)
                 finally:
-                    self.push(self._kept.batches.apply(job.effects), job.worker)
+                    self.push(self._batches.apply(job.effects), job.worker)
                     # The next step of a chain that was cancelled while this one ran.
                     self._remove_cancelled()
         finally:
@@ -248,7 +218,7 @@ class Inline(Kept):
     """Runs each job when it is pushed. ``worker``: as in ``Fake``."""
 
     def __init__(self, worker: Worker | None) -> None:
-        super().__init__(self.now)
+        super().__init__()
         self.ran: list[EnqueuedJob] = []
         """The jobs that have run, failed ones included, with their outcomes."""
         self._worker = worker
@@ -273,31 +243,31 @@ class Inline(Kept):
 
     def _admit(self, jobs: list[PushedJob]) -> Admitted:
         # No job waits here, so no queue is full; and none is scheduled.
-        return self.admit(jobs, self.now(), lambda _: -math.inf, lambda _: False)
+        return self._decide(jobs, self.now(), lambda _: -math.inf, lambda _: False)
 
     def _run(self, jobs: list[PushedJob], owner: object) -> None:
         for pushed in jobs:
             job = EnqueuedJob.of(pushed, owner)
-            if self.batches.cancels(job.data.get("batch")):
+            if self._batches.cancels(job.data.get("batch")):
                 ended = effects_of_stored(job.raw, Ending.CANCELLED, self.now(), job.queue)
-                self.apply(ended)
-                self.push(self.batches.apply(ended), owner)
+                self._apply(ended)
+                self.push(self._batches.apply(ended), owner)
                 continue
             self.ran.append(job)
             try:
-                run(job, runner_of(job, self._worker), self.apply)
+                run(job, runner_of(job, self._worker), self._apply)
             finally:
-                self.push(self.batches.apply(job.effects), owner)
+                self.push(self._batches.apply(job.effects), owner)
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
         """Run a batch and its jobs; called by clients."""
-        jobs = self.batches.enlist(plan)
+        jobs = self._batches.enlist(plan)
         try:
             admitted = self._admit(jobs)
         except DuplicateJobError:
-            self.batches.withdraw(plan)
+            self._batches.withdraw(plan)
             raise
-        left = self.batches.leave(plan, {*admitted.others, *admitted.replaced})
+        left = self._batches.leave(plan, {*admitted.others, *admitted.replaced})
         self._run(admitted.jobs, owner)
         self.push(left, owner)
 
@@ -305,8 +275,8 @@ class Inline(Kept):
         """Cancel a batch, as ``Batch.cancel``; no job of it waits here."""
         if self.batch_status(batch) is None:
             return None
-        following = self.batches.cancel(batch)
+        following = self._batches.cancel(batch)
         if following is None:
             return CancelledBatch(ended=True)
         self.push(following, owner)
-        return CancelledBatch(left=self.batches.left(batch))
+        return CancelledBatch(left=self._batches.left(batch))

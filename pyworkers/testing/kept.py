@@ -5,6 +5,7 @@ Used in the test's process.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,18 +21,23 @@ from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.protocol.status import JobStatus
 
 
-class Kept:
-    """The locks of unique jobs, status and results of tracked ones, and batches.
+class Kept(ABC):
+    """The locks of unique jobs, status and results of tracked ones, and batches."""
 
-    ``now``: the time, in epoch seconds.
-    """
+    def __init__(self) -> None:
+        self._forget()
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def _forget(self) -> None:
+        """Begin with nothing kept."""
         self._admission = Admission()
-        self._memory = EffectMemory(now)
-        self.batches = MemoryBatches()
+        self._memory = EffectMemory(self.now)
+        self._batches = MemoryBatches()
 
-    def admit(
+    @abstractmethod
+    def now(self) -> float:
+        """The time, in epoch seconds."""
+
+    def _decide(
         self,
         jobs: list[PushedJob],
         now: float,
@@ -42,10 +48,10 @@ class Kept:
         admitted = self._admission.admit(jobs, now, waiting, is_scheduled)
         for job in admitted.jobs:
             if job.conditions is not None:
-                self.apply(entered(job.queue, job.payload, job.jid, job.at, job.conditions))
+                self._apply(entered(job.queue, job.payload, job.jid, job.at, job.conditions))
         return admitted
 
-    def apply(self, effects: Iterable[Effect]) -> None:
+    def _apply(self, effects: Iterable[Effect]) -> None:
         """Apply the effects of a start, a progress or an end."""
         effects = tuple(effects)
         self._admission.apply(effects)
@@ -57,17 +63,17 @@ class Kept:
 
     def result(self, jid: str, deadline: float = 0.0) -> Any:
         """What a tracked job or a batch returned, as ``Client.result``; ResultTimeout if it has not ended."""
-        if self.batches.status(jid):
-            return self.batches.outcome(jid)
+        if self._batches.status(jid):
+            return self._batches.outcome(jid)
         return self._memory.result(jid)
 
     def batch_status(self, batch: str) -> BatchStatus | None:
         """The status of a batch; None for an unknown one."""
-        return self.batches.status(batch)
+        return self._batches.status(batch)
 
     def batch_result(self, batch: str, deadline: float) -> Any:
         """What a batch has returned; raises ResultTimeout if it has not ended."""
-        return self.batches.outcome(batch)
+        return self._batches.outcome(batch)
 
     def history(self, jid: str) -> JobHistory | None:
         """The runs of a job, as ``Client.history``."""
