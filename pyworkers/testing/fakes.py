@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import datetime
-from typing import Any, Unpack
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, Unpack
 
 from pyworkers.app import Job, Worker
 from pyworkers.errors import DuplicateJobError, QueueFullError, Snooze
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import Others
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.admission import Admitted
@@ -23,7 +24,16 @@ from pyworkers.protocol.status import UNKNOWN, Cancelled, JobState, JobStatus
 from pyworkers.testing.asserting import find, missing, name_of, summary
 from pyworkers.testing.jobs import EnqueuedJob, run, runner_of, running, wants
 from pyworkers.testing.kept import Kept
-from pyworkers.testing.travel import Duration, destination
+
+
+class Duration(TypedDict, total=False):
+    """The parts of a duration, as ``timedelta`` takes them."""
+
+    weeks: float
+    days: float
+    hours: float
+    minutes: float
+    seconds: float
 
 
 class Fake(Kept):
@@ -85,7 +95,7 @@ class Fake(Kept):
         application stays the same. Raises ValueError if the time is in the past.
         """
         now = self.now()
-        self._ahead_s += destination(to, duration, now) - now
+        self._ahead_s += _destination(to, duration, now) - now
         self._arrive()
 
     def enlist(self, plan: BatchPlan, owner: object) -> None:
@@ -208,6 +218,20 @@ class Fake(Kept):
             if scheduled or job.at is None:
                 return self.jobs.pop(index)
         return None
+
+
+def _destination(to: datetime | float | None, duration: Duration, now: float) -> float:
+    """The new time of the clock, in epoch seconds: ``to``, or this long after ``now``.
+
+    Raises ValueError for the past, TypeError without exactly one of both, and BadArgumentError for a datetime
+    without a time zone.
+    """
+    if (to is None) == (not duration):
+        raise TypeError("travel takes either a duration or a time: travel(hours=2), travel(to=deadline)")
+    there = now + timedelta(**duration).total_seconds() if to is None else timestamps.due(to)
+    if there < now:
+        raise ValueError(f"the clock cannot be moved back by {now - there:g} s")
+    return there
 
 
 def _time_of(job: EnqueuedJob) -> float:
