@@ -302,25 +302,14 @@ func (c *Client) enlist(ctx context.Context, call *enlisting) error {
 	keys := []string{c.key("queues"), c.key("schedule"), c.own("batches")}
 	args := []any{call.id, call.mode, call.put, call.release, len(call.fields) / 2, 0, len(call.members)}
 	args = append(append(args, call.fields...), call.members...)
-	byQueue := make(map[string][]any)
-	var queues []string // "" for later
-	for _, job := range call.jobs {
-		name, parts := job.queue, []any{job}
-		if job.at != 0 {
-			name, parts = "", []any{job.at, job}
-		}
-		if byQueue[name] == nil {
-			queues = append(queues, name)
-		}
-		byQueue[name] = append(byQueue[name], parts...)
-	}
+	queues, parts := byQueue(call.jobs)
 	for _, name := range queues {
 		place := 2
 		if name != "" {
 			keys = append(keys, c.key("queue:", name))
 			place = len(keys)
 		}
-		args = append(append(args, name, place, len(byQueue[name])), byQueue[name]...)
+		args = append(append(args, name, place, len(parts[name])), parts[name]...)
 	}
 	reply, err := c.run(ctx, batchScript, keys, append(args, c.ns))
 	if err == nil && reply != "ok" {

@@ -160,27 +160,32 @@ func (c *Client) pushPlain(ctx context.Context, jobs []*envelope) error {
 	return err
 }
 
-func (c *Client) plain(jobs []*envelope) [][]any {
-	places := make(map[string]int)
-	var commands [][]any
-	later := []any{"ZADD", c.key("schedule")}
-	for _, job := range jobs {
-		if job.at != 0 {
-			later = append(later, job.at, job)
+func (c *Client) plain(jobs []*envelope) (commands [][]any) {
+	queues, parts := byQueue(jobs)
+	for _, queue := range queues {
+		if queue == "" {
+			commands = append(commands, append([]any{"ZADD", c.key("schedule")}, parts[queue]...))
 			continue
 		}
-		place, known := places[job.queue]
-		if !known {
-			place = len(commands) + 1
-			places[job.queue] = place
-			commands = append(commands, []any{"SADD", c.key("queues"), job.queue}, []any{"LPUSH", c.key("queue:", job.queue)})
-		}
-		commands[place] = append(commands[place], job)
-	}
-	if len(later) > 2 {
-		commands = append(commands, later)
+		commands = append(commands, []any{"SADD", c.key("queues"), queue}, append([]any{"LPUSH", c.key("queue:", queue)}, parts[queue]...))
 	}
 	return commands
+}
+
+// byQueue are the queues of jobs in their order, and the jobs of each: under "" time and job in turn, for the schedule.
+func byQueue(jobs []*envelope) (queues []string, parts map[string][]any) {
+	parts = make(map[string][]any)
+	for _, job := range jobs {
+		name, some := job.queue, []any{job}
+		if job.at != 0 {
+			name, some = "", []any{job.at, job}
+		}
+		if parts[name] == nil {
+			queues = append(queues, name)
+		}
+		parts[name] = append(parts[name], some...)
+	}
+	return queues, parts
 }
 
 // pushCall is the keys and arguments of push.lua, which describes them.

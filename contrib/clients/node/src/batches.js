@@ -6,7 +6,7 @@ import { inspect } from "node:util";
 import { drafting, newId } from "./envelope.js";
 import { BadArgumentError, BatchError, DuplicateJobError, JobFailedError, QueueFullError, ResultTimeoutError } from "./errors.js";
 import { encode, float, isPlain } from "./json.js";
-import { PORTION, push, refused } from "./push.js";
+import { PORTION, byQueue, push, refused } from "./push.js";
 import { Script } from "./redis.js";
 import { result } from "./results.js";
 
@@ -335,14 +335,7 @@ async function enlist(context, plan) {
 async function send({ wire, keys }, { id, fields = {} }, { mode, hold = "", release = "", members = [], jobs = [] }) {
   const names = [keys.queues, keys.schedule, keys.own("batches")];
   const about = mode === "create" ? Object.entries(fields).flat() : [];
-  /** @type {Map<string, string[]>} */
-  const pushes = new Map();
-  for (const { queue, payload, at } of jobs) {
-    const name = at === undefined ? queue : "";
-    pushes.set(name, pushes.get(name) ?? []);
-    pushes.get(name)?.push(...(at === undefined ? [payload] : [float(at), payload]));
-  }
-  const rows = [...pushes].flatMap(([queue, parts]) => {
+  const rows = [...byQueue(jobs)].flatMap(([queue, parts]) => {
     if (queue) names.push(keys.queue(queue));
     return [queue, queue ? names.length : 2, parts.length, ...parts];
   });

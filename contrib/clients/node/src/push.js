@@ -51,25 +51,25 @@ export async function push(wire, keys, jobs, signal) {
   signal?.throwIfAborted();
   if (jobs.some((job) => job.conditions || job.batch)) return await pushByScript(wire, keys, jobs, signal);
   const commands = [];
-  for (const [queue, payloads] of byQueue(jobs)) {
-    commands.push(["SADD", keys.queues, queue], ["LPUSH", keys.queue(queue), ...payloads]);
+  for (const [queue, parts] of byQueue(jobs)) {
+    if (queue) commands.push(["SADD", keys.queues, queue], ["LPUSH", keys.queue(queue), ...parts]);
+    else commands.push(["ZADD", keys.schedule, ...parts]);
   }
-  const later = jobs.flatMap(({ at, payload }) => (at === undefined ? [] : [float(at), payload]));
-  if (later.length) commands.push(["ZADD", keys.schedule, ...later]);
   if (commands.length === 1) await wire.send(commands[0]);
   else if (commands.length) await wire.transaction(commands);
   return new Map();
 }
 
-/** @param {readonly Job[]} jobs */
-function byQueue(jobs) {
+/** The jobs of each queue; under "" time and job in turn, for the schedule. @param {readonly Job[]} jobs */
+export function byQueue(jobs) {
   /** @type {Map<string, string[]>} */
   const queues = new Map();
   for (const { queue, payload, at } of jobs) {
-    if (at !== undefined) continue;
-    const payloads = queues.get(queue);
-    if (payloads) payloads.push(payload);
-    else queues.set(queue, [payload]);
+    const name = at === undefined ? queue : "";
+    const parts = queues.get(name) ?? [];
+    queues.set(name, parts);
+    if (at !== undefined) parts.push(float(at));
+    parts.push(payload);
   }
   return queues;
 }
