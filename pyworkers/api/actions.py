@@ -150,7 +150,7 @@ class Performed:
         """How many things were changed."""
         if isinstance(self.result, Acted):
             return self.result.done
-        return 0 if self.nothing else self.result if isinstance(self.result, int) else 1
+        return 0 if self.nothing else int(self.result) if isinstance(self.result, int) else 1
 
     @property
     def conflict(self) -> str:

@@ -253,7 +253,9 @@ async def _failed(request: Request, error: Exception) -> Response:
         return await render(request, "undone.html", 503, title=title, text=text, back=back)
     since, last = site_of(request).away_since, stream.reader_of(request).last
     if since is None:
-        return await render(request, "error.html", 503, title="Redis refuses this", text=str(error))
+        # Another one of several may be away.
+        title = "Redis refuses this" if isinstance(error, StoreError) else "Redis does not answer"
+        return await render(request, "error.html", 503, title=title, text=str(error))
     title = "Redis does not answer"
     known = (
         {"stats": last}

@@ -81,6 +81,7 @@ class Program:
         assert reply.status == 200, f"{reply.status} for {action} {path}: {reply.body[:2000]!r}"
         assert reply.value["action"] == action
         done: int = reply.value["done"]
+        assert type(done) is int, done
         return done
 
 

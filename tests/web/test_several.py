@@ -136,6 +136,7 @@ def test_one_that_is_away_is_named_and_the_others_have_their_pages(
         assert visitor.get(f"jobs?id={jid}").url == f"{visitor.root}jobs/{jid}"
         unknown = visitor.ask("jobs?id=nowhere")
         assert (unknown.status, "the Redis archive is unreachable" in unknown.text) == (503, True)
+        assert "Redis does not answer" in unknown.text
 
 
 def test_with_one_redis_nothing_shows_that_there_could_be_more(dashboard: Visitor) -> None:

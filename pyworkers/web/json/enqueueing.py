@@ -140,7 +140,7 @@ async def _read_all(sent: _Sent, site: Site) -> list[BatchedJob]:
         except BadArgumentError as error:
             raise _invalid(_text(error), sent.place(number, error.field)) from error
         if name := site.settings.elsewhere(given["queue"]):
-            text = f"the queue is on the Redis {name!r}: send it to the address of that one"
+            text = f"the queue is on the Redis {name!r}: send it to /redis/{name}/api/jobs"
             raise _invalid(text, sent.place(number, "queue"))
         if wait_s(jobs[-1:]) > _LONGEST_WAIT_S:
             raise _invalid(f"wait must be at most {_LONGEST_WAIT_S} seconds here", sent.place(number, "wait"))
