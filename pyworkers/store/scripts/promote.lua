@@ -69,12 +69,16 @@ if holder and holder ~= ARGV[2] then
   others_ms = math.max(redis.call('PTTL', KEYS[2]), 0)
 end
 if others_ms == 0 and tonumber(ARGV[4]) > 0 then
-  walk(zset, 'zset', false, 0, ARGV[4] - 1, PAGE_BYTES, function(_, member, score)
-    if tonumber(score) > tonumber(now) then
-      return true
+  local left, wanted = PAGE_BYTES, math.min(FIRST, ARGV[4])
+  while wanted > 0 do
+    local some = redis.call('ZRANGEBYSCORE', zset, '-inf', now, 'LIMIT', #due, wanted)
+    for _, member in ipairs(some) do
+      due[#due + 1] = member
+      left = left - #member
     end
-    due[#due + 1] = member
-  end)
+    local ended = #some < wanted or left <= 0
+    wanted = ended and 0 or math.min(ARGV[4] - #due, next_number(some, left))
+  end
   if #due > 0 then
     redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
   elseif holder then
