@@ -305,13 +305,13 @@ func (w *writer) object(out []byte) ([]byte, error) {
 func (w *writer) text(quoted []byte) (string, error) {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		if !utf8.Valid(quoted) {
-			return "", w.refuse("is not valid UTF-8, which JSON demands")
+			return "", w.refuse("is not valid UTF-8")
 		}
 		return string(quoted[1 : len(quoted)-1]), nil
 	}
 	lone, replaced := escapes(quoted)
-	if lone {
-		return "", w.refuse("holds a lone surrogate")
+	if lone >= 0 {
+		return "", w.refuse(fmt.Sprintf("holds a lone surrogate at character %d", lone))
 	}
 	if replaced && !w.canonical {
 		return "", w.refuse("is not valid UTF-8, or has the escape \\ufffd: write the character itself")
@@ -321,28 +321,32 @@ func (w *writer) text(quoted []byte) (string, error) {
 	return text, err
 }
 
-// escapes tells whether a text has the escape of half a surrogate pair, and whether it has the escape of U+FFFD.
-func escapes(quoted []byte) (lone, replaced bool) {
-	for i := 0; i < len(quoted); i++ {
+// escapes tells which character of a text is the escape of half a surrogate pair, -1 if none is, and whether it has the
+// escape of U+FFFD.
+func escapes(quoted []byte) (lone int, replaced bool) {
+	char := 0
+	for i := 1; i < len(quoted)-1; i++ {
 		if quoted[i] != '\\' {
+			if utf8.RuneStart(quoted[i]) {
+				char++
+			}
 			continue
 		}
 		unit := unitAt(quoted, i)
 		i++
-		if quoted[i] != 'u' {
-			continue
+		if quoted[i] == 'u' {
+			i += 4
 		}
-		i += 4
+		if utf16.IsSurrogate(unit) {
+			if i+6 >= len(quoted) || utf16.DecodeRune(unit, unitAt(quoted, i+1)) == utf8.RuneError {
+				return char, replaced
+			}
+			i += 6
+		}
 		replaced = replaced || unit == utf8.RuneError
-		if !utf16.IsSurrogate(unit) {
-			continue
-		}
-		if i+6 >= len(quoted) || utf16.DecodeRune(unit, unitAt(quoted, i+1)) == utf8.RuneError {
-			return true, replaced
-		}
-		i += 6
+		char++
 	}
-	return false, replaced
+	return -1, replaced
 }
 
 // unitAt is the code unit of the escape \uXXXX that begins at i; 0 if there is another text.
