@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from pyworkers.protocol.effects import CountOut, DeleteField, DeleteKey, Effect,
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import Message
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
+from pyworkers.store import scripts
 from pyworkers.worker.execution import MAX_NOTE_BYTES, Channel, Execution
 
 ALL: list[tuple[Effect, bytes]] = [
@@ -79,6 +82,18 @@ def test_each_effect_has_its_own_number_which_stays() -> None:
 def test_each_effect_can_be_imported_by_an_application() -> None:
     missing = {kind.__name__ for kind in get_args(Effect)} - set(effects.__all__)
     assert not missing, "put it into __all__ of pyworkers/protocol/effects/__init__.py"
+
+
+def test_each_effect_has_its_function_in_the_script() -> None:
+    script = scripts.load("exchange").text
+    rows = re.findall(r"^ +([A-Z]\w+) = \{ (\d+), (\d+), ", script, re.MULTILINE)
+    examples = {"str": "x", "int": 1, "bytes": b"x"}
+    made: list[Any] = [
+        kind(*(examples[str(part.type)] for part in fields(kind))) for kind in get_args(Effect)
+    ]
+    assert sorted(rows) == sorted(
+        (effects.name_of(one), str(len(one.keys(Keys()))), str(len(effects.arguments(one)))) for one in made
+    ), "NAME = { number of keys, number of arguments, function } in store/scripts/shared/effects.lua"
 
 
 @given(some, st.binary(max_size=20), st.booleans())
