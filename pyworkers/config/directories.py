@@ -6,7 +6,7 @@ Pure; used where a URL is checked or compared, and by the connections. Its error
 from __future__ import annotations
 
 from typing import NamedTuple, NoReturn
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 ESCAPES = "(in a password, write / ? # as %2F %3F %23)"
 _SENTINEL_PORT, _NODE_PORT = 26379, 6379
@@ -63,13 +63,15 @@ class DirectoryUrl(NamedTuple):
 
 def _address(host: str, port: int) -> tuple[str, int]:
     try:
-        parts: SplitResult = urlsplit(f"//{host}")
-        found = parts.hostname, parts.port or port
-    except ValueError:  # its text may quote a part of the password
-        raise ValueError(f"the URL has an invalid port {ESCAPES}") from None
-    if not found[0]:
+        parts = urlsplit(f"//{host}")
+        found = port if parts.port is None else parts.port
+    except ValueError:  # not passed on: its text may quote a part of the password
+        found = 0
+    if not found:
+        raise ValueError(f"the URL has an invalid port {ESCAPES}")
+    if not parts.hostname:
         raise ValueError(f"the URL has an empty host {ESCAPES}")
-    return found[0], found[1]
+    return parts.hostname, found
 
 
 def _refuse(fault: str, line: str) -> NoReturn:

@@ -218,6 +218,8 @@ _PORT = _EMPTY.replace("an empty host", "an invalid port")
         ("redis+sentinel://:secret@/main", _EMPTY),
         ("redis+sentinel://h,/main", _EMPTY),
         ("redis+sentinel://h:99999/main", _PORT),
+        ("redis+sentinel://h:0/main", _PORT),
+        ("redis+sentinel://::1/main", _PORT),
         (
             "redis+sentinel://me@h/main/x",
             'the database is not a number: write url = "redis+sentinel://me@h/main/0"',
