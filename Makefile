@@ -7,8 +7,6 @@ PYTEST ?= -m pytest
 # A test waits two thirds of its time, and six processes kept two cores busy for three quarters of it: four for each of two
 # cores. ARGS='--processes 1 tests/unit' runs in one, as for a debugger.
 PARALLEL := --processes 8
-# The suite starts some thousand interpreters. Without files of bytecode each compiles all modules: a quarter more CPU.
-unexport PYTHONDONTWRITEBYTECODE
 # What depends on the server: `make test` runs it with Valkey, `make test-oldest` with the oldest Redis, and CI with Redis, too.
 BY_SERVER := tests/store tests/faults/test_redis.py tests/server/test_fetcher.py tests/server/test_ordered_fetcher.py \
   tests/server/test_recovery.py tests/system/test_acl.py tests/system/test_outages.py tests/system/test_fates.py \
