@@ -14,6 +14,7 @@ from pyworkers.store.transport.errors import TABLE
 from tests.documents.blocks import DOCS
 from tests.helpers.support import ROOT
 
+pytestmark = pytest.mark.usefixtures("syntax_trees")
 HOW_TO = sorted(path for path in (DOCS / "how-to").glob("*.md") if path.name != "index.md")
 # What people who know Celery look for.
 WORDS = {

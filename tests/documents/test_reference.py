@@ -23,6 +23,8 @@ from pyworkers.handler import CronOptions, HandlerOptions, JobOptions
 from pyworkers.protocol.options import EnqueueOptions, JobOverrides
 from tests.helpers.support import ROOT
 
+pytestmark = pytest.mark.usefixtures("syntax_trees")
+
 
 @pytest.mark.parametrize("module", [pyworkers, pyworkers.api, pyworkers.testing])
 def test_every_public_name_has_its_directive(module: object) -> None:

@@ -1,0 +1,19 @@
+"""A fixture of the tests that read the code as syntax trees."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from contrib.reference import sources
+
+
+@pytest.fixture(scope="module")
+def syntax_trees() -> Iterator[None]:
+    """Leave them, and what griffe keeps, out of each later collection of garbage: it would take a second."""
+    yield
+    sources.trees.cache_clear()
+    gc.collect()
+    gc.freeze()
