@@ -7,16 +7,22 @@
 
 local text, left = ARGV[1], tonumber(ARGV[2])
 local found = {}
+
+local function seek(place, key)
+  return walk(key, 'list', true, 0, math.huge, left, function(_, raw)
+    left = left - #raw
+    if raw:find(text, 1, true) then
+      found[#found + 1] = place
+      found[#found + 1] = raw
+    end
+  end)
+end
+
 for place, key in ipairs(KEYS) do
-  local _, ended
-  if redis.call('TYPE', key).ok == 'list' then
-    _, ended = walk(key, 'list', true, 0, math.huge, left, function(_, raw)
-      left = left - #raw
-      if raw:find(text, 1, true) then
-        found[#found + 1] = place
-        found[#found + 1] = raw
-      end
-    end)
+  -- Almost all are lists: no command asks for the type of each.
+  local is_read, at, ended = pcall(seek, place, key)
+  if not is_read and redis.call('TYPE', key).ok == 'list' then
+    error(at)
   end
   if left <= 0 then
     return { place, ended and {} or { place }, found }
