@@ -28,8 +28,8 @@ from pyworkers.store.views import servers
 from pyworkers.store.views.servers import ServerView, WorkerView
 from pyworkers.text import counted, duration, valid
 
-# The pause between two checks whether the servers have answered.
-_ANSWER_S = 0.02
+# The first pause between two checks whether the servers have answered; each next one is longer by this.
+_ANSWER_S, _SLOWER = 0.02, 1.5
 _MOST_GROUPS = 6
 _LEASES = {True: "held", False: "lost", None: ""}
 
@@ -138,9 +138,11 @@ class ProcessSet:
             except StoreError:
                 self._may_watch = False
             else:
-                deadline = deadlines.now_s() + timeout
+                deadline, pause_s = deadlines.now_s() + timeout, _ANSWER_S
                 while not self._have_answered(look) and deadlines.now_s() < deadline:
-                    time.sleep(_ANSWER_S)
+                    time.sleep(pause_s)
+                    # A look reads all servers, and one that hangs does not answer.
+                    pause_s *= _SLOWER
 
     def _have_answered(self, look: int) -> bool:
         return self._admin.run(signals.answered(self._admin.keys, look))

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 import redis
 
-from pyworkers.api import Stats
+from pyworkers.api import ProcessSet, Stats
 from pyworkers.client import Client
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
@@ -52,6 +52,11 @@ def test_stats_ask_for_the_lists_that_exist(fleet: OwnRedis) -> None:
     assert [queue.in_progress_by for queue in stats.queues if queue.in_progress] == [{SERVERS[30]: 1}]
     assert len(stats.queues) == len(QUEUES) and all(queue.served for queue in stats.queues)
     assert number <= 2000
+
+
+def test_servers_that_do_not_answer_are_asked_ever_less_often(fleet: OwnRedis) -> None:
+    _, number = commands(fleet, ProcessSet(fleet.url).refresh)
+    assert number <= 12 * len(SERVERS)
 
 
 @pytest.mark.parametrize(
