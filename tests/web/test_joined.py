@@ -248,8 +248,9 @@ def test_a_queue_is_cleared_at_its_redis_after_a_question_and_that_is_undone(
     assert waiting() == [18, 0]
     [form] = [one for one in cleared.forms if "undo" in one.buttons.values()]
     assert "/redis/archive/undo/" in form.action
-    visitor.press(form)
-    wait_for(lambda: waiting() == [18, 18])
+    back = visitor.press(form)
+    assert "18 jobs put back." in back.text and back.path == "/queues"
+    assert waiting() == [18, 18]
 
 
 def test_a_cron_entry_is_added_at_the_redis_that_is_chosen(
