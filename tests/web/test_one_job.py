@@ -353,7 +353,9 @@ def test_a_job_that_is_done_is_shown_from_its_history(
     assert not [form for form in page.forms if "preview" in form.buttons.values()], "not all is shown"
 
 
-@pytest.mark.parametrize("more", [{}, {"encrypted": True}, {"queue": ""}, {"args": 7}])
+@pytest.mark.parametrize(
+    "more", [{}, {"encrypted": True}, {"queue": ""}, {"args": 7}, {"args": ["x" * 20_000]}]
+)
 def test_a_job_that_is_done_is_edited_and_enqueued_again(
     dashboard: Visitor, db: redis.Redis, keys: Keys, more: dict[str, object]
 ) -> None:
@@ -378,6 +380,14 @@ def test_a_job_that_is_done_is_edited_and_enqueued_again(
     [copy] = map(json.loads, as_list(db.lrange(keys.queue("mail"), 0, -1)))
     assert (copy["class"], copy["args"], copy["retry"]) == ("<b>Send", ["to others"], 3)
     assert copy["tags"] == ["vip"] and copy["jid"] != "a"
+
+
+def test_a_job_that_is_done_with_deep_arguments(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    for depth in (90, 400, 900):
+        args = b"[" * depth + b"]" * depth
+        job = b'{"class":"Send","queue":"mail","jid":"a","args":%b,"retry":%b}' % (args, args)
+        db.hset(keys.job("a"), mapping={"state": "done", "job": job})
+        assert "it is done" in dashboard.get("jobs/a").text
 
 
 def test_a_queue_that_no_key_can_have_is_not_linked(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

@@ -274,10 +274,11 @@ def _copy_of(request: Request, kept: JobRecord) -> dict[str, str]:
     if not kept.queue or not viewer_of(request).operates(kept.queue):
         return {}
     args, options = kept.data.get("args"), {name: kept.data[name] for name in _OF_A_COPY if name in kept.data}
-    is_secret = kept.data.get(sealing.FIELD) is True or masked(args, site_of(request).settings.mask) != args
-    if not isinstance(args, list) or is_secret or not kept.job_class:
+    if not isinstance(args, list) or not kept.job_class or kept.data.get(sealing.FIELD) is True:
         return {}
     try:
+        if masked(args, site_of(request).settings.mask) != args:
+            return {}
         texts = {"args": simplejson.dumps(args), "options": simplejson.dumps(options) if options else ""}
     except (ValueError, RecursionError):
         return {}
