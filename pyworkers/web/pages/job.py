@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.actions import Action
+from pyworkers.api.batches import read_graph
 from pyworkers.api.browse.actions import EDIT, ON_ONE, PLACES, moves_of
 from pyworkers.api.browse.lookup import JOB_VIEW, Further, Hint, JobView, read_job
 from pyworkers.api.browse.masking import masked, shown_bytes
@@ -38,6 +39,7 @@ from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
 from pyworkers.web.lists.asking import decoded, encoded, order_of, typed
 from pyworkers.web.lists.showing import NO_ID, json_text, segments_of, tags_of
 from pyworkers.web.lists.words import DELAYS, title_of
+from pyworkers.web.pages.batches import graph_of
 from pyworkers.web.pages.finished import ends_of, read_ends
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of, viewer_of
@@ -107,7 +109,7 @@ async def show(request: Request, refusal: str = "", seen: Hint | None = None) ->
         is_cut=bool(most) and any(len(text) > most for text in texts.values()),
         result=_result(view, site.settings.mask),
         about=_about(request, view, kept, now),
-        **(await _stack_parts(request, view.jid, now)),
+        **(await _around(request, view.jid, known, now)),
         here=address(request, "jobs", _segment(request), **seen_at),
         known=known,
         story=story(view, known, log.lines if log else ()),
@@ -341,6 +343,14 @@ _STACK = JOB_STACK.shown("pid", "state", "rss_kb", "peak_kb", "at")
 
 def _pid(stack: JobStack) -> Markup:
     return escape(stack.pid)
+
+
+async def _around(request: Request, jid: str, known: JobRecord | None, now: float) -> dict[str, Any]:
+    """The stack of the job, and the graph of its batch."""
+    site, graph = site_of(request), None
+    if known is not None and known.batch and linkable(known.batch):
+        graph = await site.read(read_graph(site.keys, known.batch))
+    return {**(await _stack_parts(request, jid, now)), **graph_of(request, graph, now)}
 
 
 async def _stack_parts(request: Request, jid: str, now: float) -> dict[str, Any]:
