@@ -27,6 +27,7 @@ from pyworkers.config.fields import AlarmConfig, Config
 from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.errors import ConfigError, PyworkersError, text_with_class
 from pyworkers.store import alarms as store
+from pyworkers.store import scripts
 from pyworkers.store.admin import Admin
 from pyworkers.store.muting import read_muted
 
@@ -76,6 +77,7 @@ class Watcher:
 
     def run(self, stop: threading.Event) -> None:
         """Look at each interval until ``stop`` is set; what goes wrong is logged."""
+        scripts.keep()
         log.info("alarms.watching", alarms=list(self._alarms))
         while not stop.is_set():
             try:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache
+from mimetypes import guess_type
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.target import Where, admin_of, others_of
+from pyworkers.api.webshared import keep_scripts
 from pyworkers.config.fields import OidcConfig
 from pyworkers.config.loading import load
 from pyworkers.config.sources import Document
@@ -24,7 +24,7 @@ from pyworkers.config.stores import DEFAULT, check_redis_name
 from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.http.hosts import Hosts
-from pyworkers.web import json, several
+from pyworkers.web import json, rendering, several
 from pyworkers.web.acting import undone
 from pyworkers.web.json import enqueueing
 from pyworkers.web.json.merging import of_all
@@ -60,7 +60,7 @@ from pyworkers.web.pages import (
 )
 from pyworkers.web.pages.overview import tiles_of
 from pyworkers.web.refusing import refuse
-from pyworkers.web.rendering import STATIC, own_address, render, static_name
+from pyworkers.web.rendering import own_address, render, static_file
 from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
 from pyworkers.web.security.guard import place_of
@@ -78,7 +78,6 @@ RESOURCES = tuple(
     resource for module in (*_SUBJECTS, enqueueing) for resource in getattr(module, "RESOURCES", ())
 )
 _SHORTEST_TOKEN = 20
-_DIGEST = re.compile(r"\.[0-9a-f]{12}(?=\.)")
 
 
 def app(
@@ -164,6 +163,8 @@ def _check_names(others: Iterable[str]) -> None:
 
 def assemble(sites: Mapping[str, Site], access: Access, hosts: Hosts) -> Starlette:
     """The application of these parts. ``sites``: one for each Redis, by name, the default one first."""
+    keep_scripts()
+    rendering.keep()
     secret = Secret(next(iter(sites.values())))
     first = next(iter(sites))
     if len(sites) == 1:
@@ -213,18 +214,13 @@ def _by_redis(sites: Sites, guard: Middleware) -> list[Middleware]:
     return [Middleware(ByRedis, parts=sites.parts), guard, Middleware(ByForm, sites=sites.by_name)]
 
 
-@cache
-def _static_names() -> frozenset[str]:
-    return frozenset(path.name for path in STATIC.iterdir())
-
-
 async def _static(request: Request) -> Response:
-    asked = request.path_params["name"]
-    name = _DIGEST.sub("", asked)
-    # Not asked of the file system, which refuses some names.
-    if name not in _static_names() or static_name(name) != asked:
+    name = request.path_params["name"]
+    content = static_file(name)
+    if content is None:
         raise HTTPException(404)
-    return FileResponse(STATIC / name, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(content, headers=headers, media_type=guess_type(name)[0])
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2 import DictLoader, Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.requests import Request
@@ -27,8 +27,7 @@ from pyworkers.web.navigation import GROUPS, NAVIGATION, group_of, is_joined
 from pyworkers.web.security import Viewer, csrf_token, has_session
 from pyworkers.web.several import away_of, path_of, sites_of
 
-STATIC = Path(__file__).parent / "static"
-
+_STATIC = Path(__file__).parent / "static"
 
 # The first segments of the addresses that each Redis has.
 _LISTS = {path for path, _ in NAVIGATION}
@@ -126,23 +125,39 @@ def macro(request: Request, template: str, name: str) -> Callable[..., Markup]:
     return found
 
 
+def keep() -> None:
+    """Read all templates and static files now: later, the files may be from another release."""
+    _environment()
+    _statics()
+
+
 @cache
-def static_name(name: str) -> str:
-    """The name of a static file with its digest, so that browsers may keep it for ever."""
-    digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
-    stem, _, suffix = name.rpartition(".")
-    return f"{stem}.{digest}.{suffix}"
+def _statics() -> dict[str, tuple[str, bytes]]:
+    """The static files by name: each with its name with a digest, for ever in browsers, and its bytes."""
+    found = {}
+    for path in _STATIC.iterdir():
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:12]
+        found[path.name] = f"{path.stem}.{digest}{path.suffix}", content
+    return found
+
+
+def static_file(name: str) -> bytes | None:
+    """The static file with this name, which has its digest; None for any other name."""
+    return dict(_statics().values()).get(name)
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("pyworkers.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    package = PackageLoader("pyworkers.web")
+    texts = {name: package.get_source(environment, name)[0] for name in package.list_templates()}
+    environment.loader = DictLoader(texts)
     environment.globals.update(url=_url, static=_static, linkable=linkable)
     environment.filters.update(
         shown=showing.shown,
@@ -173,7 +188,7 @@ def _url(context: Context, *segments: str, **query: object) -> str:
 @pass_context
 def _static(context: Context, name: str) -> str:
     """The address of a static file."""
-    return address(context["request"], "static", static_name(name))
+    return address(context["request"], "static", _statics()[name][0])
 
 
 def linkable(name: str) -> bool:

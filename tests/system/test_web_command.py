@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -23,6 +25,7 @@ from click.testing import CliRunner
 
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
+from pyworkers.web.navigation import NAVIGATION
 from pyworkers.web.security.attempts import OF_NAME_AT_ADDRESS
 from tests.helpers import warm
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, stretched, wait_for
@@ -101,6 +104,29 @@ def asked(connection: socket.socket, request: str) -> bytes:
         assert part, found
         found += part
     return found
+
+
+def test_it_reads_nothing_of_the_package_once_it_listens(
+    tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
+    package = Path(shutil.copytree(ROOT / "pyworkers", tmp_path / "site/pyworkers"))
+    words = ["--bind", f"127.0.0.1:{free_port()}", "--no-token", "--log-format", "json"]
+    with (tmp_path / "log").open("w+") as log, subprocess.Popen(
+        [sys.executable, "-m", "pyworkers", "web", *words, "--url", one_redis_url, "--namespace", namespace],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(package.parent)}, stdout=log, stderr=log,
+    ) as process:  # fmt: skip
+        try:
+            wait_for(lambda: "web.listening" in (tmp_path / "log").read_text() or process.poll() is not None)
+            for path in package.rglob("*"):
+                if path.suffix in (".lua", ".html", ".css", ".js"):
+                    path.write_text("of another release")
+            visitor = Visitor(f"http://{words[1]}/")
+            addresses = [*(path for path, _ in NAVIGATION), "find?q=nothing", "api/stats"]
+            addresses += re.findall(r"static/[\w.]+", visitor.get().html)
+            assert [path for path in addresses if "of another release" in visitor.get(path).html] == []
+            assert len(addresses) > len(NAVIGATION) + 3
+        finally:
+            process.kill()
 
 
 # Where it listens
