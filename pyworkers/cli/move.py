@@ -78,6 +78,9 @@ def move(
         _give_back(start, moving, f"{queue}: back to {source_name}", yes=yes, as_json=as_json)
         return
     moving.check()
+    if (home := source.home_of(queue)) != target_name:
+        text = f"the configuration has {queue} on {home}: no server with it takes jobs from {target_name}"
+        click.echo(f"Warning: {printable(text)}", err=True)
     if dry_run or not yes:
         _look(moving, f"{queue} from {source_name} to {target_name}", asks=not dry_run)
     if not dry_run:

@@ -88,7 +88,11 @@ class ConfigOptions:
 
     def redis_of(self, queue: str) -> RedisConfig:
         """The Redis that has a queue, or the one that ``--redis`` names. Raises as ``redis``."""
-        return self.redis_named(self.redis_name or self._stores().name_of(queue))
+        return self.redis_named(self.redis_name or self.home_of(queue))
+
+    def home_of(self, queue: str) -> str:
+        """The name of the Redis that has a queue. Raises ConfigError."""
+        return self._stores().name_of(queue)
 
     def default_only(self, what: str) -> ConfigOptions:
         """The same for ``[redis]``, which alone has this. Raises ConfigError if ``--redis`` names another."""
@@ -106,7 +110,7 @@ class ConfigOptions:
 
     def target_of(self, queue: str) -> Targets:
         """As ``targets``, but only the Redis that has a queue."""
-        return replace(self, redis_name=self.redis_name or self._stores().name_of(queue)).targets()
+        return replace(self, redis_name=self.redis_name or self.home_of(queue)).targets()
 
     def _stores(self) -> Stores:
         return Stores.of(self.load())

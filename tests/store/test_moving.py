@@ -32,7 +32,9 @@ WORDS = ("move", "reports", "--from", "default", "--to", "archive")
 
 
 @pytest.fixture
-def run(two_redis: None) -> Run:
+def run(two_redis: None, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("PYWORKERS_QUEUES__REPORTS__REDIS", "archive")
+
     def run(*more: str) -> Result:
         return CliRunner().invoke(main, [*WORDS, *more])
 
@@ -241,6 +243,17 @@ def test_a_user_without_a_right_in_the_target_gets_no_job_twice(
         there.execute_command("ACL", "SETUSER", "default", "+hset")
     list(QueueMove("reports", *ends).move())
     assert sorted(arrived(there, keys)) == sorted(jobs)
+
+
+def test_a_move_to_a_redis_that_the_queue_is_not_on_is_warned_of(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--dry-run").stderr == ""
+    monkeypatch.delenv("PYWORKERS_QUEUES__REPORTS__REDIS")
+    for words in ("--dry-run", "--yes"):
+        assert run(words).stderr == (
+            "Warning: the configuration has reports on default: no server with it takes jobs from archive\n"
+        )
 
 
 STAYING: dict[str, dict[str, Any]] = {
