@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from pyworkers.store.transport import primary
+from pyworkers.store.transport.cluster import Nodes
 from pyworkers.store.transport.group import PlainPrimary, TlsPrimary
 from pyworkers.store.transport.primary import Address, NamedPrimary, Primary, Watch
 from pyworkers.store.transport.sentinel import Sentinels
@@ -89,6 +90,25 @@ def test_all_places_are_asked_if_one_names_another_primary_without_a_later_failo
     assert sorted(one.number for one in asked) == sorted(numbers)
     # New connections do not begin with one that hangs.
     assert watch.places[0] == PLACES[0]
+
+
+@pytest.mark.parametrize(("of_cluster", "answered_s"), [(True, 60.0), (True, -1.0), (False, 60.0)])
+def test_a_former_primary_that_answers_has_a_time_for_it(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, of_cluster: bool, answered_s: float
+) -> None:
+    """A node of a cluster, which may pause before it refuses what it got. A primary of sentinels executes."""
+    monkeypatch.setattr(Watch, "_start", lambda _: None)
+    monkeypatch.setattr(primary, "_ANSWERED_S", answered_s)
+    if of_cluster:
+        watch = Watch(Primary(Nodes(PLACES, "{app}:pyworkers:slot"), {}))
+    connection, other = Asked(PLACES[0], NamedPrimary(7, FORMER)), Asked(PLACES[0], NamedPrimary(8, LATER))
+    left: list[object] = []
+    watch.agreed(NamedPrimary(7, FORMER), PLACES[0])
+    watch.opened(connection, FORMER, left.append)
+    watch.agreed(NamedPrimary(8, LATER), PLACES[0])
+    watch.opened(other, LATER, left.append)
+    watch._leave_former()
+    assert left == ([] if of_cluster and answered_s > 0 else [connection])
 
 
 @contextlib.contextmanager

@@ -48,6 +48,8 @@ QUESTION_TIMEOUT_S = 1.0
 _LOOK_S = 0.25
 # One that hangs delays one look by its timeout.
 _SKIPPED_S = 5.0
+# While Valkey moves a slot at once, its node pauses for about half a second, and answers MOVED afterwards.
+_ANSWERED_S = 1.0
 # The numbers of failovers begin anew where sentinels or a cluster are set up again, e.g. from a backup.
 _TRUSTED_S = 30.0
 _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, redis.ResponseError)
@@ -334,8 +336,8 @@ class Watch:
         self._known: NamedPrimary | None = None
         self._confirmed_at = 0.0
         self._open: dict[weakref.ref[Any], tuple[Address, _Leave]] = {}
-        self._former: list[tuple[weakref.ref[Any], _Leave]] = []
-        """Connections to a former primary, closed with the next look."""
+        self._former: list[_Former] = []
+        """Connections to a former primary that answers, the oldest first."""
         self._listeners: list[Callable[[], object]] = []
         self._thread: threading.Thread | None = None
 
@@ -397,11 +399,17 @@ class Watch:
                 self._forget(line)
                 if self.primary.directory.answers_moved:
                     # A command under way is refused, and not in doubt, unless this server hangs.
-                    self._former.append((line, leave))
+                    self._former.append(_Former(time.monotonic() + _ANSWERED_S, line, leave))
                 else:
                     _leave(line, leave)
         for changed in [*self._listeners]:
             changed()
+
+    def _leave_former(self) -> None:
+        """Leave the former primaries that have had the time to answer."""
+        while self._former and self._former[0].until < time.monotonic():
+            former = self._former.pop(0)
+            _leave(former.line, former.leave)
 
     def _forget(self, line: weakref.ref[Any]) -> None:
         self._open.pop(line, None)
@@ -422,11 +430,8 @@ class Watch:
         asked: list[_Asked] = []
         try:
             while self._is_needed():
-                former = len(self._former)
                 time.sleep(_LOOK_S)
-                while former:
-                    _leave(*self._former.pop(0))
-                    former -= 1
+                self._leave_former()
                 self._look(asked)
         finally:
             for one in asked:
@@ -476,6 +481,14 @@ class Watch:
                 one.close()
         known = {one.place for one in asked}
         asked += (_Asked(self.primary, place) for place in places if place not in known)
+
+
+class _Former(NamedTuple):
+    """A connection to a former primary, which may stay until a time, in monotonic seconds."""
+
+    until: float
+    line: weakref.ref[Any]
+    leave: _Leave
 
 
 class _Asked:
