@@ -24,10 +24,9 @@ from tests.helpers.support import PATIENCE_S
 @pytest.fixture
 def a_thousand_descriptors() -> Iterator[None]:
     """So that the next ones have numbers that ``select`` cannot watch."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
+        pytest.skip("a process may open fewer than 1,200 files")
     with ExitStack() as held:
-        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
         for _ in range(1100):
             held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
         yield
