@@ -106,6 +106,7 @@ class Chromium:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         driver = str(shutil.which("chromedriver"))
         self._driver = Chrome(options=options, service=Service(driver, log_output=os.devnull))
+        self._size = (0, 0)
         self._driver.set_page_load_timeout(PATIENCE_S)
         self._driver.set_script_timeout(PATIENCE_S)
 
@@ -223,6 +224,9 @@ class Chromium:
 
     def resize(self, width: int, height: int = 900) -> None:
         """Make the page that wide, in CSS pixels; the window itself has a least width."""
+        if self._size == (width, height):
+            return
+        self._size = width, height
         mobile = width < 600
         self._command(
             "Emulation.setDeviceMetricsOverride",
