@@ -358,7 +358,7 @@ class JobTable:
             if job.at_fault or (len(jobs) == 1 and not unrelated):
                 self._settle(job, Lost(failure))
             elif job.is_task:
-                self._vanished(job, failure.error_message)
+                self._begin_again(job, self._offer, failure.error_message)
             elif at_fault or unrelated:
                 self._settling.settle(job, Bystander())
             else:
@@ -368,15 +368,12 @@ class JobTable:
     def begin_again(self, job: Delivery, reason: str) -> None:
         """Have a suspect run whose own worker ended before it began the job."""
         self._drop(job)
-        if not job.at_fault and job.tries < _MAX_TRIES:
-            self.set_apart(job)
-        else:
-            self._settle(job, Lost(died(reason or "did not begin the job", 0)))
+        self._begin_again(job, self.set_apart, reason)
 
-    def _vanished(self, job: Delivery, reason: str) -> None:
-        """Hand out again a job that its worker did not begin; ``reason`` is why the worker ended."""
+    def _begin_again(self, job: Delivery, start: Callable[[Delivery], None], reason: str) -> None:
+        """Start again a job that its worker did not begin; ``reason`` is why the worker ended."""
         if not job.at_fault and job.tries < _MAX_TRIES:
-            self._offer(job)
+            start(job)
         else:
             self._settle(job, Lost(died(reason or "did not begin the job", 0)))
 
@@ -546,7 +543,7 @@ class JobTable:
         missing = self._unclaimed(found.claimed | {job.number for job in untaken})
         for job in self._missing.overdue(missing):
             self._drop(job)
-            self._vanished(job, self._missing.reason)
+            self._begin_again(job, self._offer, self._missing.reason)
         if missing:
             self._missing.end_stalled(self._serving, ask=True)
         # A marked job waits for its worker here: given back, it would only be held once more.
