@@ -65,6 +65,7 @@ def test_counts_problems_history_and_servers(dashboard: Visitor, db: redis.Redis
         "Done 1,200",
         "Failed 34",
         "Queue mail has 1 waiting job (oldest: 2 h), and no server takes jobs from it",
+        "Each problem, to mute it",
         "Queue later is paused: no job of it starts",
         "web:1:a running 3 5",
         f"{today} 50 0",
