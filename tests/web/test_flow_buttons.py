@@ -23,10 +23,15 @@ from tests.web.visitor import Visitor
 Open = Callable[[str], Chromium]
 
 
-@pytest.fixture(params=["with JavaScript", "without"])
+# A form of each page is sent without scripts. What scripts do with any form, test_buttons.py looks at.
+without_scripts = pytest.mark.parametrize("show", ["without"], indirect=True)
+in_both_ways = pytest.mark.parametrize("show", ["with JavaScript", "without"], indirect=True)
+
+
+@pytest.fixture
 def show(request: pytest.FixtureRequest, chromium: Chromium, dashboard: Visitor) -> Open:
     """What opens a page in the browser."""
-    if request.param == "without":
+    if getattr(request, "param", "") == "without":
         chromium.forbid_scripts()
 
     def opened(path: str) -> Chromium:
@@ -68,6 +73,7 @@ def test_a_cron_entry_is_added_and_triggered(show: Open, cron: CronSet, queue: Q
     wait_for(lambda: "waiting" in page.run(text), message="the job")
 
 
+@without_scripts
 def test_an_invalid_cron_entry_is_refused_with_the_reason(show: Open, cron: CronSet) -> None:
     page = show("cron")
     for name, value in (("name", "bad"), ("class", "Sweep"), ("schedule", "61 * * * *")):
@@ -77,6 +83,7 @@ def test_an_invalid_cron_entry_is_refused_with_the_reason(show: Open, cron: Cron
     assert list(cron) == []
 
 
+@in_both_ways
 def test_the_reason_above_a_refused_form_is_in_sight(show: Open, cron: CronSet) -> None:
     cron.add("sweep", "@daily", "Sweep")
     page = show("cron/sweep")
@@ -89,6 +96,7 @@ def test_the_reason_above_a_refused_form_is_in_sight(show: Open, cron: CronSet) 
     wait_for(lambda: page.run(f"{place} return 0 < reason.top && reason.bottom <= innerHeight"))
 
 
+@in_both_ways
 def test_a_cron_entry_is_paused_changed_and_removed_on_its_page(show: Open, cron: CronSet) -> None:
     cron.add("sweep", "@daily", "Sweep", [7], queue="night", timezone="Asia/Tokyo")
     page = show("cron/sweep")
@@ -129,6 +137,7 @@ def test_a_declared_cron_entry_is_triggered_but_neither_changed_nor_removed(
     assert page.texts("main button") == ["Resume", "Trigger now"]
 
 
+@without_scripts
 def test_a_slot_is_released_and_a_limit_with_all_its_values_reset(
     show: Open, db: redis.Redis, keys: Keys, one_redis_url: str, namespace: str
 ) -> None:
@@ -145,6 +154,7 @@ def test_a_slot_is_released_and_a_limit_with_all_its_values_reset(
     assert [db.zcard(keys.limit(key)) for key in ("tenant:7", "tenant:8", "other")] == [0, 0, 2]
 
 
+@without_scripts
 def test_a_released_lock_lets_the_same_job_be_enqueued_again(
     show: Open, one_redis_url: str, namespace: str
 ) -> None:
@@ -161,6 +171,7 @@ def test_a_released_lock_lets_the_same_job_be_enqueued_again(
         assert client.enqueue("mail", "Send", unique_for=600) != jid
 
 
+@without_scripts
 def test_members_of_a_batch_are_shown_by_state_and_it_is_deleted(
     show: Open, one_redis_url: str, namespace: str, keys: Keys, db: redis.Redis
 ) -> None:
