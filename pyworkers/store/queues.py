@@ -18,9 +18,10 @@ from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import PageSize
 from pyworkers.store import full
-from pyworkers.store.calls import Pages, Request, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Mode, Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow import removal
 from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
+from pyworkers.store.measures.look import present
 from pyworkers.store.sets import DEAD_MAX_AGE_S, DEAD_MAX_JOBS, PAGE
 from pyworkers.store.transport.replies import blobs, integer, maybe_blob
 
@@ -86,6 +87,21 @@ def size(keys: Keys, queue: str) -> Request[int]:
 def next_job(keys: Keys, queue: str) -> Request[bytes | None]:
     """The job that is popped next; None if none waits."""
     return one("LINDEX", keys.queue(queue), -1, read=maybe_blob)
+
+
+def first_jobs(lists: Iterable[str], most: int) -> Steps[list[tuple[str, bytes]]]:
+    """The first jobs of these lists, one list after the other, each with the key of its list."""
+    found: list[tuple[str, bytes]] = []
+    size = PageSize(most)
+    for name in (yield from present(list(lists))):
+        place, more = 0, True
+        while more and len(found) < most:
+            wanted = min(size.jobs, most - len(found))
+            [raws] = yield from every([command("LRANGE", name, place, place + wanted - 1)], Mode.LENIENT)
+            found += [(name, raw) for raw in raws or ()]
+            size.note(raws or ())
+            place, more = place + wanted, len(raws or ()) == wanted
+    return found
 
 
 def is_paused(keys: Keys, queue: str) -> Request[bool]:

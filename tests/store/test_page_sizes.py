@@ -13,25 +13,28 @@ import redis
 from pyworkers.api import Queue, QueueMove, RetrySet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.limits import running_key
 from pyworkers.protocol.moving import MoveState
 from pyworkers.protocol.portions import PageSize
 from pyworkers.store import calls, draining, foreign, moving, queues, sets
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import Request
 from pyworkers.store.cancel import cancel, cancel_running
-from pyworkers.store.flow import cancelling, removal
+from pyworkers.store.flow import cancelling, limituses, removal
 from pyworkers.store.flow.cancelling import cancel_jobs
 from pyworkers.store.flow.removal import KeptFor
 from pyworkers.store.flow.servers import fields_of_others
 from pyworkers.store.flow.sweep import begin, sweep
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import Matches, MembersByScore
+from pyworkers.store.views.running import read_held
 from tests.helpers.records import raw_job, register
 
 NUMBER, SIZE = 40, 400_000
 # Before their size is known, or on both sides of a place.
 MOST = 30
 ME = "our:1:aaaaaaaaaaaa"
+LIMIT = running_key("q")
 
 
 def test_a_page_has_few_jobs_until_their_size_is_known_and_few_large_ones() -> None:
@@ -68,6 +71,7 @@ class Bench:
             db.rpush(key, *raws)
         db.zadd(keys.retry, {raw: n for n, raw in enumerate(raws)})
         db.sadd(keys.queues, "q")
+        db.hset(keys.limits, LIMIT, "2 0")
         db.hset(keys.owners, ME, '["q"]')
         register(db, keys, ME, {"queues": ["q"]}, beat=time.time(), look=1)
 
@@ -110,6 +114,8 @@ WORK: dict[str, Callable[[Bench], Any]] = {
         foreign.jobs_in([foreign.ForeignList(on.keys.queue("q"), "q", foreign.GO, "p")])
     ),
     "look for fields of others": lambda on: on.run(fields_of_others(on.keys)),
+    "look at a server that is gone": lambda on: on.run(read_held(on.keys, ME, NUMBER)),
+    "look at the holders of a limit": lambda on: on.run(limituses.read_limit(on.keys, LIMIT, NUMBER)),
     "sweep": Bench.sweep,
 }
 

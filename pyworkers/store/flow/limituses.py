@@ -17,6 +17,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import LimitStats, period_of, queue_of
 from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, script
 from pyworkers.store.heartbeat import clock
+from pyworkers.store.queues import first_jobs
 from pyworkers.store.transport.replies import nonzero
 
 _PAGE = 200
@@ -139,12 +140,9 @@ def _holder(member: str, since: float) -> LimitHolder:
 
 def _running(keys: Keys, queue: str, most: int) -> Steps[list[LimitHolder]]:
     """The jobs in the in-progress lists of a queue."""
-    owners = yield from _owners(keys)
-    lists = yield from every(
-        [command("LRANGE", keys.inprogress(queue, owner), 0, most - 1) for owner in owners], Mode.LENIENT
-    )
-    found = ((owner, raw) for owner, jobs in zip(owners, lists, strict=True) for raw in jobs or ())
-    return [LimitHolder("", owner, _jid(raw), None) for owner, raw in islice(found, most)]
+    owners = {keys.inprogress(queue, owner): owner for owner in (yield from _owners(keys))}
+    found = yield from first_jobs(owners, most)
+    return [LimitHolder("", owners[key], _jid(raw), None) for key, raw in found]
 
 
 def _jid(raw: bytes) -> str:

@@ -16,6 +16,7 @@ from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_status
 from pyworkers.store.calls import Mode, Steps, command, every
 from pyworkers.store.processes.decoding import work_view
 from pyworkers.store.processes.views import WorkView
+from pyworkers.store.queues import first_jobs
 from pyworkers.store.stats import read_owners
 from pyworkers.store.views.servers import identities, read_workers
 
@@ -73,18 +74,11 @@ def read_running(
 def read_held(keys: Keys, identity: str, most: int) -> Steps[RunningView]:
     """The jobs in the in-progress lists of a server, for one whose own list of running jobs has expired."""
     owners = yield from read_owners(keys)
-    queues = sorted(owners.get(identity, ()))
-    lists = [keys.inprogress(queue, identity) for queue in queues]
+    lists = {keys.inprogress(queue, identity): queue for queue in sorted(owners.get(identity, ()))}
     sizes = yield from every([command("LLEN", key) for key in lists], Mode.LENIENT)
-    held = [queue for queue, size in zip(queues, sizes, strict=True) if size][:_PER_ROUND_TRIP]
-    reads = [command("LRANGE", keys.inprogress(queue, identity), 0, most - 1) for queue in held]
-    stored = yield from every(reads, Mode.LENIENT)
-    works = [
-        WorkView(identity, "", queue, 0, payload)
-        for queue, payloads in zip(held, stored, strict=True)
-        for payload in payloads or ()
-    ]
-    return RunningView(sum(size or 0 for size in sizes), works[:most])
+    held = yield from first_jobs(lists, most)
+    works = [WorkView(identity, "", lists[key], 0, payload) for key, payload in held]
+    return RunningView(sum(size or 0 for size in sizes), works)
 
 
 def read_statuses(keys: Keys, jids: Sequence[str]) -> Steps[dict[str, JobStatus]]:
