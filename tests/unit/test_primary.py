@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -14,11 +15,11 @@ import redis
 
 from pyworkers.store.transport import primary
 from pyworkers.store.transport.cluster import Nodes
-from pyworkers.store.transport.group import PlainPrimary, TlsPrimary
+from pyworkers.store.transport.group import AsyncPlainPrimary, AsyncTlsPrimary, PlainPrimary, TlsPrimary
 from pyworkers.store.transport.primary import Address, NamedPrimary, Primary, Watch
 from pyworkers.store.transport.sentinel import Sentinels
 from pyworkers.store.transport.tls import Tls, contexts_of
-from tests.helpers.support import free_port, wait_for
+from tests.helpers.support import PATIENCE_S, async_wait_for, free_port, wait_for
 
 PLACES = [("s", 1), ("s", 2)]
 FORMER, LATER = ("h", 1), ("h", 2)
@@ -160,3 +161,29 @@ def test_a_connection_that_is_opened_to_a_former_primary_leads_to_the_later_one(
         watch.agreed(NamedPrimary(2, later), PLACES[0])
         thread.join(20)
         assert raised == [f"Error 111 connecting to 127.0.0.1:{later[1]}. Connection refused."]
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["connect", "handshake"])
+async def test_a_connection_of_a_loop_leads_to_the_later_primary(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    """As above."""
+    monkeypatch.setattr(Primary, "watch", watch)
+    monkeypatch.setattr(Watch, "_start", lambda _: None)
+
+    async def find(_: Primary) -> Address:
+        assert watch.known is not None
+        return watch.known.address
+
+    monkeypatch.setattr(Primary, "find_async", find)
+    later = "127.0.0.1", free_port()
+    with hanging(accepts=secure) as address:
+        watch.agreed(NamedPrimary(1, address), PLACES[0])
+        options: dict[str, Any] = {"primary": watch.primary, "socket_connect_timeout": 600.0, "protocol": 2}
+        kind: Any = AsyncTlsPrimary if secure else AsyncPlainPrimary
+        connection = kind(**options, **({"tls": contexts_of(Tls())} if secure else {}))
+        connecting = asyncio.create_task(connection.connect())
+        await async_wait_for(lambda: bool(watch._open))
+        watch.agreed(NamedPrimary(2, later), PLACES[0])
+        with pytest.raises(redis.ConnectionError, match=f"Error 111 connecting to 127.0.0.1:{later[1]}. "):
+            await asyncio.wait_for(connecting, PATIENCE_S)

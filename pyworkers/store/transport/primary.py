@@ -293,12 +293,22 @@ class AsyncFollowed(redis.asyncio.Connection):
 
     async def _connect(self) -> None:
         self.is_left = False
-        address = self.host, self.port = await self._primary.find_async()
-        loop = asyncio.get_running_loop()
+        while True:
+            address = self.host, self.port = await self._primary.find_async()
+            try:
+                await self._reach(address)
+                break
+            except (redis.ConnectionError, OSError):
+                # Nothing was sent: another server may be the primary by now.
+                if not self.is_former:
+                    raise
+        self._primary.opened(self._writer, address, partial(_in_loop, asyncio.get_running_loop(), _abort))
+
+    async def _reach(self, address: Address) -> None:
         # A task, which the watch can end: a machine that hangs does not answer a connect either.
         opening = asyncio.ensure_future(super()._connect())  # type: ignore[no-untyped-call]
         opening.add_done_callback(_retrieved)
-        self._primary.opened(opening, address, partial(_in_loop, loop, _cancel))
+        self._primary.opened(opening, address, partial(_in_loop, asyncio.get_running_loop(), _cancel))
         try:
             await asyncio.wait([opening])
             if opening.cancelled():
@@ -306,7 +316,6 @@ class AsyncFollowed(redis.asyncio.Connection):
             opening.result()
         finally:
             opening.cancel()
-        self._primary.opened(self._writer, address, partial(_in_loop, loop, _abort))
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
         """As redis-py's."""
