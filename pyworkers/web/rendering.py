@@ -149,15 +149,17 @@ def static_file(name: str) -> bytes | None:
 
 @cache
 def _environment() -> Environment:
+    package = PackageLoader("pyworkers.web")
+    texts = {
+        name: package.get_source(Environment(autoescape=True), name)[0] for name in package.list_templates()
+    }
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        loader=DictLoader(texts),
     )
-    package = PackageLoader("pyworkers.web")
-    texts = {name: package.get_source(environment, name)[0] for name in package.list_templates()}
-    environment.loader = DictLoader(texts)
     environment.globals.update(url=_url, static=_static, linkable=linkable)
     environment.filters.update(
         shown=showing.shown,
