@@ -8,6 +8,7 @@ import pytest
 
 from pyworkers.server.fetching import ordered as fetching
 from pyworkers.server.fetching.ordered import OrderedFetcher
+from pyworkers.store.calls import arun_one
 from pyworkers.store.flow import ordered
 from tests.helpers.bench import bench_fixture
 from tests.helpers.support import async_wait_for
@@ -56,6 +57,26 @@ async def test_a_pause_that_ends_before_the_server_reads_it_delays_no_job(
     assert bench.jobs.delivered == []
     await bench.redis.srem(bench.keys.paused, "q")
     await async_wait_for(lambda: bench.jobs.delivered == [b"job"])
+
+
+async def test_a_job_that_comes_while_a_server_becomes_active_is_not_missed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the take has found the queue empty, and before its reply is here."""
+    _, see = bench.fetcher.follows(bench.keys)[bench.keys.queue("q")]
+    came: list[int] = []
+
+    async def slow(*args: Any) -> Any:
+        found = await arun_one(*args)
+        if not came:
+            came.append(await bench.redis.lpush(bench.keys.queue("q"), b"job"))
+            see(1)
+        return found
+
+    monkeypatch.setattr("pyworkers.server.fetching.ordered.arun_one", slow)
+    bench.start(bench.fetcher.run())
+    bench.outbox.changed.set()
+    await async_wait_for(lambda: bench.jobs.delivered == [b"job"], timeout=20)
 
 
 async def test_a_server_that_stands_by_says_how_long_the_lease_of_the_active_one_lasts(bench: Bench) -> None:

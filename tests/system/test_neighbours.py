@@ -138,18 +138,27 @@ def test_what_redis_announces_is_not_read_at_each_look(tmp_path: Path, own: OwnR
         assert server.stop() == 0
 
 
-def test_idle_queues_cost_no_connections_and_no_commands(tmp_path: Path, own: OwnRedis) -> None:
-    """200 queues of a group, which wait on one connection; a job still comes at once."""
-    app = """
+GROUP = """
 queues = [f"q{number}" for number in range(200)]
 worker.group("all", queues=queues, concurrency=1)
 for queue in queues:
     worker.process(queue)(print)
 """
+ORDERED = """
+for number in range(20):
+    worker.process(f"q{number}", ordered=True)(print)
+"""
+
+
+@pytest.mark.parametrize(("app", "most"), [(GROUP, 20), (ORDERED, 15)], ids=["group", "ordered"])
+def test_idle_queues_cost_no_connections_and_no_commands(
+    tmp_path: Path, own: OwnRedis, app: str, most: int
+) -> None:
+    """Many queues, which wait on one connection; a job still comes at once."""
     with serving(tmp_path, own.url, "", app) as server:
         # The first seconds of a server are another thing.
-        wait_for(lambda: commands(server) <= 5 * WINDOW_S, message="200 queues are idle")
-        assert server.redis.info("clients")["connected_clients"] <= 20
-        server.push("q77", raw_job("a", queue="q77"))
+        wait_for(lambda: commands(server) <= 5 * WINDOW_S, message="the queues are idle")
+        wait_for(lambda: server.redis.info("clients")["connected_clients"] <= most, message="few connections")
+        server.push("q7", raw_job("a", queue="q7"))
         server.wait_for_event("job.done")
         assert server.stop() == 0

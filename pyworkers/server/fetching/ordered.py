@@ -33,8 +33,9 @@ from pyworkers.store.calls import arun_one
 from pyworkers.store.flow import ordered
 from pyworkers.store.flow.ordered import TakeReply
 
-# In case an announcement is lost.
-_LONGEST_S = 5.0
+# In case an announcement is lost: until the next look at a queue that another server has, that is paused or
+# whose head waits; and at an empty one.
+_LONGEST_S, _EMPTY_S = 5.0, 60.0
 # Between two looks at a lease that is about to expire, or at a job that is being recovered.
 _SHORTEST_S = 0.1
 _SLACK_S = 0.01
@@ -105,7 +106,8 @@ class OrderedFetcher(Fetcher):
         }
 
     def _see_queue(self, _length: Any) -> None:
-        if self._fence:
+        # The take under way may make this server active, and have found the queue empty before this job came.
+        if self._fence or self._asked:
             self._wake.set()
 
     def _see_active(self, _active: Any) -> None:
@@ -187,16 +189,19 @@ class OrderedFetcher(Fetcher):
             log.info("queue.active", queue=self._source.queue, fence=found.fence)
         if found.word == "job":
             self._start([(self._source.queue, [found.raw])])
+        elif found.word == "wait":
+            self._look_in(found.wait_s)
         else:
-            self._look_in(found.wait_s or _LONGEST_S)
+            # Redis announces the next job.
+            self._look_in(_EMPTY_S, _EMPTY_S)
 
     def _stand_by(self, active: str) -> None:
         if self._fence:
             log.info("queue.standby", queue=self._source.queue)
         self._known, self._fence = active, 0
 
-    def _look_in(self, seconds: float) -> None:
+    def _look_in(self, seconds: float, longest_s: float = _LONGEST_S) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_s = min(max(seconds, 0.0) + _SLACK_S, _LONGEST_S)
+        delay_s = min(max(seconds, 0.0) + _SLACK_S, longest_s)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake.set)
