@@ -26,9 +26,10 @@ _COSTLY = {
     "_browser": "Chromium",
     "client_environment": "clients",
     "project": "Django",
+    "_console": "Sidekiq",
 }
 """Fixtures of a session that use seconds of CPU in each process that sets them up, by what they start."""
-_PROCESSES = {"Chromium": 3, "clients": 2, "Django": 2}
+_PROCESSES = {"Chromium": 3, "clients": 2, "Django": 2, "Sidekiq": 2}
 """In how many processes each is set up."""
 _LOOK_S = 1.0
 """How long the end of a process stays unseen whose connection a program that it started keeps open."""
