@@ -11,6 +11,7 @@ from pathlib import Path
 import redis
 
 from tests.helpers.support import ROOT
+from tests.integrations.test_pytest import ALONE
 
 TEXT = (ROOT / "contrib/docs/testing.md").read_text()
 PROGRAMS = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", TEXT, re.DOTALL))
@@ -37,7 +38,7 @@ def test_all_programs_pass(tmp_path: Path, valkey_binary: str, one_redis_url: st
     [ini] = re.findall(r"```ini\n(.*?)```", TEXT, re.DOTALL)
     (tmp_path / "pytest.ini").write_text(ini)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", *ALONE],
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         | {"REDIS_URL": one_redis_url},
