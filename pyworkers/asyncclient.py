@@ -39,7 +39,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
 from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
 from pyworkers.store.calls import arun
-from pyworkers.store.cancel import cancel
+from pyworkers.store.cancel import cancel, check_id
 from pyworkers.store.flow import tracking
 from pyworkers.store.flow.finding import find
 from pyworkers.store.routes import apart, cancelled, keys_of, known, push_async
@@ -172,6 +172,7 @@ class AsyncClient(BaseClient):
 
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
+        check_id(jid)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.cancel, jid, self.owner))
         running_loop()

@@ -29,6 +29,7 @@ from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.status import Cancelled, JobStatus
+from pyworkers.store.cancel import check_id
 from pyworkers.store.flow import tracking
 from pyworkers.store.routes import Routes
 
@@ -189,6 +190,7 @@ class Client(BaseClient, Producer):
         A running job is asked to end by JobCancelled; if it still runs two seconds later, its worker is
         killed. Reads all waiting jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
+        check_id(jid)
         warn_in_loop()
         if (other := interceptor()) is not None:
             return other.cancel(jid, self.owner)

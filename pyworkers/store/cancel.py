@@ -35,7 +35,7 @@ def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:
 
     Raises BadArgumentError for an empty id.
     """
-    _check(jid)
+    check_id(jid)
     # Before the note: servers read it at once, and a job that runs now may then be gone from every list.
     ran = yield from _is_running(keys, jid)
     yield from _note(keys, jid)
@@ -56,7 +56,7 @@ def cancel_running(keys: Keys, jid: str, identity: str, queue: str) -> Steps[Can
     UNKNOWN if it does not run there any more; then nothing is changed. Raises BadArgumentError for an invalid
     id.
     """
-    _check(jid)
+    check_id(jid)
     [is_ours] = yield from every([command("HEXISTS", keys.owners, identity, read=bool)], Mode.LENIENT)
     if not is_ours:
         servers = yield from read_servers(keys, [identity])
@@ -67,7 +67,8 @@ def cancel_running(keys: Keys, jid: str, identity: str, queue: str) -> Steps[Can
     return Cancelled.RUNNING
 
 
-def _check(jid: str) -> None:
+def check_id(jid: str) -> None:
+    """Raise BadArgumentError for a value that cannot be the id of a job; other programs choose any text."""
     if not encodable(jid):
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
 

@@ -117,7 +117,7 @@ class Fake(Kept):
             return CancelledBatch(ended=True)
         self.push(following, owner)
         removed = self._remove_cancelled()
-        # Those inside it that were skipped are complete now.
+        # The batches inside it that were skipped are complete now.
         self.push(self._batches.cancel(batch) or [], owner)
         return CancelledBatch(removed=removed, left=self._batches.left(batch))
 

@@ -45,6 +45,7 @@ class EnqueuedJob:
     """The Worker that enqueued it; None for a Client without one."""
     outcome: Outcome | None = None
     """The outcome, once the job has run."""
+    is_running: bool = field(repr=False, default=False)
 
     @classmethod
     def of(cls, pushed: PushedJob, owner: object) -> EnqueuedJob:
@@ -97,9 +98,11 @@ def run(
     # The test has already checked the limits of the job.
     execution.grant()
     bridge = Bridge()
+    job.is_running = True
     try:
         outcome = _chain(worker, job, bridge, clock).run(execution)
     finally:
+        job.is_running = False
         bridge.close()
     outcome = expanded(outcome, job.raw)
     job.settle(outcome)
@@ -118,8 +121,8 @@ def runner_of(job: EnqueuedJob, other: Worker | None) -> Worker | None:
 
 
 def running(ran: Iterable[EnqueuedJob], jid: str) -> JobStatus:
-    """The status of a job that runs now; ``UNKNOWN`` for any other. ``ran``: those that have started."""
-    found = next((job for job in ran if job.jid == jid and job.outcome is None), None)
+    """The status of a job that runs now; ``UNKNOWN`` for any other. ``ran``: the jobs that have started."""
+    found = next((job for job in ran if job.jid == jid and job.is_running), None)
     return UNKNOWN if found is None else JobStatus(JobState.RUNNING, found.queue)
 
 

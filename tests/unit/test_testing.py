@@ -10,7 +10,7 @@ import pytest
 
 from pyworkers import AsyncClient, Cancelled, Client, JobState, JobStatus, Message, Worker, current_message
 from pyworkers.enqueueing.interception import intercept
-from pyworkers.errors import Kill, PyworkersError, Snooze, UnknownJobError
+from pyworkers.errors import BadArgumentError, Kill, PyworkersError, Snooze, UnknownJobError
 from pyworkers.middleware import AsyncCallNext, CallNext
 from pyworkers.protocol.outcome import Fate, Outcome
 from pyworkers.testing import fake, inline
@@ -316,6 +316,8 @@ def test_jobs_are_found_and_cancelled(worker: Worker, ran: list[Any]) -> None:
         assert asyncio.run(AsyncClient(NOWHERE).cancel(jids[2])) is Cancelled.REMOVED
         assert asyncio.run(AsyncClient(NOWHERE).find(jids[2])) == JobStatus(JobState.UNKNOWN)
         assert worker.cancel(jids[2]) is Cancelled.UNKNOWN
+        with pytest.raises(BadArgumentError, match="a jid is a text"):
+            worker.cancel("")
         assert worker.status(jids[1]).state is JobState.CANCELLED
         # The lock of the cancelled job is free.
         bill.enqueue(2)
@@ -323,6 +325,15 @@ def test_jobs_are_found_and_cancelled(worker: Worker, ran: list[Any]) -> None:
         assert queue.drain() == 2
         assert ran[0] == (JobState.RUNNING, Cancelled.RUNNING)
         assert worker.find(jids[0]).state is JobState.UNKNOWN
+
+
+def test_a_job_that_could_not_begin_does_not_run(worker: Worker) -> None:
+    client = Client(NOWHERE)
+    with fake() as queue:
+        jid = client.enqueue("mail", "send", [1])
+        with pytest.raises(PyworkersError, match="no worker for send"):
+            queue.drain()
+        assert (client.find(jid).state, client.cancel(jid)) == (JobState.UNKNOWN, Cancelled.UNKNOWN)
 
 
 def test_a_job_that_runs_inline_is_found_and_not_cancelled(worker: Worker, ran: list[Any]) -> None:
