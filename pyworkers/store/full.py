@@ -1,6 +1,6 @@
-"""Full: small writes that Redis takes also while its memory is full, by which people are told, and help.
+"""Full: small writes that Redis also takes while its memory is full: alarms, and changes that free memory.
 
-Used by ``api``; servers have their own scripts for what must go on then.
+Used by ``api`` and ``alarms``; servers have their own scripts for what must go on then.
 """
 
 from __future__ import annotations

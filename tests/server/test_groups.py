@@ -247,7 +247,7 @@ async def test_the_wait_of_a_queue_takes_no_job_that_is_given_back(bench: Bench)
     assert exchanges[:2] == [([], 2), (["b"], 0)]
 
 
-async def test_a_flush_hands_jobs_back(bench: Bench) -> None:
+async def test_a_flush_gives_jobs_back(bench: Bench) -> None:
     await bench.redis.lpush(bench.keys.inprogress("b", IDENTITY), b"b1", b"b2")
     await bench.redis.lpush(bench.keys.queue("b"), b"b3")
     bench.outbox.give_back([delivery(b"b1", "b"), delivery(b"b2", "b")])

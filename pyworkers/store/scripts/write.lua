@@ -1,4 +1,4 @@
--- Run commands that write, also while maxmemory is reached: those by which people are told of it, and help.
+-- Run commands that write, also while maxmemory is reached: alarms, and the changes of people that free memory.
 --
 -- KEYS 1 a sorted set  2… the key of each command
 -- ARGV for each command: the number of its arguments behind the key, its name, these arguments

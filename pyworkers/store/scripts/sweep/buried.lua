@@ -1,5 +1,5 @@
 -- Find the jobs of one page of `dead` of which something still waits for the end: a lock, a batch, a status, the
--- run of a cron entry, a checkpoint. Another program has moved them there.
+-- run of a cron entry, a checkpoint. Another program has moved them there, or a server that could not read them.
 --
 -- KEYS 1 turn  2 missing  3 dead
 -- ARGV 1 token  2 life of the turn in ms  3 cursor, '0' at first
