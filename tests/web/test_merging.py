@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,11 +19,19 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from starlette.applications import Starlette
 
 from contrib.pictures import shop
+from pyworkers import Client
+from pyworkers.api import Queue
+from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.stores import Stores
+from pyworkers.http.hosts import Hosts
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
 from pyworkers.web import app
+from pyworkers.web.application import assemble
+from pyworkers.web.security.access import Local
+from pyworkers.web.site import Site, SiteSettings
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.web import hostile
@@ -43,6 +52,18 @@ LISTS = (
 def dashboard_of(url: str, namespace: str, **others: str) -> Starlette:
     more = {name: RedisConfig(other, namespace) for name, other in others.items()}
     return app(url, namespace=namespace, token="", others=more)
+
+
+@contextmanager
+def configured(urls: Sequence[str], namespace: str, **elsewhere: str) -> Iterator[Program]:
+    """A program that uses the dashboard of a configuration, whose other queues are in the first Redis."""
+    others = dict(zip(("default", "archive"), (RedisConfig(url, namespace) for url in urls), strict=True))
+    stores, token = Stores(others, elsewhere), "x" * 24
+    sites = {
+        name: Site(admin_of(one), SiteSettings(stores=stores, name=name)) for name, one in others.items()
+    }
+    with served(assemble(sites, Local(token), Hosts(()))) as root:
+        yield Program(root, Authorization=f"Bearer {token}")
 
 
 @pytest.fixture
@@ -277,6 +298,58 @@ def test_a_change_that_names_no_redis_is_done_at_the_one_that_has_the_thing(
                 given = {"place": "dead", "at": "1"} if "jobs" in path else {}
                 away = program.act(path, "delete" if "jobs" in path else "pause", **given)
                 assert (away.status, "Not done" in away.error) == (503, True), away.body
+
+
+def test_a_queue_that_several_have_is_changed_in_the_redis_of_the_configuration(
+    one_redis_url: str, second_redis_url: str, namespace: str
+) -> None:
+    urls = (one_redis_url, second_redis_url)
+    for url in urls:
+        with Client(url, namespace=namespace) as client:
+            client.enqueue("mail", "Send", [1])
+    with Client(second_redis_url, namespace=namespace) as client:
+        # Of another program: the configuration does not name it.
+        client.enqueue("foreign", "Send", [1])
+
+    def paused() -> list[list[str]]:
+        names = ("mail", "foreign")
+        return [[name for name in names if Queue(name, url, namespace=namespace).paused] for url in urls]
+
+    with configured(urls, namespace, mail="archive") as program:
+        assert program.get("/queues/mail")["redis"] == "archive"
+        assert program.done("/queues/mail", "pause") == 1
+        assert paused() == [[], ["mail"]]
+        assert program.done("/queues/mail", "resume") == 1
+    with configured(urls, namespace) as program:
+        assert program.get("/queues/mail")["redis"] == "default"
+        assert program.done("/queues/mail", "pause") == program.done("/queues/foreign", "pause") == 1
+        assert paused() == [["mail"], ["foreign"]]
+    with configured((AWAY, second_redis_url), namespace) as program:
+        reply = program.act("/queues/mail", "pause")
+        assert (reply.status, reply.error) == (503, "Not done: Redis does not answer.")
+    with configured((one_redis_url, AWAY), namespace, mail="archive") as program:
+        assert program.act("/queues/mail", "resume").status == 503
+    assert paused() == [["mail"], ["foreign"]]
+    with configured((one_redis_url, AWAY), namespace) as program:
+        assert program.done("/queues/mail", "resume") == 1
+
+
+def test_a_change_of_a_name_that_several_have_needs_its_redis(
+    one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str
+) -> None:
+    fill_each(keys, one_redis_url, second_redis_url)
+    with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url)) as root:
+        program = Program.with_token(root)
+        for path in ("/queues/mail", "/cron/sweep%20baskets"):
+            reply = program.act(path, "pause")
+            text = "redis is missing: default and archive have this name."
+            assert (reply.status, reply.error) == (400, text), path
+            assert program.done(path, "pause", redis="archive") == 1
+    assert not Queue("mail", one_redis_url, namespace=namespace).paused
+    with served(dashboard_of(one_redis_url, namespace, attic=AWAY)) as root:
+        # The one that is away may have it, too.
+        reply = Program.with_token(root).act("/queues/mail", "pause")
+        assert (reply.status, reply.error) == (503, "Not done: Redis does not answer.")
 
 
 def test_a_cursor_of_no_answer_and_an_index_are_refused(program: Program) -> None:

@@ -29,6 +29,9 @@ from pyworkers.web.site import site_of
 _CURSOR = Parameter("cursor", "Where the list goes on in each Redis: the cursor of the answer before.")
 # Where the list of one Redis goes on; in the cursor of all with its name, as first.archive=50.
 _PLACES = ("cursor", "after", "first")
+_QUEUES = "queues"
+# Things with names that several Redis servers may have; the others have ids.
+_NAMED = (_QUEUES, "cron", "limits")
 
 
 def of_all(resource: Resource) -> Resource:
@@ -52,7 +55,7 @@ def of_all(resource: Resource) -> Resource:
 async def _choose(one: Resource, ask: CheckedRequest) -> None:
     """Have a change done at the Redis that it names, or else at the one that has the thing.
 
-    Raises BadRequestError, and RedisUnavailableError as ``_seek``.
+    Raises BadRequestError, and RedisUnavailableError if one that is away may have it.
     """
     sites = sites_of(ask.request).by_name
     name = ask.given[REDIS.name] or await _having(one, ask)
@@ -66,11 +69,46 @@ async def _having(one: Resource, ask: CheckedRequest) -> str:
     sites = sites_of(ask.request)
     if "jid" in ask.names:
         return await sites.that_knows(ask.names["jid"])
+    ask = replace(ask, given=values_of_query(one.parameters, ()))
+    if one.segments[0] in _NAMED:
+        return _home_of(one, ask) or await _only(one, ask)
     try:
-        found = await _seek(one, replace(ask, given=values_of_query(one.parameters, ())))
+        found = await _seek(one, ask)
     except HTTPException:
         return sites.own
     return str(found[REDIS.name])
+
+
+def _home_of(one: Resource, ask: CheckedRequest) -> str:
+    """The other Redis that the configuration names for a queue; empty for none."""
+    return ask.site.settings.elsewhere(ask.names["name"]) if one.segments[0] == _QUEUES else ""
+
+
+async def _only(one: Resource, ask: CheckedRequest) -> str:
+    """The name of the only Redis that has a thing of this name; of the first one if none has it.
+
+    A queue that the configuration puts nowhere else is the one of the first, if that has it.
+    """
+    sites, read = sites_of(ask.request), one.read
+
+    async def has(at: Request) -> bool:
+        try:
+            assert read is not None
+            await read(CheckedRequest(at, ask.names, ask.given))
+        except HTTPException as error:
+            if error.status_code != 404:
+                raise
+            return False
+        return True
+
+    having = [name for name, found in (await sites.each(ask.request, has)).items() if found]
+    if one.segments[0] == _QUEUES and ask.site.settings.stores is not None and sites.own in having:
+        return sites.own
+    if away := away_of(ask.request):
+        raise RedisUnavailableError(f"these Redis servers are unreachable: {', '.join(away)}")
+    if len(having) > 1:
+        raise BadRequestError(f"redis is missing: {' and '.join(having)} have this name.")
+    return having[0] if having else sites.own
 
 
 def _of_all(resource: Resource) -> str:
@@ -101,12 +139,15 @@ def with_redis(schema: Schema) -> Schema:
 async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
     """What the first Redis has that knows a thing; of a search that goes on, if no other one knows it.
 
+    The configured one of a queue is the first.
+
     Raises HTTPException (404) if none knows it, and RedisUnavailableError if one of those is away.
     """
     sites, unknown = sites_of(ask.request), HTTPException(404)
     away: PyworkersError | None = None
     begun: dict[str, Any] | None = None
-    for name in sites.by_name:
+    home = _home_of(one, ask)
+    for name in sorted(sites.by_name, key=lambda name: name != home):
         try:
             found = await _read_at(one, ask, name)
         except HTTPException as error:
