@@ -88,7 +88,10 @@ class Draining(Part):
 
     def _idle(self) -> bool:
         """True if nothing runs here, Redis has all outcomes, and no cron slot is due."""
-        return all(shard.queues.idle and shard.services.cron.is_idle for shard in self._shards)
+        # The jobs of a queue that a reload has dropped may run yet.
+        if not all(shard.queues.idle for shard in self._workload.shards.values()):
+            return False
+        return all(shard.services.cron.is_idle for shard in self._shards)
 
     def _check_workers(self) -> None:
         for shard in self._shards:
@@ -103,7 +106,7 @@ class Draining(Part):
 
     @property
     def _shards(self) -> Collection[Shard]:
-        """Those at which this server has queues: no other Redis may keep it, e.g. by being away."""
+        """The shards with queues of this server: no other Redis may keep it, e.g. by being away."""
         return [shard for shard in self._workload.shards.values() if shard.plan.queues]
 
     async def _any_left(self) -> bool:
@@ -132,7 +135,9 @@ class Draining(Part):
     async def report(self) -> None:
         """Log what ran and what is left."""
         tallies = [
-            tally for shard in self._shards for tally in shard.services.counters.executions.totals().values()
+            tally
+            for shard in self._workload.shards.values()
+            for tally in shard.services.counters.executions.totals().values()
         ]
         ran = {
             "jobs": sum(tally.processed for tally in tallies),

@@ -339,6 +339,21 @@ def test_a_drain_does_not_wait_for_a_redis_that_has_none_of_its_queues(pair: Pai
     assert (pair.noted("end"), drained["left"]) == ([jid], 0)
 
 
+def test_a_drain_waits_for_the_jobs_of_a_queue_that_a_reload_has_dropped(pair: Pair) -> None:
+    pair.server._arguments.append("--drain=0s")
+    kept = pair.report("go")
+    server = pair.server.start()
+    pair.wait_for("start", kept)
+    server.write_app(APP.replace('"reports"', '"mail"'))
+    pair.reload(pair.text.replace('[queues.reports]\nconcurrency = 2\nredis = "archive"\n', ""))
+    server.wait_for_event("reload.done")
+    pair.wait_for("end", pair.mail())
+    server.let_go("go")
+    assert server.wait() == 0
+    [drained] = server.events("server.drained")
+    assert (len(pair.noted("end")), drained["jobs"]) == (2, 2)
+
+
 LINK = """
 @worker.client_middleware
 def elsewhere(draft, call_next):
