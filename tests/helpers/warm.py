@@ -263,6 +263,9 @@ def _serve(requests: socket.socket) -> list[str] | None:
                 if key.fileobj is requests:
                     message, fds, _, _ = socket.recv_fds(requests, 16, 8)
                     if not message:
+                        # The tests have ended, perhaps by a signal: no program outlives them.
+                        for running_pid, _ in running.values():
+                            os.kill(running_pid, signal.SIGKILL)
                         return None
                     pid = os.fork()
                     if pid == 0:
