@@ -47,6 +47,7 @@ class PageSize:
         """Of the next page; few until their size is known."""
 
     def note(self, raws: Iterable[bytes]) -> None:
-        """Note the jobs of a page: the next ones are probably about as large."""
-        largest = max(map(len, raws), default=1)
-        self.jobs = max(1, min(self._most, self._most_bytes // max(1, largest)))
+        """Note the jobs of a page: the next has about as large ones, and at most twice as many."""
+        largest = max(map(len, raws), default=None)
+        if largest is not None:
+            self.jobs = max(1, min(2 * self.jobs, self._most, self._most_bytes // max(1, largest)))

@@ -77,7 +77,7 @@ if others_ms == 0 and tonumber(ARGV[4]) > 0 then
       left = left - #member
     end
     local ended = #some < wanted or left <= 0
-    wanted = ended and 0 or math.min(ARGV[4] - #due, next_number(some, left))
+    wanted = ended and 0 or math.min(ARGV[4] - #due, next_number(wanted, some, left))
   end
   if #due > 0 then
     redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])

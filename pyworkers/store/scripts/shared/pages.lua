@@ -7,13 +7,13 @@ local PAGE_BYTES = 4194304
 -- The jobs that one command reads: few until their size is known.
 local FIRST, MOST_AT_ONCE = 5, 250
 
--- How many jobs to read next, of about the size of these.
-local function next_number(jobs, bytes)
+-- How many jobs to read next, of about the size of these; at most twice as many: others may be larger.
+local function next_number(wanted, jobs, bytes)
   local largest = 1
   for _, raw in ipairs(jobs) do
     largest = math.max(largest, #raw)
   end
-  return math.max(1, math.min(MOST_AT_ONCE, math.floor(bytes / largest)))
+  return math.max(1, math.min(2 * wanted, MOST_AT_ONCE, math.floor(bytes / largest)))
 end
 
 -- The jobs from one place to another, and their scores. Places count from the lowest score, or from the job of
@@ -54,7 +54,7 @@ local function walk(key, kind, down, first, last, most_bytes, visit)
     if #jobs < wanted then
       return first, true
     end
-    wanted = next_number(jobs, left)
+    wanted = next_number(wanted, jobs, left)
   end
   return first, false
 end

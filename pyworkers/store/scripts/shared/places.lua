@@ -17,7 +17,7 @@ local function around(list, index, reach, visit)
       left = left - #raw
       found = found or visit(first + i - 1, raw)
     end
-    following = math.min(following, next_number(jobs, left / 2))
+    following = math.min(following, next_number(wanted, jobs, left / 2))
   end
 
   local lowest, highest = math.max(0, index - reach), math.min(index + reach, redis.call('LLEN', list) - 1)
