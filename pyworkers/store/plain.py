@@ -24,7 +24,7 @@ Visit = Callable[[int, bytes, bytes], bool]
 # As in the scripts.
 _REACH, _FAR_REACH = 2000, 20_000
 _MOST_AT_ONCE, _MOST_OF_SCORE = 250, 2000
-_SEARCH_BYTES = 8 << 20
+_SEARCH_BYTES, _FAR_SEARCH_BYTES = 4 << 20, 32 << 20
 _FIRST = 20
 # Redis copies each member that it looks at.
 _PER_SCAN = 100
@@ -137,6 +137,18 @@ class Walk:
             first += len(jobs)
         return first
 
+    def visit_back(self, last: int, first: int, most_bytes: int, visit: Visit) -> Steps[int]:
+        """Visit from a place back to an earlier one; the earliest place visited."""
+        total = yield from one("LLEN" if self._is_list else "ZCARD", self._key, read=integer)
+        last, first = min(last, total - 1), max(first, 0)
+        back = Walk(self._key, "list" if self._is_list else "zset", descending=not self._descending)
+
+        def mirrored(at: int, raw: bytes, score: bytes) -> bool:
+            return visit(total - 1 - at, raw, score)
+
+        stop = yield from back.visit(total - 1 - last, total - 1 - first, most_bytes, mirrored)
+        return total - stop
+
     def _between(self, first: int, last: int) -> Steps[list[tuple[bytes, bytes]]]:
         if not self._is_list:
             name = "ZREVRANGE" if self._descending else "ZRANGE"
@@ -189,10 +201,13 @@ def _resumed(walk: Walk, key: str, kind: str, begin: tuple[int, str, str], desce
 
     yield from walk.visit(max(0, place - 1), place - 1, _SEARCH_BYTES, compare)
     if not found:
-        yield from walk.visit(max(0, place - _REACH), place + _REACH, _SEARCH_BYTES, compare)
+        yield from walk.visit(place, place + _REACH, _SEARCH_BYTES, compare)
+    earliest = place
+    if not found:
+        earliest = yield from walk.visit_back(place - 1, place - _REACH, _SEARCH_BYTES, compare)
     if found:
         return found[0] + 1
-    place = max(0, place - _REACH)
+    place = earliest
     if kind == "zset" and score:
         before, equal = yield from _places_of(key, score, descending)
         return max(before, min(place, before + equal))
@@ -225,17 +240,16 @@ def find(key: str, jobs: Sequence[tuple[str, int, str]], *, descending: bool) ->
     if kind in ("list", "zset") and jobs:
         walk = Walk(key, kind, descending=descending)
         lowest, highest = min(job[1] for job in jobs), max(job[1] for job in jobs)
-        spans = [(lowest, min(highest, lowest + _FAR_REACH))]
-        if kind == "list":
-            spans += [(lowest - _FAR_REACH, lowest - 1), (highest + 1, highest + _FAR_REACH)]
-        for first, last in spans:
-            if len(found) < len(wanted) and first <= last:
-                yield from walk.visit(max(0, first), last, 4 * _SEARCH_BYTES, visit)
+        yield from walk.visit(max(0, lowest), min(highest, lowest + _FAR_REACH), _FAR_SEARCH_BYTES, visit)
+        if kind == "list" and len(found) < len(wanted):
+            yield from walk.visit_back(lowest - 1, lowest - _FAR_REACH, _FAR_SEARCH_BYTES, visit)
+        if kind == "list" and len(found) < len(wanted):
+            yield from walk.visit(highest + 1, highest + _FAR_REACH, _FAR_SEARCH_BYTES, visit)
         for name, _, score in jobs if kind == "zset" else ():
             if name not in found and score:
                 first, number = yield from _places_of(key, score, descending)
                 last = first + min(number, _MOST_OF_SCORE) - 1
-                yield from walk.visit(first, last, 4 * _SEARCH_BYTES, visit)
+                yield from walk.visit(first, last, _FAR_SEARCH_BYTES, visit)
     return [part for job in jobs for part in found.get(job[0], (None, -1))]
 
 

@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from pyworkers.config.fields import RedisConfig
+from pyworkers.protocol.extract import token
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import plain
 from pyworkers.store.admin import Admin
@@ -76,6 +77,27 @@ def test_parts(both: Run, filled: list[str], descending: bool, containing: tuple
         assert gone == [None]
         moved = Position(100, "0" * 20, "40.5" if "retry" in key else "")
         both(lambda key=key, moved=moved: read_part(key, moved, 5, descending=descending))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_job_among_large_ones_is_found_from_its_place(
+    both: Run, db: redis.Redis, keys: Keys, descending: bool
+) -> None:
+    """A search from far before it would end by its bytes."""
+    key, numbers = keys.queue("q"), range(390)
+    raws = [raw_job(f"j{number}", args=["x" * 100_000]) for number in numbers]
+    push, take = (db.rpush, db.lpop) if descending else (db.lpush, db.rpop)
+    for raw in raws:
+        push(key, raw)
+    take(key)
+    begin, named = Position(381, token(raws[380]), ""), Named(token(raws[380]), 380)
+    part = both(lambda: read_part(key, begin, 3, descending=descending))
+    assert [piece.place for piece in part.pieces] == [380, 381, 382]
+    [found] = both(lambda: find_again(key, [named], descending=descending))
+    assert found is not None and (found.raw, found.place) == (raws[380], 379)
+    # One that is gone: from the earliest job looked at.
+    [piece] = both(lambda: read_part(key, Position(381, "0" * 20, ""), 1, descending=descending)).pieces
+    assert 300 < piece.place < 381
 
 
 @pytest.mark.parametrize("descending", [False, True])

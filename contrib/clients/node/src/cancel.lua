@@ -690,6 +690,16 @@ local function walk(key, kind, down, first, last, most_bytes, visit)
   return first, false
 end
 
+-- As `walk`, from a place back to an earlier one, the nearest job first. Returns the earliest place visited.
+local function walk_back(key, kind, down, last, first, most_bytes, visit)
+  local total = redis.call(kind == 'list' and 'LLEN' or 'ZCARD', key)
+  last, first = math.min(last, total - 1), math.max(first, 0)
+  local stop = walk(key, kind, not down, total - 1 - last, total - 1 - first, most_bytes, function(at, raw, score)
+    return visit(total - 1 - at, raw, score)
+  end)
+  return total - stop
+end
+
 -- The jobs of a list or sorted set from a place on, at most `most`, and fewer if they have `most_bytes`; then true if
 -- there are no others, and their scores.
 local function page_of(key, down, first, most, most_bytes)

@@ -51,7 +51,7 @@ if kind == 'list' or kind == 'zset' then
     end
   elseif missing > 0 then
     -- Jobs before them are popped, or are pushed behind them.
-    among(lowest - REACH, lowest - 1)
+    walk_back(key, kind, down, lowest - 1, lowest - REACH, SEARCH_BYTES, look)
     among(highest + 1, highest + REACH)
   end
 end

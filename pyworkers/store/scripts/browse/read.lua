@@ -15,8 +15,8 @@
 --          that job,  then for each job returned: place, score or '', token, length, its bytes or beginning, its
 --          end or ''}.
 
--- How far from its place a job is looked for: some milliseconds.
-local REACH, SEARCH_BYTES = 2000, 8388608
+-- How far from its place a job is looked for, on each side: some milliseconds.
+local REACH, SEARCH_BYTES = 2000, 4194304
 
 local key, down = KEYS[1], ARGV[1] == 'down'
 local kind = redis.call('TYPE', key).ok
@@ -34,12 +34,16 @@ local function resumed(place, token, score)
   end
   walk(key, kind, down, math.max(0, place - 1), place - 1, SEARCH_BYTES, compare)
   if not found then
-    walk(key, kind, down, math.max(0, place - REACH), place + REACH, SEARCH_BYTES, compare)
+    walk(key, kind, down, place, place + REACH, SEARCH_BYTES, compare)
+  end
+  local earliest = place
+  if not found then
+    earliest = walk_back(key, kind, down, place - 1, place - REACH, SEARCH_BYTES, compare)
   end
   if found then
     return found + 1
   end
-  place = math.max(0, place - REACH)
+  place = earliest
   if kind == 'zset' and tonumber(score) then
     local before = redis.call('ZCOUNT', key, down and '(' .. score or '-inf', down and '+inf' or '(' .. score)
     return math.max(before, math.min(place, before + redis.call('ZCOUNT', key, score, score)))
