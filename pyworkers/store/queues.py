@@ -208,6 +208,7 @@ class _Walk(Pages[WaitingJob]):
         self._key = key
         self._size = size
         self._place = 0
+        self._reach = 0
         self._behind: list[bytes] = []
         self._ahead: list[bytes] = []
         self._left: int | None = None
@@ -215,7 +216,8 @@ class _Walk(Pages[WaitingJob]):
 
     def next_page(self) -> Steps[list[WaitingJob]]:
         page = self._size.jobs
-        start, stop = max(0, self._place - page), self._place + 2 * page
+        reach = max(page, self._reach)
+        start, stop = max(0, self._place - reach), self._place + page + reach
         reading = command("LRANGE", self._key, start, stop - 1, read=blobs)
         if self._left is None:
             # The length last: a job that is pushed in between must not take the place of the last one.
@@ -228,12 +230,16 @@ class _Walk(Pages[WaitingJob]):
         if place is None:
             found = yield from self._find_again()
             self.lost = self.ended = not found
+            self._reach = 2 * reach
             return []
         fresh = window[place : place + min(page, self._left)]
         self._left -= len(fresh)
         self._behind, self._ahead = fresh or self._behind, window[place + page :]
         self._size.note(window)
-        first, self._place = start + place, start + place + len(fresh)
+        first = start + place
+        # As many jobs may come or go before the next page. At the edge of the window, nothing new was seen.
+        self._reach = 2 * (abs(first - self._place) if fresh else reach)
+        self._place = first + len(fresh)
         self.ended = self._left <= 0 or (len(window) < stop - start and not self._ahead)
         return [WaitingJob(raw, index) for raw, index in zip(fresh, count(first))]
 

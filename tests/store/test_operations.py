@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, TypeVar
 
 import pytest
@@ -15,9 +16,9 @@ from pyworkers.errors import BadArgumentError, StoreError
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import Cancelled
-from pyworkers.store import cron, queues, sets, stats
+from pyworkers.store import calls, cron, queues, sets, stats
 from pyworkers.store.browse import tracks
-from pyworkers.store.calls import Operation, Pages
+from pyworkers.store.calls import Operation, Pages, Request
 from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import removal
 from pyworkers.store.heartbeat import clock
@@ -270,6 +271,26 @@ def test_a_queue_is_read_in_pages_while_jobs_come_and_go(run_work: Run, keys: Ke
         reads += 1
         db.lpush(key, *(b"new%d" % number for number in range(500 if reads == 6 else 7)))
     assert [raw for raw in seen if raw.isdigit()] == [b"%04d" % number for number in range(1000)]
+
+
+@pytest.mark.parametrize("pushed", [3, 50])
+def test_a_queue_of_large_jobs_is_read_while_jobs_come(keys: Keys, db: redis.Redis, pushed: int) -> None:
+    """A page has one job by then, and more than a page comes before each request."""
+    key, requests = keys.queue("q"), count()
+    old = [b"%04d" % number + b"x" * 600_000 for number in range(20)]
+    db.rpush(key, *old)
+
+    def perform(request: Request[Any]) -> Any:
+        request_number = next(requests)
+        assert request_number < 500, "the listing does not end"
+        db.lpush(key, *(b"new%d-%d" % (request_number, number) for number in range(pushed)))
+        return calls.run(db, request)
+
+    seen: list[bytes] = []
+    pages = Entries(key)
+    while not pages.ended:
+        seen += (waiting.raw for waiting in calls.drive(iter(pages.next_page()), perform))
+    assert [raw for raw in seen if not raw.startswith(b"new")] == old
 
 
 def test_waiting_jobs_are_withdrawn(run_work: Run, keys: Keys, db: redis.Redis) -> None:
