@@ -61,6 +61,14 @@ class EnqueuedJob:
         """The effects of the run; none before it."""
         return self.outcome.effects if self.outcome else ()
 
+    def begin(self) -> None:
+        """Begin a run."""
+        self.is_running = True
+
+    def end(self) -> None:
+        """End a run."""
+        self.is_running = False
+
     def settle(self, outcome: Outcome) -> None:
         """Keep the outcome of a run; a snoozed job is due at the time that it chose."""
         self.outcome = outcome
@@ -98,11 +106,11 @@ def run(
     # The test has already checked the limits of the job.
     execution.grant()
     bridge = Bridge()
-    job.is_running = True
+    job.begin()
     try:
         outcome = _chain(worker, job, bridge, clock).run(execution)
     finally:
-        job.is_running = False
+        job.end()
         bridge.close()
     outcome = expanded(outcome, job.raw)
     job.settle(outcome)
