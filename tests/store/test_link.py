@@ -248,10 +248,12 @@ async def test_a_link_that_is_closed_while_it_connects_leaves_no_connection() ->
     asked, closed, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            asked.set()
-            await closed.wait()
-            writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
+        # Python 3.13 reports the end of a connection with unread replies as a reset.
+        with contextlib.suppress(ConnectionResetError):
+            while data := await reader.read(65536):
+                asked.set()
+                await closed.wait()
+                writer.write(b"+OK\r\n" * data.count(b"SETINFO"))
         left.set()
 
     async with a_server(slow) as address, linked(f"redis://{address}/0", timeout_s=60) as link:
