@@ -53,13 +53,14 @@ def job(name: str, *args: object, jid: str = "") -> dict[str, object]:
     return {"class": name, "args": list(args), "jid": jid or f"{name}-{args}", "queue": "q"}
 
 
-def most_in_a_window(times: list[float], window_s: float) -> int:
-    """The largest number of times in any half-open window of this length.
+def most_in_a_second(times: list[float]) -> int:
+    """The largest number of jobs that began within a second, as their limit counts it.
 
-    On a busy machine it is smaller than the rate allows.
+    A job begins up to a quarter of a second after the limit let it start, so the windows are shorter by this.
+    On a busy machine there are fewer jobs than the rate allows.
     """
     times = sorted(times)
-    return max(sum(start <= at < start + window_s for at in times) for start in times)
+    return max(sum(start <= at < start + 0.75 for at in times) for start in times)
 
 
 def most_at_once(notes: list[list[Any]]) -> int:
@@ -84,7 +85,7 @@ def test_sixty_jobs_start_at_ten_a_second_over_two_servers(serve: Serve) -> None
         notes = server.wait_for_notes(60, "charge")
         wait_for(lambda: server.settled("q"))
         times = [at for *_, at in notes]
-        assert 5 <= most_in_a_window(times, 1.0) <= 10
+        assert 5 <= most_in_a_second(times) <= 10
         assert (len(notes), len({number for _, _, number, _ in notes})) == (60, 60)
         # Each of them was handed out twice at most, and once more to start.
         assert len(server.events("job.done")) == 60
@@ -175,12 +176,12 @@ def test_a_queue_with_a_rate_starts_so_many_over_two_servers(serve: Serve, tmp_p
         server.let_go("go")
         server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in range(35)))
         notes = server.wait_for_notes(35, "begin")
-        assert 5 <= most_in_a_window([at for *_, at in notes], 1.0) <= 10
+        assert 5 <= most_in_a_second([at for *_, at in notes]) <= 10
         # Jobs that come later to an empty queue start at once, or at their turn.
         wait_for(lambda: server.settled("pay"))
         server.push("pay", *({"class": "pay", "args": [n], "jid": f"j{n}"} for n in range(35, 47)))
         notes = server.wait_for_notes(47, "begin")
-        assert 5 <= most_in_a_window([at for *_, at in notes], 1.0) <= 10
+        assert 5 <= most_in_a_second([at for *_, at in notes]) <= 10
         assert server.zset("schedule") == []
 
 
@@ -202,7 +203,7 @@ def test_a_queue_with_limits_shares_workers_with_others(serve: Serve, tmp_path: 
         server.push("other", *({"class": "other", "args": [n], "jid": f"o{n}"} for n in range(20)))
         server.wait_for_notes(20, "other")
         notes = server.wait_for_notes(4, "begin")
-        assert most_in_a_window([at for *_, at in notes], 1.0) <= 2
+        assert most_in_a_second([at for *_, at in notes]) <= 2
 
 
 SLOW = """
@@ -229,7 +230,7 @@ def test_a_window_begins_when_its_jobs_have_started(
     with serve(SLOW, "--config", str(tmp_path / "workers.toml"), **environment) as server:
         server.push(queue, *({"class": job_class, "args": [n], "jid": f"j{n}"} for n in range(7)))
         notes = server.wait_for_notes(7, "begin")
-        assert most_in_a_window([at for *_, at in notes], 1.0) == 2
+        assert most_in_a_second([at for *_, at in notes]) == 2
         assert len((tmp_path / "fired").read_text().splitlines()) == int(failpoint[-1])
 
 
