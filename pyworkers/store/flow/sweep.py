@@ -114,7 +114,7 @@ class _Sweep:
         return Swept(self._held, locks, members, tracked, self._dead, tuple(self._errors))
 
     def _settle_dead(self) -> Steps[None]:
-        """Apply the effects of the end of each job in ``dead`` for which nobody has applied them.
+        """Apply the effects of the end to each job in ``dead`` that still waits for them.
 
         Another program has moved it there, or a server that could not read it.
         """
