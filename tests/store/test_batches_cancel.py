@@ -231,6 +231,29 @@ def test_a_job_that_moves_between_two_reads_is_cancelled(app: App, way: str) -> 
     assert gap > 5
 
 
+@pytest.mark.parametrize(("by", "number"), [("tag", 1700), ("id", 1200)])
+def test_jobs_that_leave_a_set_between_two_pages_hide_none(app: App, by: str, number: int) -> None:
+    """The first ones become due while the set is read."""
+    keys = app.keys
+    raws = [json.dumps({"jid": f"j{n}", "class": "A", "args": [], "tags": [f"t{n}"]}) for n in range(2500)]
+    app.redis.zadd(keys.schedule, {raw: n for n, raw in enumerate(raws)})
+
+    def perform(request: Request[Any]) -> Any:
+        reply = app.admin.run(request)
+        app.redis.zremrangebyrank(keys.schedule, 0, 599)
+        return reply
+
+    if by == "tag":
+        assert drive(cancel_jobs(keys, Wanted("tag", f"t{number}")), perform).removed == 1
+        return
+    names, answer = [keys.cancelled, keys.schedule, keys.retry, keys.queues], [b"searching", b""]
+    while answer[0] == b"searching":
+        answer = perform(
+            script("cancel", names, [f"j{number}", answer[1], "2026-11-29"], list, keys.namespace)
+        )
+    assert answer == [b"removed"]
+
+
 def move(app: App, raw: bytes, way: str) -> None:
     """Move a job, if it is still there, as servers do."""
     keys = app.keys

@@ -735,7 +735,8 @@ if ARGV[2] == '' then
   note(KEYS[1], jid, LIFE_S)
 end
 
--- A place is the number of a key and an index in it: the sets, then the queues in the order of their names.
+-- A place is the number of a key and an index in it: the sets, then the queues in the order of their names. An index
+-- counts from the end where jobs arrive: those that leave between two calls, at the other end, hide none.
 local queues = redis.call('SMEMBERS', KEYS[4])
 table.sort(queues)
 local places = { KEYS[2], KEYS[3] }
@@ -748,7 +749,7 @@ local read, bytes = 0, 0
 while places[number] and read < MOST and bytes < MOST_BYTES do
   local key = places[number]
   local kind = redis.call('TYPE', key).ok
-  local jobs, ended = page_of(key, kind == 'list', index, MOST_OF_KEY, MOST_BYTES - bytes)
+  local jobs, ended = page_of(key, true, index, MOST_OF_KEY, MOST_BYTES - bytes)
   for _, raw in ipairs(jobs) do
     bytes = bytes + #raw
     local job = job_in(raw)
