@@ -66,7 +66,7 @@ export class Batch {
   /** @param {(members: Members) => unknown} fill */
   async add(fill) {
     const members = await gathered(this.#context, fill);
-    await enlist(this.#context, { id: this.id, exists: true, jobs: members });
+    await enlist(this.#context, { id: this.id, jobs: members });
     return this;
   }
 
@@ -193,13 +193,8 @@ export async function enqueueChain(context, steps, callbacks) {
   const [first, ...rest] = made;
   const then = rest.length ? `,"then":{"v":2,"steps":[${rest.map(({ payload }) => payload).join(",")}]}` : "";
   const payload = `${first.payload.slice(0, -1)}${then},"enqueued_at":${float(now)}}`;
-  await enlist(context, {
-    id,
-    fields: { kind: "chain", ...callbackFields(context, id, callbacks), answer: "1" },
-    jobs: [],
-    members: made.map(({ jid }) => jid),
-    starts: [{ ...first, payload }],
-  });
+  const fields = { kind: "chain", ...callbackFields(context, id, callbacks), answer: "1" };
+  await send(context, { id, mode: "create", fields, members: made.map(({ jid }) => jid), jobs: [{ ...first, payload }] });
   return new Batch(context, id);
 }
 
@@ -273,17 +268,6 @@ function callbackFields(context, batch, callbacks) {
   return fields;
 }
 
-/**
- * A batch that is made, or members that are added to one.
- * @typedef {object} Plan
- * @property {string} id
- * @property {Job[]} jobs members that are pushed now
- * @property {Record<string, string>} [fields] of the hash
- * @property {boolean} [exists]
- * @property {string[]} [members] ids of members that are pushed later
- * @property {Job[]} [starts] members of `members` that are pushed now
- */
-
 /** A job as a member of a batch. @param {Job} job @param {string} batch */
 export function memberOf(job, batch) {
   return { ...job, batch, payload: `${job.payload.slice(0, -1)},${encode({ batch }, "batch").slice(1)}` };
@@ -292,49 +276,42 @@ export function memberOf(job, batch) {
 /**
  * Write a batch and push its members: in one script, or, if these are many or have conditions, in several, while a
  * hold keeps the callbacks back. If one of several fails, the batch stays open, and no callback fires.
- * @param {Context} context @param {Plan} plan
+ * @param {Context} context @param {{ id: string, jobs: Job[], fields?: Record<string, string> }} plan with the fields of a new batch
  */
-async function enlist(context, plan) {
-  const { id, exists, members = [], starts = [] } = plan;
-  const mode = exists ? "open" : "create";
-  const jobs = plan.jobs.map((job) => memberOf(job, id));
-  const plain = jobs.filter((job) => !job.conditions);
-  const conditional = jobs.filter((job) => job.conditions);
-  const ids = [...plain.map((job) => job.jid), ...members];
-  const pushed = [...plain, ...starts];
-  if (!conditional.length && ids.length <= PORTION) {
-    await send(context, plan, { mode, members: ids, jobs: pushed });
+async function enlist(context, { id, jobs, fields }) {
+  const begin = { id, mode: fields ? "create" : "open", fields };
+  const members = jobs.map((job) => memberOf(job, id));
+  const plain = members.filter((job) => !job.conditions);
+  const conditional = members.filter((job) => job.conditions);
+  if (!conditional.length && plain.length <= PORTION) {
+    await send(context, { ...begin, jobs: plain });
     return;
   }
   const hold = newId();
-  await send(context, plan, { mode, hold });
+  await send(context, { ...begin, hold });
   for (let from = 0; from < conditional.length; from += PORTION) {
     try {
       await push(context.wire, context.keys, conditional.slice(from, from + PORTION));
     } catch (error) {
       const isRefused = error instanceof DuplicateJobError || error instanceof QueueFullError;
-      if (isRefused && from === 0) await send(context, plan, exists ? { mode: "add", release: hold } : { mode: "delete" });
+      if (isRefused && from === 0) await send(context, fields ? { id, mode: "delete" } : { id, mode: "add", release: hold });
       throw error;
     }
   }
-  for (let from = 0; from < Math.max(ids.length, pushed.length); from += PORTION) {
-    await send(context, plan, {
-      mode: "add",
-      members: ids.slice(from, from + PORTION),
-      jobs: pushed.slice(from, from + PORTION),
-    });
+  for (let from = 0; from < plain.length; from += PORTION) {
+    await send(context, { id, mode: "add", jobs: plain.slice(from, from + PORTION) });
   }
-  await send(context, plan, { mode: "add", release: hold });
+  await send(context, { id, mode: "add", release: hold });
 }
 
 /**
+ * One call of the script. `members` are the ids, if they are more than those of the jobs.
  * @param {Context} context
- * @param {Plan} plan
- * @param {{ mode: string, hold?: string, release?: string, members?: string[], jobs?: Job[] }} call
+ * @param {{ id: string, mode: string, fields?: Record<string, string>, hold?: string, release?: string, jobs?: Job[], members?: string[] }} call
  */
-async function send({ wire, keys }, { id, fields = {} }, { mode, hold = "", release = "", members = [], jobs = [] }) {
+async function send({ wire, keys }, { id, mode, fields = {}, hold = "", release = "", jobs = [], members = jobs.map(({ jid }) => jid) }) {
   const names = [keys.queues, keys.schedule, keys.own("batches")];
-  const about = mode === "create" ? Object.entries(fields).flat() : [];
+  const about = Object.entries(fields).flat();
   const rows = [...byQueue(jobs)].flatMap(([queue, parts]) => {
     if (queue) names.push(keys.queue(queue));
     return [queue, queue ? names.length : 2, parts.length, ...parts];

@@ -214,7 +214,7 @@ module Pyworkers
       following = ",\"then\":{\"v\":2,\"steps\":[#{rest.map(&:payload).join(",")}]}" if rest.any?
       first.payload = "#{first.payload.chop}#{following},\"enqueued_at\":#{Time.now.to_f}}"
       fields = {"kind" => "chain", **callback_fields(id, callbacks), "answer" => "1"}
-      write(id, [], fields: fields, later: made.map(&:jid), starts: [first])
+      send_script(id, "create", fields: fields, members: made.map(&:jid), jobs: [first])
       Batch.new(self, id)
     end
 
@@ -291,17 +291,15 @@ module Pyworkers
 
     # Write a batch and push its members: in one script, or, if these are many or have conditions, in several, while a
     # hold keeps the callbacks back. If one of several fails, the batch stays open, and no callback fires.
-    def write(id, jobs, fields: {}, exists: false, later: [], starts: [])
+    def write(id, jobs, fields: {}, exists: false)
       conditional, plain = jobs.map { |job| Enlisting.member(job, id) }.partition(&:conditions)
-      ids = plain.map(&:jid) + later
-      pushed = plain + starts
       mode = exists ? "open" : "create"
-      return send_script(id, mode, fields: fields, members: ids, jobs: pushed) if conditional.empty? && ids.size <= Push::PORTION
+      return send_script(id, mode, fields: fields, jobs: plain) if conditional.empty? && plain.size <= Push::PORTION
 
       hold = SecureRandom.hex(12)
       send_script(id, mode, fields: fields, hold: hold)
       push_conditional(id, conditional, exists, hold)
-      each_portion(ids, pushed) { |some, few| send_script(id, "add", members: some, jobs: few) }
+      plain.each_slice(Push::PORTION) { |portion| send_script(id, "add", jobs: portion) }
       send_script(id, "add", release: hold)
     end
 
@@ -314,13 +312,7 @@ module Pyworkers
       end
     end
 
-    def each_portion(ids, jobs)
-      0.step([ids.size, jobs.size].max - 1, Push::PORTION) do |from|
-        yield ids[from, Push::PORTION] || [], jobs[from, Push::PORTION] || []
-      end
-    end
-
-    def send_script(id, mode, fields: {}, hold: "", release: "", members: [], jobs: [])
+    def send_script(id, mode, fields: {}, hold: "", release: "", jobs: [], members: jobs.map(&:jid))
       names = [@keys.queues, @keys.schedule, @keys.own("batches")]
       rows = jobs.group_by { |job| job.at ? "" : job.queue }.flat_map do |queue, some|
         parts = some.flat_map { |job| job.at ? [job.at, job.payload] : [job.payload] }
