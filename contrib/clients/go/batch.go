@@ -47,9 +47,9 @@ func (c *Client) OpenBatch(ctx context.Context, options BatchOptions) (*Batch, e
 	return batch, c.enlist(ctx, call)
 }
 
-// EnqueueBatch makes a batch of jobs: in one round trip, all or nothing, for up to a thousand jobs without conditions.
-// With others, or more of them, an error leaves the batch open with those members that were pushed before; without any,
-// after a [DuplicateError] or [QueueFullError], there is no batch.
+// EnqueueBatch makes a batch of jobs: in one round trip, all or nothing, for up to a thousand jobs without conditions that
+// have less than 16 MB. With others, or more of them, an error leaves the batch open with those members that were pushed
+// before; without any, after a [DuplicateError] or [QueueFullError], there is no batch.
 func (c *Client) EnqueueBatch(ctx context.Context, options BatchOptions, jobs ...Job) (*Batch, error) {
 	call, err := c.newBatch(options)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, options BatchOptions, jobs ..
 		return nil, err
 	}
 	batch := &Batch{ID: call.id, client: c}
-	if len(made) <= portion && !slices.ContainsFunc(made, (*envelope).isConditional) {
+	if len(portions(made)) <= 1 && !slices.ContainsFunc(made, (*envelope).isConditional) {
 		call.add(made...)
 		return batch, c.enlist(ctx, call)
 	}

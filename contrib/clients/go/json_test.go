@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,22 @@ func TestValuesOfArguments(t *testing.T) {
 		} else if v.reason != "" && (!errors.As(err, &refused) || !strings.HasPrefix(err.Error(), v.reason)) {
 			t.Errorf("%v: %v, not %s", v.value, err, v.reason)
 		}
+	}
+}
+
+func TestJobsAreSentAThousandOr16MBAtATime(t *testing.T) {
+	sizes := func(jobs []*envelope) (found []int) {
+		for _, part := range portions(jobs) {
+			found = append(found, len(part))
+		}
+		return found
+	}
+	large := &envelope{payload: make([]byte, 6<<20)}
+	if found := sizes(slices.Repeat([]*envelope{large}, 4)); !slices.Equal(found, []int{3, 1}) {
+		t.Errorf("jobs of 6 MB: %v", found)
+	}
+	if found := sizes(slices.Repeat([]*envelope{{}}, 2001)); !slices.Equal(found, []int{1000, 1000, 1}) {
+		t.Errorf("small jobs: %v", found)
 	}
 }
 

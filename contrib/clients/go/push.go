@@ -13,8 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Jobs that one call pushes, all or none.
-const portion = 1000
+// Jobs that one call pushes, all or none. A gigabyte of them would block Redis for seconds.
+const (
+	portion      = 1000
+	portionBytes = 16 << 20
+)
 
 //go:embed *.lua
 var scripts embed.FS
@@ -49,7 +52,7 @@ func (c *Client) Enqueue(ctx context.Context, job Job) (string, error) {
 }
 
 // EnqueueMany pushes jobs, and returns the id of each one as Enqueue does. All jobs are checked before one is sent. They
-// are sent a thousand at a time, each thousand all or none: with an error come the ids of those before it.
+// are sent a thousand or 16 MB at a time, each portion all or none: with an error come the ids of the portions before it.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) ([]string, error) {
 	made, err := c.making().envelopes(jobs)
 	if err != nil {
@@ -60,7 +63,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) ([]string, error) 
 
 func (c *Client) pushAll(ctx context.Context, jobs []*envelope) ([]string, error) {
 	ids := make([]string, 0, len(jobs))
-	for part := range slices.Chunk(jobs, portion) {
+	for _, part := range portions(jobs) {
 		pushed, err := c.push(ctx, part)
 		if err != nil {
 			return ids, err
@@ -68,6 +71,19 @@ func (c *Client) pushAll(ctx context.Context, jobs []*envelope) ([]string, error
 		ids = append(ids, pushed...)
 	}
 	return ids, nil
+}
+
+// portions are jobs that are sent together: each one ends with the job with which it has a thousand, or 16 MiB.
+func portions(jobs []*envelope) (found [][]*envelope) {
+	start, size := 0, 0
+	for i, job := range jobs {
+		size += len(job.payload)
+		if end := i + 1; end-start == portion || size >= portionBytes || end == len(jobs) {
+			found = append(found, jobs[start:end])
+			start, size = end, 0
+		}
+	}
+	return found
 }
 
 func (c *Client) making() making { return making{keys: c.keys, now: time.Now()} }

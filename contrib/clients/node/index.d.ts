@@ -299,7 +299,7 @@ export class Client {
   /**
    * Enqueue one job for each array of arguments; returns their jids in that order.
    *
-   * Sent 1000 at a time: if it throws, the portions before the failing one are in Redis.
+   * Sent 1000 or 16 MB at a time: if it throws, the portions before the failing one are in Redis.
    */
   enqueueBulk(
     queue: string,

@@ -6,7 +6,7 @@ import { inspect } from "node:util";
 import { drafting, newId } from "./envelope.js";
 import { BadArgumentError, BatchError, DuplicateJobError, JobFailedError, QueueFullError, ResultTimeoutError } from "./errors.js";
 import { encode, float, isPlain } from "./json.js";
-import { PORTION, byQueue, push, refused } from "./push.js";
+import { byQueue, portions, push, refused } from "./push.js";
 import { Script } from "./redis.js";
 import { result } from "./results.js";
 
@@ -281,26 +281,26 @@ export function memberOf(job, batch) {
 async function enlist(context, { id, jobs, fields }) {
   const begin = { id, mode: fields ? "create" : "open", fields };
   const members = jobs.map((job) => memberOf(job, id));
-  const plain = members.filter((job) => !job.conditions);
-  const conditional = members.filter((job) => job.conditions);
-  if (!conditional.length && plain.length <= PORTION) {
-    await send(context, { ...begin, jobs: plain });
+  const plain = [...portions(members.filter((job) => !job.conditions))];
+  const conditional = [...portions(members.filter((job) => job.conditions))];
+  if (!conditional.length && plain.length <= 1) {
+    await send(context, { ...begin, jobs: plain[0] });
     return;
   }
   const hold = newId();
   await send(context, { ...begin, hold });
-  for (let from = 0; from < conditional.length; from += PORTION) {
+  for (const portion of conditional) {
     try {
-      await push(context.wire, context.keys, conditional.slice(from, from + PORTION));
+      await push(context.wire, context.keys, portion);
     } catch (error) {
       const isRefused = error instanceof DuplicateJobError || error instanceof QueueFullError;
-      if (isRefused && from === 0) await send(context, fields ? { id, mode: "delete" } : { id, mode: "add", release: hold });
+      if (isRefused && portion === conditional[0]) {
+        await send(context, fields ? { id, mode: "delete" } : { id, mode: "add", release: hold });
+      }
       throw error;
     }
   }
-  for (let from = 0; from < plain.length; from += PORTION) {
-    await send(context, { id, mode: "add", jobs: plain.slice(from, from + PORTION) });
-  }
+  for (const portion of plain) await send(context, { id, mode: "add", jobs: portion });
   await send(context, { id, mode: "add", release: hold });
 }
 

@@ -7,7 +7,7 @@ import { Batch, Step, enqueueChain, openBatch, withoutJid } from "./batches.js";
 import { drafting } from "./envelope.js";
 import { BadArgumentError, QueueFullError } from "./errors.js";
 import { kindOf } from "./json.js";
-import { Keys, PORTION, push } from "./push.js";
+import { Keys, portions, push } from "./push.js";
 import { Script, spoken, wireOf } from "./redis.js";
 import { checkJid, look, result } from "./results.js";
 import { Keyring } from "./sealing.js";
@@ -70,18 +70,10 @@ export class Client {
     const make = drafting(queue, jobClass, withoutJid(options), this.#encryption, now());
     /** @type {string[]} */
     const jids = [];
-    /** @type {import("./envelope.js").Job[]} */
-    let portion = [];
-    const flush = async () => {
+    for (const portion of portions(each(argsList, make))) {
       const others = await push(this.#wire, this.#keys, portion, options.signal);
       for (const { jid } of portion) jids.push(others.get(jid) ?? jid);
-      portion = [];
-    };
-    for (const args of argsList) {
-      portion.push(make(args, `argsList[${jids.length + portion.length}]`));
-      if (portion.length === PORTION) await flush();
     }
-    if (portion.length) await flush();
     return jids;
   }
 
@@ -195,6 +187,12 @@ class Handle {
   async cancel() {
     return await this.#client.cancel(this.jid);
   }
+}
+
+/** One job for each list of arguments, when it is asked for. @param {Iterable<readonly unknown[]>} argsList @param {ReturnType<typeof drafting>} make */
+function* each(argsList, make) {
+  let at = 0;
+  for (const args of argsList) yield make(args, `argsList[${at++}]`);
 }
 
 function now() {

@@ -10,8 +10,9 @@ import { Script } from "./redis.js";
 /** @typedef {import("./envelope.js").Job & { batch?: string }} Job */
 /** @typedef {import("./redis.js").Wire} Wire */
 
-/** Jobs that one script pushes, all or none. */
-export const PORTION = 1000;
+// Jobs that one script pushes, all or none. A gigabyte of them would block Redis for seconds.
+const PORTION = 1000;
+const PORTION_BYTES = 16 * 1024 * 1024;
 const FIRST_PAUSE_S = 0.01;
 const LONGEST_PAUSE_S = 0.25;
 const PAUSE_GROWTH = 1.5;
@@ -40,10 +41,29 @@ export class Keys {
 }
 
 /**
+ * The jobs in portions: each ends with the job with which it has `PORTION` jobs, or `PORTION_BYTES`.
+ * @param {Iterable<Job>} jobs
+ */
+export function* portions(jobs) {
+  /** @type {Job[]} */
+  let portion = [];
+  let bytes = 0;
+  for (const job of jobs) {
+    portion.push(job);
+    bytes += Buffer.byteLength(job.payload);
+    if (portion.length < PORTION && bytes < PORTION_BYTES) continue;
+    yield portion;
+    portion = [];
+    bytes = 0;
+  }
+  if (portion.length) yield portion;
+}
+
+/**
  * Push jobs, all but the duplicates or none. Returns the duplicates: jid → jid of the job that holds its lock.
  * @param {Wire} wire
  * @param {Keys} keys
- * @param {readonly Job[]} jobs at most `PORTION`
+ * @param {readonly Job[]} jobs of one portion
  * @param {AbortSignal} [signal] ends the wait for room in a full queue
  * @returns {Promise<Map<string, string>>}
  */

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { BadArgumentError, EncryptionKeyError, Keyring, RESULT, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
+import { BadArgumentError, Client, EncryptionKeyError, Keyring, RESULT, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
 import { drafting } from "../src/envelope.js";
 import { decode, encode } from "../src/json.js";
 import { Script, spoken } from "../src/redis.js";
@@ -28,6 +28,30 @@ test("the canonical form is that of RFC 8785, with all digits of integers", () =
     ['"\\\b\f\n\r\t\u0001<\u2028', '"\\"\\\\\\b\\f\\n\\r\\t\\u0001<\u2028"'],
   ];
   for (const [value, text] of cases) assert.equal(canonical(value, "value"), text);
+});
+
+/** A connection without a server. Notes the arguments of each script, and answers what a function makes of them. */
+function answering(answer) {
+  const calls = [];
+  const sendCommand = async ([command, , keys, ...rest]) => {
+    if (command !== "EVALSHA") return [];
+    calls.push(rest.slice(Number(keys)));
+    return answer(calls.at(-1));
+  };
+  return { calls, client: new Client({ isReady: true, sendCommand, multi() {} }) };
+}
+
+const isOfBatch = ([, mode]) => mode === "create" || mode === "add";
+
+test("jobs are sent a thousand or 16 MB at a time", async () => {
+  const { calls, client } = answering((args) => (isOfBatch(args) ? "ok" : ["pushed", "other", ...Array(Number(args[0]) - 1).fill("")]));
+  const large = Array(4).fill(["x".repeat(6 << 20)]);
+  const jids = await client.enqueueBulk("mail", "send_mail", large, { track: 60 });
+  assert.deepEqual(jids.map((jid) => jid === "other"), [true, false, false, true]);
+  await client.enqueueBulk("mail", "send_mail", Array(1001).fill([]), { track: 60 });
+  await client.batch({}, (members) => members.enqueueBulk("mail", "send_mail", large));
+  const numbers = calls.map((args) => (isOfBatch(args) ? `${args[1]} ${args[6]}` : Number(args[0])));
+  assert.deepEqual(numbers, [3, 1, 1000, 1, "create 0", "add 3", "add 1", "add 0"]);
 });
 
 test("a value that JSON does not carry is refused with its path", () => {

@@ -9,6 +9,26 @@ require "socket"
 require "uri"
 require "pyworkers"
 
+# A connection without a server. Notes the arguments of each script, and answers what a block makes of them.
+class Answering
+  attr_reader :calls
+
+  def initialize(&answer)
+    @answer = answer
+    @calls = []
+  end
+
+  def with = yield(self)
+
+  def call(command, *rest)
+    return [] unless command == "EVALSHA"
+
+    _, keys, *rest = rest
+    @calls << rest.drop(keys.to_i)
+    @answer.call(@calls.last)
+  end
+end
+
 module Served
   URL = ENV["REDIS_URL"]
   KEYS = ENV["PYWORKERS_ENCRYPTION__KEYS"]&.then { |path| File.readlines(path, chomp: true) }

@@ -35,6 +35,18 @@ class ValuesTest < Minitest::Test
     assert_equal '["é"]', Pyworkers::Json.encode(["é".encode("ISO-8859-1")], "args")
   end
 
+  def test_jobs_are_sent_a_thousand_or_16_mb_at_a_time
+    redis = Answering.new { |args| args[1] =~ /create|add/ ? "ok" : ["pushed", "other", *[""] * (args.first.to_i - 1)] }
+    client = Pyworkers::Client.new(redis)
+    large = [["x" * (6 << 20)]] * 4
+    jids = client.enqueue_bulk("mail", "send_mail", large, track: 60)
+    assert_equal [true, false, false, true], jids.map { |jid| jid == "other" }
+    client.enqueue_bulk("mail", "send_mail", [[]] * 1001, track: 60)
+    client.batch { |members| members.enqueue_bulk("mail", "send_mail", large) }
+    numbers = redis.calls.map { |args| args[1] =~ /create|add/ ? [args[1], args[6].to_i] : args.first.to_i }
+    assert_equal [3, 1, 1000, 1, ["create", 0], ["add", 3], ["add", 1], ["add", 0]], numbers
+  end
+
   def test_an_option_that_does_not_exist_or_has_an_invalid_value_is_refused_with_the_fix
     {
       {uniqe_for: 1} => "uniqe_for is not an option: did you mean unique_for?",

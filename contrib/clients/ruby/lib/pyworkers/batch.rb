@@ -294,17 +294,18 @@ module Pyworkers
     def write(id, jobs, fields: {}, exists: false)
       conditional, plain = jobs.map { |job| Enlisting.member(job, id) }.partition(&:conditions)
       mode = exists ? "open" : "create"
-      return send_script(id, mode, fields: fields, jobs: plain) if conditional.empty? && plain.size <= Push::PORTION
+      portions = Push.portions(plain).to_a
+      return send_script(id, mode, fields: fields, jobs: plain) if conditional.empty? && portions.size <= 1
 
       hold = SecureRandom.hex(12)
       send_script(id, mode, fields: fields, hold: hold)
       push_conditional(id, conditional, exists, hold)
-      plain.each_slice(Push::PORTION) { |portion| send_script(id, "add", jobs: portion) }
+      portions.each { |portion| send_script(id, "add", jobs: portion) }
       send_script(id, "add", release: hold)
     end
 
     def push_conditional(id, jobs, exists, hold)
-      jobs.each_slice(Push::PORTION).with_index do |portion, number|
+      Push.portions(jobs).with_index do |portion, number|
         Push.new(@connection, @keys).call(portion)
       rescue DuplicateJobError, QueueFullError
         exists ? send_script(id, "add", release: hold) : send_script(id, "delete") if number.zero?

@@ -88,7 +88,7 @@ module Pyworkers
 
     # Enqueue one job for each list of arguments.
     #
-    # Sent 1000 at a time: when this raises, the portions before the failing one are in Redis.
+    # Sent 1000 or 16 MB at a time: when this raises, the portions before the failing one are in Redis.
     #
     # @param args_list [Enumerable<Array>]
     # @return [Array<String>] their jids, in that order
@@ -98,11 +98,11 @@ module Pyworkers
       end
 
       draft = Draft.new(queue, job_class, Client.without_jid(options), keyring: @keyring)
-      args_list.each_slice(Push::PORTION).with_index.flat_map do |portion, number|
-        jobs = portion.each_with_index.map { |args, at| draft.job(args, path: "args_list[#{(number * Push::PORTION) + at}]") }
-        others = @push.call(jobs)
-        jobs.map { |job| others.fetch(job.jid, job.jid) }
-      end
+      jobs = args_list.lazy.with_index.map { |args, at| draft.job(args, path: "args_list[#{at}]") }
+      Push.portions(jobs).flat_map do |portion|
+        others = @push.call(portion)
+        portion.map { |job| others.fetch(job.jid, job.jid) }
+      end.to_a
     end
 
     # @return [JobStatus] of a job that is enqueued with +track+; +:unknown+ for any other
@@ -165,7 +165,7 @@ module Pyworkers
     # @return [Hash{String => String}] (see Push#call)
     def push_for_sidekiq(payloads)
       jobs = payloads.map { |payload| SidekiqJob.of(payload, @keyring) }
-      jobs.each_slice(Push::PORTION).map { |portion| @push.call(portion) }.reduce({}, :merge)
+      Push.portions(jobs).map { |portion| @push.call(portion) }.reduce({}, :merge)
     end
   end
 end

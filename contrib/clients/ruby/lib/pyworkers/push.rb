@@ -20,8 +20,9 @@ module Pyworkers
   #
   # @api private
   class Push
-    # Jobs that one script pushes, all or none.
+    # Jobs that one script pushes, all or none. A gigabyte of them would block Redis for seconds.
     PORTION = 1000
+    PORTION_BYTES = 16 * 1024 * 1024
     FIRST_PAUSE_S = 0.01
     LONGEST_PAUSE_S = 0.25
     PAUSE_GROWTH = 1.5
@@ -37,6 +38,19 @@ module Pyworkers
       BatchError.new("the batch #{batch} #{reason}")
     end
 
+    # The jobs in portions: each ends with the job with which it has {PORTION} jobs, or {PORTION_BYTES}.
+    #
+    # @param jobs [Enumerable<Job>]
+    # @return [Enumerator<Array<Job>>]
+    def self.portions(jobs)
+      number = bytes = 0
+      jobs.slice_after do |job|
+        number += 1
+        bytes += job.payload.bytesize
+        (number == PORTION || bytes >= PORTION_BYTES) && (number = bytes = 0)
+      end
+    end
+
     # @param connection [Connection]
     # @param keys [Keys]
     def initialize(connection, keys)
@@ -44,7 +58,7 @@ module Pyworkers
       @keys = keys
     end
 
-    # Push at most {PORTION} jobs, all but the duplicates or none.
+    # Push the jobs of one portion, all but the duplicates or none.
     #
     # @return [Hash{String => String}] the duplicates: jid to the jid of the job that holds its lock
     def call(jobs)
