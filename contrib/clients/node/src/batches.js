@@ -295,7 +295,8 @@ async function enlist(context, { id, jobs, fields }) {
     } catch (error) {
       const isRefused = error instanceof DuplicateJobError || error instanceof QueueFullError;
       if (isRefused && portion === conditional[0]) {
-        await send(context, fields ? { id, mode: "delete" } : { id, mode: "add", release: hold });
+        // Nothing is a member yet. If this fails, the batch stays open; the caller gets the error of the push nevertheless.
+        await send(context, fields ? { id, mode: "delete" } : { id, mode: "add", release: hold }).catch(() => {});
       }
       throw error;
     }

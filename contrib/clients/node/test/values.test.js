@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { BadArgumentError, Client, EncryptionKeyError, Keyring, RESULT, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
+import { BadArgumentError, Client, EncryptionKeyError, Keyring, QueueFullError, RESULT, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
 import { drafting } from "../src/envelope.js";
 import { decode, encode } from "../src/json.js";
 import { Script, spoken } from "../src/redis.js";
@@ -52,6 +52,17 @@ test("jobs are sent a thousand or 16 MB at a time", async () => {
   await client.batch({}, (members) => members.enqueueBulk("mail", "send_mail", large));
   const numbers = calls.map((args) => (isOfBatch(args) ? `${args[1]} ${args[6]}` : Number(args[0])));
   assert.deepEqual(numbers, [3, 1, 1000, 1, "create 0", "add 3", "add 1", "add 0"]);
+});
+
+test("the refusal of the first members is thrown though the batch cannot be deleted", async () => {
+  const { calls, client } = answering(([, mode]) => {
+    if (mode === "delete" || mode === "add") throw new Error("away");
+    return mode === "create" || mode === "open" ? "ok" : ["full", 1, 0];
+  });
+  const add = (members) => members.enqueue("mail", "send_mail", [], { maxWaiting: 1 });
+  await assert.rejects(client.batch({}, add), QueueFullError);
+  await assert.rejects(client.batchOf("b").add(add), QueueFullError);
+  assert.deepEqual(calls.map(([, mode]) => mode), ["create", "1", "delete", "open", "1", "add"]);
 });
 
 test("a value that JSON does not carry is refused with its path", () => {

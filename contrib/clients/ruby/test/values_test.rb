@@ -47,6 +47,19 @@ class ValuesTest < Minitest::Test
     assert_equal [3, 1, 1000, 1, ["create", 0], ["add", 3], ["add", 1], ["add", 0]], numbers
   end
 
+  def test_the_refusal_of_the_first_members_is_raised_though_the_batch_cannot_be_deleted
+    redis = Answering.new do |args|
+      raise Pyworkers::RedisUnavailableError, "away" if %w[delete add].include?(args[1])
+
+      args[1] =~ /create|open/ ? "ok" : ["full", 1, 0]
+    end
+    client = Pyworkers::Client.new(redis)
+    add = ->(members) { members.enqueue("mail", "send_mail", [], max_waiting: 1) }
+    assert_raises(Pyworkers::QueueFullError) { client.batch(&add) }
+    assert_raises(Pyworkers::QueueFullError) { client.batch_of("b").add(&add) }
+    assert_equal %w[create 1 delete open 1 add], redis.calls.map { |args| args[1] }
+  end
+
   def test_an_option_that_does_not_exist_or_has_an_invalid_value_is_refused_with_the_fix
     {
       {uniqe_for: 1} => "uniqe_for is not an option: did you mean unique_for?",

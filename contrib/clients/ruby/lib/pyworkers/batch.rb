@@ -307,10 +307,17 @@ module Pyworkers
     def push_conditional(id, jobs, exists, hold)
       Push.portions(jobs).with_index do |portion, number|
         Push.new(@connection, @keys).call(portion)
-      rescue DuplicateJobError, QueueFullError
-        exists ? send_script(id, "add", release: hold) : send_script(id, "delete") if number.zero?
-        raise
+      rescue DuplicateJobError, QueueFullError => error
+        undo(id, exists, hold) if number.zero?
+        raise error
       end
+    end
+
+    # Nothing is a member yet. If this fails, the batch stays open; the caller gets the error of the push nevertheless.
+    def undo(id, exists, hold)
+      exists ? send_script(id, "add", release: hold) : send_script(id, "delete")
+    rescue Error
+      nil
     end
 
     def send_script(id, mode, fields: {}, hold: "", release: "", jobs: [], members: jobs.map(&:jid))
