@@ -184,6 +184,7 @@ def test_a_full_server_deletes_what_it_cannot_keep(tmp_path: Path, one_binary: s
         assert deletion.numbers is not None
         assert deletion.numbers[1:] == (0, 201)
         assert (jobs.clear(deletion=deletion.id), dead.clear(deletion=deletion.id)) == (1300, 2)
+        assert deletion.numbers[1:] == (0, 1503)
         server.config_set("maxmemory", 0)
         assert (server.keys("*cleared*"), deletion.undo()) == ([], 0)
 

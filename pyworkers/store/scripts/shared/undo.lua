@@ -4,9 +4,9 @@
 -- What is kept for an undo, as in store/undo.py: of one deletion, and of all together.
 local UNDO_LIFE_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_DELETIONS = 600, 100000, 67108864, 1000
 
--- Keeps the bytes of jobs that this deletion removes: `add` one, and `note` the numbers at the end. The oldest other
--- deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless; so are all while its
--- memory is full (`is_full`), because the deletion is to free some. Call it before the first write of the script.
+-- Keeps the bytes of jobs that this deletion removes: `add` one, `lose` some, and `note` the numbers at the end. The
+-- oldest other deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless; so are all
+-- while its memory is full (`is_full`), because the deletion is to free some. Call it before the first write of the script.
 local function keeping(deletions, hash, id)
   local now = tonumber(clock())
   local at, jobs, bytes, lost = now, 0, 0, 0
@@ -47,11 +47,14 @@ local function keeping(deletions, hash, id)
   end
 
   local kept = { is_full = is_full }
+  function kept.lose(number)
+    lost = lost + number
+  end
+
   -- `place` is the word of a place, `score` '' in a queue.
   function kept.add(place, score, raw)
     if is_full or jobs >= MOST_KEPT or bytes + #raw > MOST_KEPT_BYTES then
-      lost = lost + 1
-      return
+      return kept.lose(1)
     end
     -- Sizes of another program may have a sum that never gets small.
     while #others > 0 and total + bytes + #raw > MOST_KEPT_BYTES do
@@ -61,7 +64,7 @@ local function keeping(deletions, hash, id)
     if type(written) == 'number' then
       jobs, bytes = jobs + 1, bytes + #raw
     else
-      lost = lost + 1
+      kept.lose(1)
     end
   end
 
