@@ -288,6 +288,21 @@ def test_the_overview_has_the_charts_of_all(
         wait_for(lambda: 'data-says="6 of 20 busy"' in heard(listener, f"{hours}:gauges"))
 
 
+def test_errors_are_new_since_the_deployment_that_is_marked_in_one(
+    one_redis_url: str, second_redis_url: str, keys: Keys
+) -> None:
+    with redis.Redis.from_url(one_redis_url) as db:
+        run(db, mark(keys, "v3"))
+    now = time.time()
+    with redis.Redis.from_url(second_redis_url) as db:
+        for jid, at in (("old", now - 3600), ("late", now)):
+            db.zadd(keys.dead, {raw_job(jid, error_class=jid, error_message="bad", failed_at=at): now})
+    with visited(keys, one_redis_url, second_redis_url) as visitor:
+        text = visitor.get("errors").text
+    assert "1 error on this page is new since the deployment v3" in text
+    assert "late: bad new" in text
+
+
 def test_the_rates_of_a_second_are_summed_from_the_latest_back() -> None:
     rates = [[Rates(1.0, 0.0, 5.0)], [Rates(7.0, 7.0, 7.0), Rates(2.0, 1.0, 0.0)], []]
     assert rates_of_all(rates) == [Rates(7.0, 7.0, 7.0), Rates(3.0, 1.0, 5.0)]

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from pyworkers.api.browse.actions import moves_of
 from pyworkers.api.browse.errors import ERROR, ERRORS, PLACES, ErrorGroup, ErrorPage, read_errors
 from pyworkers.api.browse.filter import Filter
+from pyworkers.api.deploys import Deploy
 from pyworkers.api.parameters import Parameter
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
@@ -44,11 +45,10 @@ async def show(request: Request) -> Response:
     sites, now = sites_of(request), time.time()
     pages = await sites.each(request, _read)
     groups = page_of_all({name: page.groups for name, page in pages.items()}, _order, 0, _MOST)
-    deploys = [page.deploy for page in pages.values() if page.deploy]
-    tables = {
-        name: _listing(sites.at(request, name), groups[name], page, now, deployed=bool(deploys))
-        for name, page in pages.items()
-    }
+    # People mark a deployment of a program in one of its Redis servers.
+    deploy = max((page.deploy for page in pages.values() if page.deploy), default=None)
+    tables = {name: _listing(sites.at(request, name), some, deploy, now) for name, some in groups.items()}
+    new = [(name, group) for name, some in groups.items() for group in some if _is_new(group, deploy)]
     found = _sum(list(pages.values()))
     following = owns(request, "from", {name: page.cursor for name, page in pages.items()})
     return await render(
@@ -57,9 +57,9 @@ async def show(request: Request) -> Response:
         title="Errors",
         found=found,
         most=_MOST,
-        deploy=max(deploys, default=None),
-        new=[_link(sites.at(request, name), one) for name, one in _new(pages, groups)[:_MOST_NAMES]],
-        number_new=len(_new(pages, groups)),
+        deploy=deploy,
+        new=[_link(sites.at(request, name), group) for name, group in new[:_MOST_NAMES]],
+        number_new=len(new),
         rows=joined(request, tables, _order),
         moves={place.word: moves_of(place) for place in PLACES},
         query=_query,
@@ -90,12 +90,12 @@ def _order(group: ErrorGroup) -> int:
 
 
 def _listing(
-    request: Request, groups: Sequence[ErrorGroup], page: ErrorPage, now: float, *, deployed: bool
+    request: Request, groups: Sequence[ErrorGroup], deploy: Deploy | None, now: float
 ) -> Listing[ErrorGroup]:
-    """The table of these groups. ``deployed``: True if there are versions to show, of any Redis."""
-    columns = [column for column in _COLUMNS if deployed or column.name != "of_versions"]
+    """The table of these groups. ``deploy``: the last deployment; without one, no versions are shown."""
+    columns = [column for column in _COLUMNS if deploy or column.name != "of_versions"]
     html: Mapping[str, Callable[[ErrorGroup], Markup]] = {
-        "error": lambda group: _error(request, group, page),
+        "error": lambda group: _error(request, group, deploy),
         "retries": lambda group: _jobs(request, group, "retries", group.retries),
         "dead": lambda group: _jobs(request, group, "dead", group.dead),
         "hours": _hours,
@@ -106,15 +106,8 @@ def _listing(
     return Listing(request, columns, groups, now, html=html)
 
 
-def _new(
-    pages: Mapping[str, ErrorPage], groups: Mapping[str, Sequence[ErrorGroup]]
-) -> list[tuple[str, ErrorGroup]]:
-    """The errors that are new since the last deployment, with their Redis."""
-    return [(name, group) for name, some in groups.items() for group in some if _is_new(group, pages[name])]
-
-
-def _is_new(group: ErrorGroup, page: ErrorPage) -> bool:
-    return bool(group.error and page.deploy and group.first and group.first >= page.deploy.at)
+def _is_new(group: ErrorGroup, deploy: Deploy | None) -> bool:
+    return bool(group.error and deploy and group.first and group.first >= deploy.at)
 
 
 def _query(group: ErrorGroup) -> dict[str, str]:
@@ -122,12 +115,12 @@ def _query(group: ErrorGroup) -> dict[str, str]:
     return query_of(Filter(error_like=group.error))
 
 
-def _error(request: Request, group: ErrorGroup, page: ErrorPage) -> Markup:
+def _error(request: Request, group: ErrorGroup, deploy: Deploy | None) -> Markup:
     """The error, which leads to its jobs; and whether it is new since the last deployment."""
     if not group.error:
         return Markup("no error")
     text = _link(request, group)
-    return text + Markup(' <span class="tag bad">new</span>') if _is_new(group, page) else text
+    return text + Markup(' <span class="tag bad">new</span>') if _is_new(group, deploy) else text
 
 
 def _link(request: Request, group: ErrorGroup) -> Markup:
