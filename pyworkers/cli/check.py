@@ -35,6 +35,7 @@ from pyworkers.store.preflight import (
     judge_app,
     judge_classes,
     judge_fields,
+    judge_files,
     judge_left,
     judge_moves,
     judge_password,
@@ -74,8 +75,8 @@ def check(source: ConfigOptions, app: str | None, as_json: bool) -> None:
     Example: pyworkers check --config workers.toml
 
     Exit codes: 0 no findings, or only advice: the append-only file of a healthy new Redis is off, a password
-    goes over a network in plain text, a primary of sentinels takes writes without a replica; 1 findings, 2
-    configuration, 3 application import, 4 Redis unreachable.
+    goes over a network in plain text, the URL leaves the files for TLS unused, a primary of sentinels takes
+    writes without a replica; 1 findings, 2 configuration, 3 application import, 4 Redis unreachable.
     """
     config = source.load({"app": app})
     if config.app is None and source.path is not None:
@@ -174,6 +175,7 @@ async def _inspect(config: RedisConfig, own: list[Declared], uses: Uses) -> tupl
         findings = await store.arun(inspect(redis_cli, time.time, followed=followed))
         findings += await store.arun(lacks(config.namespace))
         findings += judge_password(await store.readable_on_the_way())
+        findings += judge_files(config)
         findings += judge_servers(await store.arun(uninformed(store.keys, uses)))
         findings += judge_left(await store.arun(left(store.keys)))
         findings += judge_moves(await store.arun(unfinished(store.keys)))

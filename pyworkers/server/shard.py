@@ -36,7 +36,7 @@ from pyworkers.server.remote import Stacks
 from pyworkers.server.services import ServerParts, Services
 from pyworkers.server.slots.questions import MakeSlots
 from pyworkers.store.jobs import InProgress
-from pyworkers.store.preflight import inspect, judge_password, lacks
+from pyworkers.store.preflight import inspect, judge_files, judge_password, lacks
 from pyworkers.store.replication import data
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
@@ -259,6 +259,7 @@ class Shard:
                 findings = await store.arun(inspect(redis_cli, time.time, followed=followed))
                 missing = await store.arun(lacks(store.keys.namespace))
                 findings += judge_password(await store.readable_on_the_way())
+                findings += judge_files(self._config.redis)
         except PyworkersError as error:
             log.debug("redis.not_inspected", error=error.message)
             return

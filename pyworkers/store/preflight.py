@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyworkers.config.checks import mask_url
+from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import place
 from pyworkers.embedded import socket_url
 from pyworkers.errors import StoreError
@@ -24,6 +25,7 @@ from pyworkers.store.flow.classes import UnawareServer
 from pyworkers.store.flow.servers import FIELDS_OF_OTHERS, Uninformed
 from pyworkers.store.heartbeat import clock as redis_clock
 from pyworkers.store.transport.replies import done, integer
+from pyworkers.store.transport.tls import has_tls
 
 if TYPE_CHECKING:
     from pyworkers.protocol.moving import MoveState
@@ -158,6 +160,17 @@ def judge_password(addresses: Sequence[str]) -> list[Finding]:
     fix = "write rediss instead of redis in redis.url, e.g. rediss+cluster://, and give Redis a tls-port"
     message = f"the password goes to {_some(addresses)} in plain text, readable on the way"
     return [Finding("plain_password", message, fix, advice=True)] if addresses else []
+
+
+def judge_files(redis: RedisConfig) -> list[Finding]:
+    """Findings if files for TLS are set, and the connections go over a network without TLS."""
+    scheme = redis.url.partition("://")[0]
+    names = " and ".join(name for name in ("ca_file", "cert_file", "key_file") if getattr(redis, name))
+    if not names or has_tls(redis.url) or not scheme.startswith("redis"):
+        return []
+    message = f"connections by {scheme}:// are not encrypted, and nothing reads {names}"
+    fix = f"write {scheme.replace('redis', 'rediss')}:// in the url, or remove {names}"
+    return [Finding("unencrypted", message, fix, advice=True)]
 
 
 def _info() -> Steps[Mapping[str, str] | None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyworkers.store.preflight import judge, judge_app, judge_queues, judge_wire
+from pyworkers.config.fields import RedisConfig
+from pyworkers.store.preflight import judge, judge_app, judge_files, judge_queues, judge_wire
 
 SAFE = {"redis_version": "7.0.15", "role": "master", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 
@@ -39,6 +40,18 @@ def test_a_primary_of_sentinels() -> None:
     assert (found.code, found.advice) == ("replication", True)
     assert "redis-cli -p 7 CONFIG SET min-replicas-to-write 1" in found.fix
     assert judge(SAFE | {"min_slaves_good_slaves": "1"}, None, 0.0, "redis-cli -p 7", followed=True) == []
+
+
+def test_files_for_tls_without_tls() -> None:
+    files = {"ca_file": "ca.pem", "key_file": "key.pem"}
+    for url in ("rediss://h", "rediss+sentinel://h/main", "unix:///run/redis.sock", "embedded:redis"):
+        assert judge_files(RedisConfig(url, **files)) == []
+    assert judge_files(RedisConfig("redis://h")) == []
+    [found] = judge_files(RedisConfig("redis+cluster://h", "{app}:", **files))
+    assert (found.message, found.fix) == (
+        "connections by redis+cluster:// are not encrypted, and nothing reads ca_file and key_file",
+        "write rediss+cluster:// in the url, or remove ca_file and key_file",
+    )
 
 
 @pytest.mark.parametrize(
