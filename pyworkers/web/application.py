@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from importlib import import_module
 from mimetypes import guess_type
+from operator import attrgetter
 from pathlib import Path
+from pkgutil import iter_modules
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,40 +27,14 @@ from pyworkers.config.stores import DEFAULT, check_redis_name
 from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.http.hosts import Hosts
-from pyworkers.web import json, rendering, several
+from pyworkers.web import json, pages, rendering, several
 from pyworkers.web.acting import undone
 from pyworkers.web.json import enqueueing
 from pyworkers.web.json.merging import of_all
+from pyworkers.web.json.resources import Resource
 from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
-from pyworkers.web.pages import (
-    alarms,
-    appearance,
-    audit,
-    batches,
-    cron,
-    editing,
-    enqueue,
-    errors,
-    finding,
-    finished,
-    gauges,
-    job,
-    jobs,
-    limits,
-    locks,
-    login,
-    metrics,
-    overview,
-    problems,
-    queues,
-    running,
-    servers,
-    summed,
-    tags,
-    tasks,
-    thresholds,
-)
+from pyworkers.web.pages import login
 from pyworkers.web.pages.overview import tiles_of
 from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import own_address, render, static_file
@@ -69,14 +46,12 @@ from pyworkers.web.several import ByForm, ByRedis, Sites
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
-_SUBJECTS = (
-    overview, summed, gauges, problems, finding, queues, jobs, errors, job, editing, finished, enqueue, tasks,
-    tags, running, servers, alarms, thresholds, audit, batches, limits, locks, cron, metrics, appearance,
-)  # fmt: skip
-"""In the order of the documents of the JSON."""
-RESOURCES = tuple(
-    resource for module in (*_SUBJECTS, enqueueing) for resource in getattr(module, "RESOURCES", ())
+_PAGES = [import_module(f"{pages.__name__}.{found.name}") for found in iter_modules(pages.__path__)]
+_FOUND: Iterable[Resource] = (
+    one for module in (*_PAGES, enqueueing) for one in getattr(module, "RESOURCES", ())
 )
+RESOURCES = tuple(sorted(_FOUND, key=attrgetter("path")))
+"""By address."""
 _SHORTEST_TOKEN = 20
 
 
@@ -180,7 +155,7 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
         waits, reader = parts[sites.own].state.waits, parts[sites.own].state.reader
     else:
         waits = ProgramWaits(site)
-        feeds = {name: feed for module in _SUBJECTS for name, feed in getattr(module, "FEEDS", {}).items()}
+        feeds = {name: feed for module in _PAGES for name, feed in getattr(module, "FEEDS", {}).items()}
         reader = Reader(site, feeds, next(iter(sites.by_name.values())))
 
     @asynccontextmanager
@@ -192,7 +167,7 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
         for each in sites.by_name.values():
             await each.close()
 
-    routes = [route for module in (*_SUBJECTS, stream) for route in module.ROUTES]
+    routes = [route for module in (*_PAGES, stream) for route in getattr(module, "ROUTES", ())]
     users = access if isinstance(access, Users) else None
     entrance = [] if users is None else login.routes(users)
     guard = Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse, secret=secret)
