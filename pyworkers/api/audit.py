@@ -8,7 +8,7 @@ from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import as_text
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import AtRedis
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.keys import Keys
@@ -86,12 +86,8 @@ def read_audit(keys: Keys, first: int = 0, count: int = 50) -> Steps[AuditPage]:
     return AuditPage(first, total, [_action(raw) for raw in entries])
 
 
-class AuditLog:
+class AuditLog(AtRedis):
     """The actions. All methods raise RedisUnavailableError and StoreError."""
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def page(self, first: int = 0, count: int = 50) -> AuditPage:
         """The actions from rank ``first`` on, the latest first."""

@@ -8,7 +8,7 @@ from pyworkers.api.actions import Action, Confirmation
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, TEXT, array, more, record
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, AtRedis
 from pyworkers.protocol.flow.plans import GONE, BatchStatus, CancelledBatch
 from pyworkers.store.flow import batches, batchviews
 from pyworkers.store.flow.batchgraph import BatchNode, JobNode, read_graph
@@ -158,12 +158,8 @@ Batch = BatchEntry
 """Its former name."""
 
 
-class BatchSet:
+class BatchSet(AtRedis):
     """All batches, the newest first. All methods raise RedisUnavailableError and StoreError."""
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[BatchEntry]:
         for status in self._admin.run(batchviews.known(self._admin.keys)):

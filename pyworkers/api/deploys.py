@@ -10,7 +10,7 @@ from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import array
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import AtRedis
 from pyworkers.errors import BadArgumentError
 from pyworkers.store.measures import deploys
 from pyworkers.store.measures.deploys import Deploy, read_deploys
@@ -50,12 +50,8 @@ def versions_of(servers: Iterable[ProcessView]) -> list[Deploy]:
     return sorted((Deploy(at, label) for label, at in first.items()), reverse=True)[:_MOST_VERSIONS]
 
 
-class DeploySet:
+class DeploySet(AtRedis):
     """The marked deployments of the last 90 days, the latest first. Sidekiq's Web UI shows the same marks."""
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Deploy]:
         """At most a hundred. Raises RedisUnavailableError and StoreError."""

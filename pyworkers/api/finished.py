@@ -15,7 +15,7 @@ from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JobRecord
 from pyworkers.api.schemas import ANY, TEXT, Schema, array, maybe, record
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, AtRedis
 from pyworkers.encryption import Encryption
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing
@@ -166,12 +166,8 @@ def read_finished(
             return FinishedPage(found, str(last), names)
 
 
-class FinishedSet:
+class FinishedSet(AtRedis):
     """The finished jobs. All methods raise RedisUnavailableError and StoreError."""
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[FinishedJob]:
         """The jobs, the latest first."""

@@ -8,7 +8,7 @@ from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, MAYBE_TEXT, NUMBER, SCORE, TEXT, array, maybe, more, record
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import AtRedis
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.flow import limits, limituses
 from pyworkers.store.flow.limituses import LimitHolder, LimitPage, LimitView, read_limit, read_limit_page
@@ -49,15 +49,11 @@ LIMITS = record("Limits", {"cursor": COUNT, "total": COUNT, "limits": array(_LIM
 LIMIT_VIEW = more(_LIMIT, "LimitView", {"holders": array(HOLDER.schema)})
 
 
-class LimitSet:
+class LimitSet(AtRedis):
     """All limits that jobs have asked for, by key.
 
     All methods raise RedisUnavailableError and StoreError.
     """
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[LimitStats]:
         return iter(self._admin.run(limituses.uses(self._admin.keys)))

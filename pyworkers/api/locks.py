@@ -9,7 +9,7 @@ from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import COUNT, array, record
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, AtRedis
 from pyworkers.protocol.flow.unique import parts_of
 from pyworkers.store.flow import locks
 from pyworkers.store.flow.locks import LockPage, Locks, StoredLock, read_lock_page
@@ -75,15 +75,11 @@ LOCK: Table[Lock] = Table(
 LOCKS = record("Locks", {"cursor": COUNT, "scanned": COUNT, "locks": array(LOCK.schema)})
 
 
-class LockSet:
+class LockSet(AtRedis):
     """The locks of all unique jobs.
 
     All methods raise RedisUnavailableError and StoreError.
     """
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Lock]:
         """The locks in no order; one may come twice. Scans the names of all keys, a thousand at a time."""

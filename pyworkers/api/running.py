@@ -12,7 +12,7 @@ from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
 from pyworkers.api.schemas import FLAG, more, page_of
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, AtRedis
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.track import fits
 from pyworkers.protocol.keys import Keys
@@ -184,12 +184,8 @@ JOB_STACK: Table[JobStack] = Table(
 )
 
 
-class WorkSet:
+class WorkSet(AtRedis):
     """The running jobs. All methods raise RedisUnavailableError and StoreError."""
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Work]:
         keys = self._admin.keys

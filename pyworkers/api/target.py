@@ -13,7 +13,7 @@ from pyworkers.store.calls import Operation, Steps
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 
-__all__ = ["Admin", "Operation", "Steps", "Store", "Where", "admin_of", "others_of", "store_of"]
+__all__ = ["Admin", "AtRedis", "Operation", "Steps", "Store", "Where", "admin_of", "others_of", "store_of"]
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""
@@ -26,6 +26,14 @@ def admin_of(where: Where, namespace: str | None = None) -> Admin:
     if isinstance(where, RedisConfig):
         return Admin(where)
     return Admin(config_for(where, namespace, os.environ))
+
+
+class AtRedis:
+    """What the sets and logs of this package have in common: the Redis in which they are."""
+
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        self._admin = admin_of(where, namespace)
 
 
 def others_of(where: Where, namespace: str | None = None) -> Mapping[str, RedisConfig]:

@@ -11,7 +11,7 @@ from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import Problem, Severity, span
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.stats import Stats
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, AtRedis
 from pyworkers.config.thresholds import Threshold, in_force
 from pyworkers.errors import BadArgumentError
 from pyworkers.store import thresholds as store
@@ -92,16 +92,12 @@ def listed(declared: Sequence[Threshold], stored: Sequence[Threshold]) -> list[L
     return sorted(rows, key=lambda one: one.threshold)
 
 
-class ThresholdSet:
+class ThresholdSet(AtRedis):
     """The thresholds of the dashboard that people have set: numbers above which counts are shown as high.
 
     They replace thresholds of the configuration that are about the same queues and the same count. With
     several Redis servers, the thresholds in the default one are for all.
     """
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def __iter__(self) -> Iterator[Threshold]:
         """At most fifty, by name. Raises RedisUnavailableError and StoreError."""

@@ -15,21 +15,17 @@ from pyworkers.api.browse.lookup import JobView, read_job
 from pyworkers.api.browse.pages import PAGE, JobPage, Row, read_page, read_rows
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, Stretch, read_stretch
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import AtRedis
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.portions import portions
 from pyworkers.store.browse.parts import Position
 
 
-class Jobs:
+class Jobs(AtRedis):
     """The jobs of all places: page by page, by a filter, and one by its id.
 
     No method reads a whole place at once. All raise RedisUnavailableError and StoreError.
     """
-
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
 
     def page(self, place: Place, first: int = 0, count: int = PAGE) -> JobPage:
         """The jobs of a place from an index on, at most ``count``; fewer if they are large."""
