@@ -34,7 +34,7 @@ class Bar:
 
     parts: Sequence[tuple[str, float]]
     says: str = ""
-    """What it shows, in words: those under the pointer."""
+    """What it shows, in the words that appear under the pointer."""
     at: str = ""
     """The time at which it begins, in ISO 8601: the script puts it before these words."""
     width: int = 1

@@ -52,7 +52,7 @@ local function job_in(raw)
 end
 
 local type_of, first = redis.call('TYPE', KEYS[1]).ok, tonumber(ARGV[1])
--- From the end where jobs arrive: those that leave between two calls, at the other end, hide none.
+-- From the end where jobs arrive. Jobs that leave between two calls leave at the other end, and shift none.
 local raws, ended = page_of(KEYS[1], true, first, MOST)
 local read, taken = 0, {}
 for _, raw in ipairs(raws) do

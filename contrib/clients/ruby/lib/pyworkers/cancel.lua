@@ -736,7 +736,7 @@ if ARGV[2] == '' then
 end
 
 -- A place is the number of a key and an index in it: the sets, then the queues in the order of their names. An index
--- counts from the end where jobs arrive: those that leave between two calls, at the other end, hide none.
+-- counts from the end where jobs arrive. Jobs that leave between two calls leave at the other end, and shift none.
 local queues = redis.call('SMEMBERS', KEYS[4])
 table.sort(queues)
 local places = { KEYS[2], KEYS[3] }
