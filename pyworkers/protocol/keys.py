@@ -291,7 +291,7 @@ class Keys:
 
     @property
     def audit(self) -> str:
-        """LIST of the last thousand actions of people by the dashboard, the latest first."""
+        """LIST of the last thousand actions of people, in the dashboard or by a command, the latest first."""
         return self.own("audit")
 
     @property

@@ -1,6 +1,6 @@
-"""Audit: the list of what people did by the dashboard, the latest first; the last thousand actions.
+"""Audit: the last thousand actions of people, in the dashboard or by a command, the latest first.
 
-Used by ``api``; never by the server. Times are Redis' clock, because several dashboards write.
+Used by ``api``; never by the server. Times are Redis' clock, because several dashboards and commands write.
 """
 
 from __future__ import annotations
