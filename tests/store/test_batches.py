@@ -429,6 +429,25 @@ def test_a_duplicate_is_no_member_and_a_refused_push_makes_no_batch(app: App) ->
     assert app.redis.llen(app.keys.queue("q")) == 1
 
 
+def test_a_refusal_is_raised_though_its_batch_cannot_be_deleted(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.redis.set(app.keys.own("unique:k"), "other")
+    job = PushedJob("q", b'{"jid":"j"}', "j", None, Conditions(UniqueLock("unique:k", 60, "raise")))
+    call_of = batches.call_of
+
+    def until_lost(keys: Keys, plan: BatchPlan, mode: str, *args: Any, **about: Any) -> Any:
+        if mode in ("delete", "add"):
+            raise redis.ConnectionError("lost")
+        return call_of(keys, plan, mode, *args, **about)
+
+    app.client.enlist(BatchPlan("old", "first", closes=False))
+    monkeypatch.setattr(batches, "call_of", until_lost)
+    for plan in (BatchPlan("new", "hold", jobs=[job]), BatchPlan("old", "hold", jobs=[job], exists=True)):
+        with pytest.raises(DuplicateJobError):
+            app.client.enlist(plan)
+
+
 def test_old_batches_leave_the_list(app: App) -> None:
     now = time.time()
     app.redis.zadd(app.keys.batches, {f"gone{number}": now - number for number in range(5)})

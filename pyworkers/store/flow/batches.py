@@ -6,13 +6,14 @@ Run by clients and ``api``, never by the server, which only counts members, as e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
 import hiredis
 import redis
 
-from pyworkers.errors import DuplicateJobError, QueueFullError
+from pyworkers.errors import DuplicateJobError, PyworkersError, QueueFullError
 from pyworkers.protocol.draft import PushedJob, parts_of
 from pyworkers.protocol.flow.plans import BatchPlan
 from pyworkers.protocol.keys import Keys
@@ -89,10 +90,12 @@ def _push_conditional(wires: Wires, keys: Keys, plan: BatchPlan) -> None:
         try:
             run(wires, conditions.pushing(keys, part))
         except (DuplicateJobError, QueueFullError):
-            if not number and not plan.exists:
-                list(_call_all(wires, [call_of(keys, plan, "delete")]))
-            elif not number and not plan.begun:
-                _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
+            # If this fails, the batch stays open; the caller gets the refusal nevertheless.
+            with suppress(PyworkersError), errors_translated():
+                if not number and not plan.exists:
+                    list(_call_all(wires, [call_of(keys, plan, "delete")]))
+                elif not number and not plan.begun:
+                    _send(wires, plan, [call_of(keys, plan, "add", release=plan.token)])
             raise
 
 
