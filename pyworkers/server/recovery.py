@@ -197,8 +197,6 @@ class Recovery(Part):
         while (moved := await self._store.arun(recovery)) > 0:
             total += moved
             hit("mid_recover")
-            if moved < PORTION:
-                break
             await asyncio.sleep(_REST_S)
         self._on_recovered(total)
         if moved >= 0:

@@ -267,7 +267,7 @@ class InProgress:
         return one("LRANGE", self.key(queue), 0, -1, read=blobs)
 
     def give_back(self, queue: str, most: int = GIVEN_BACK_AT_ONCE) -> Request[int]:
-        """Return up to ``most`` jobs of a queue to its end that is popped next.
+        """Return up to ``most`` jobs of a queue to its end that is popped next; fewer if they are large.
 
         Returns their number; 0 if none are left, or if the key of the queue is not a list.
         """

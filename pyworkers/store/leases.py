@@ -95,9 +95,10 @@ def queues_of(keys: Keys, identity: str) -> Request[list[str] | None]:
 def recover(keys: Keys, identity: str, queues: Sequence[str], most: int) -> Request[int]:
     """Return up to ``most`` jobs of a dead incarnation to their queues. Their number; -1 if it has a lease.
 
-    The first call removes it from ``processes``; the call that returns fewer than ``most`` jobs deletes its
-    registration, unless the key of a queue is not a list: then the jobs of that queue stay. Each job is
-    counted in its entry (protocol/suspects.py), for which it gets a mark.
+    Fewer if they are large: only 0 says that none are left. The first call removes it from ``processes``;
+    the call that finds its lists empty deletes its registration, unless the key of a queue is not a list:
+    then the jobs of that queue stay. Each job is counted in its entry (protocol/suspects.py), for which it
+    gets a mark.
     """
     names = [keys.lease(identity), keys.tombstone(identity), keys.owners, keys.queues, keys.processes]
     names += (keys.work(identity), keys.workers(identity), keys.signals(identity), keys.suspects)

@@ -323,6 +323,26 @@ async def test_twenty_peers_recover_each_job_once_and_in_order(bench: Bench) -> 
     assert await peers[0].silent_owners() == {}
 
 
+async def test_large_jobs_return_to_their_queue_in_several_calls(bench: Bench) -> None:
+    """A call with hundreds of megabytes blocks Redis for seconds."""
+
+    store, peer = bench.store(), bench.store("host:2:bbbbbb")
+    jobs = [b'{"args":["%s"],"n":%d}' % (b"x" * 1_500_000, number) for number in range(4)]
+    await bench.push("q", *jobs)
+    await store.renew(30, ["q"])
+    await store.exchange("q", [], 4, NOW)
+    held = InProgress(bench.keys, ["q"], store.identity)
+    assert [await arun(bench.redis, held.give_back("q")) for _ in range(3)] == [3, 1, 0]
+    assert await bench.waiting("q") == jobs
+    await store.exchange("q", [], 4, NOW)
+    await bench.redis.delete(bench.keys.lease(store.identity))
+    assert await peer.recover(store.identity, ["q"], 100) == 3
+    assert list(await peer.silent_owners()) == [store.identity]
+    assert await peer.recover(store.identity, ["q"], 100) == 1
+    assert await bench.waiting("q") == [job + b"\t" for job in jobs]
+    assert await peer.silent_owners() == {}
+
+
 async def test_jobs_are_taken_while_memory_is_full(bench: Bench) -> None:
     """Only they make room."""
 

@@ -1,7 +1,7 @@
 -- pyworkers recover, wire 1
 --
--- Give the jobs of an incarnation without a lease back to their queues, a bounded number in each call. If
--- several peers call it, each job is moved once. The tombstone shows the owner the loss, if it still runs.
+-- Give the jobs of an incarnation without a lease back to their queues, a bounded number in each call, and fewer if they
+-- are large: 500 of a megabyte would block Redis for seconds. If several peers call it, each job is moved once. The tombstone shows the owner the loss, if it still runs.
 --
 -- The identity is removed from ``processes`` here, before its hash expires: the heartbeat of go-workers2 ends
 -- for good when it finds a member without a hash. It reads the set first and the hashes after it, so the hash
@@ -14,8 +14,9 @@
 --      then for each queue: in-progress list, queue
 -- ARGV 1 identity  2 life of the tombstone in s  3 most to move  4 life of the entries in s
 --      then for each queue: its name
--- Returns -1 while the lease exists, else the number moved; if that is below ARGV 3, the owner is removed
--- from owners. If a queue's key is not a list, its jobs stay in the in-progress list, and their owner stays.
+-- Returns -1 while the lease exists, else the number moved: call it again until that is 0. The call that finds the lists
+-- empty removes the owner from owners. If a queue's key is not a list, its jobs stay in the in-progress list, and their
+-- owner stays.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return -1
@@ -54,7 +55,7 @@ local function count(raw)
   return last < #raw and raw or raw .. '\t'
 end
 
-local most = tonumber(ARGV[3])
+local most, left = tonumber(ARGV[3]), 4194304
 local moved = 0
 local stuck = false
 for q = 5, #ARGV do
@@ -62,20 +63,20 @@ for q = 5, #ARGV do
   local any = false
   local fits = holds(to, 'list')
   stuck = stuck or not fits and redis.call('EXISTS', from) == 1
-  while fits and moved < most do
+  while fits and moved < most and left > 0 do
     local raw = redis.call('LPOP', from)
     if not raw then
       break
     end
     redis.call('RPUSH', to, count(raw))
-    moved = moved + 1
+    moved, left = moved + 1, left - #raw
     any = true
   end
   if any then
     redis.call('SADD', KEYS[4], ARGV[q])
   end
 end
-if moved < most and not stuck then
+if moved < most and left > 0 and not stuck then
   redis.call('HDEL', KEYS[3], ARGV[1])
   if charged then
     redis.call('HDEL', KEYS[9], ARGV[1])
