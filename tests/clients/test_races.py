@@ -17,8 +17,15 @@ from pyworkers.plugins.batches import new_batch
 from tests.helpers.support import PATIENCE_S, wait_for
 
 ROUNDS, MEMBERS = 200, 80
-ROOM = 2000
-"""Redis needs at least 0.1 s for it: those that are killed while the queue fills have not filled it."""
+MANY = 50_000
+"""So many rounds, or so much room, that no racer comes to an end before it is killed."""
+LEFT = 300
+"""Room for those that are not killed. The test itself fills the rest."""
+FILL = """
+local many = ARGV[1] - redis.call('LLEN', KEYS[1])
+for _ = 1, many do redis.call('LPUSH', KEYS[1], '{}') end
+return many
+"""
 
 
 def test_one_client_wins_each_round_and_no_queue_overflows_under_kills(
@@ -30,24 +37,26 @@ def test_one_client_wins_each_round_and_no_queue_overflows_under_kills(
     killed = racers[len(commands) :]
     with redis.Redis.from_url(client_environment["REDIS_URL"], decode_responses=True) as db:
         try:
-            _start_together(racers)
+            _start_together(racers, killed[:2])
             wait_for(lambda: db.llen("queue:race") >= ROUNDS // 10)
             _kill(killed[:2])
-            # Returns with the first job: a look from time to time would find a full queue on a fast machine.
-            assert db.blmove("queue:bounded", "queue:bounded", PATIENCE_S)
+            wait_for(lambda: db.llen("queue:bounded") > 0)
             _kill(killed[2:])
+            filled = db.eval(FILL, 1, "queue:bounded", MANY - LEFT)
             # None of them had ended before.
             assert [racer.returncode for racer in killed] == [-signal.SIGKILL] * len(killed)
             ends = [racer.communicate(timeout=PATIENCE_S)[0] for racer in racers[: len(commands)]]
         finally:
             _kill(racers)
         pushed = [json.loads(job) for job in db.lrange("queue:race", 0, -1)][::-1]
+        # Those that were killed among the rounds had more of them.
+        pushed = [job for job in pushed if job["args"][0]["round"] < ROUNDS]
         assert [job["args"][0]["round"] for job in pushed] == list(range(ROUNDS))
         found = [json.loads(end) for end in ends]
         for about in found:
             assert about["jids"] == [job["jid"] for job in pushed]
         # The jobs of those that were killed have filled the rest.
-        assert db.llen("queue:bounded") == ROOM >= sum(about["accepted"] for about in found)
+        assert db.llen("queue:bounded") == MANY >= filled + sum(about["accepted"] for about in found)
         db.delete("queue:race", "queue:bounded")
 
 
@@ -97,13 +106,13 @@ def _started(command: list[str], environment: Mapping[str, str]) -> subprocess.P
     )
 
 
-def _start_together(racers: list[subprocess.Popen[str]]) -> None:
+def _start_together(racers: list[subprocess.Popen[str]], endless: list[subprocess.Popen[str]]) -> None:
     for racer in racers:
         assert racer.stdout is not None
         assert racer.stdout.readline() == "ready\n"
     for racer in racers:
         assert racer.stdin is not None
-        racer.stdin.write(f"{ROUNDS} {ROOM}\n")
+        racer.stdin.write(f"{MANY if racer in endless else ROUNDS} {MANY}\n")
         racer.stdin.flush()
 
 
