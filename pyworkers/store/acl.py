@@ -172,7 +172,12 @@ GRANTS: tuple[Grant, ...] = (
         admin="hexists hget hmget hset hincrby expire sadd srem scard sismember smembers lrange del unlink",
         read_only="hgetall hget scard sismember sscan lrange",
     ),
-    Grant(_PLAIN.moving("*"), admin="exists lrange lrem rpush type unlink", read_only="llen"),
+    Grant(
+        _PLAIN.moving("*"),
+        worker="lindex llen lrange",
+        admin="exists lrange lrem rpush type unlink",
+        read_only="llen lrange",
+    ),
     Grant(
         _PLAIN.wire,
         worker="zadd zremrangebyscore expire",

@@ -14,12 +14,14 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
+from pyworkers import Client
 from pyworkers.api.moving import QueueMove
 from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.moving import MoveState
+from pyworkers.protocol.status import JobState
 from pyworkers.store import moving
 from pyworkers.store.admin import Admin
 from pyworkers.store.moving import ReadJobs
@@ -122,6 +124,16 @@ def test_a_kill_at_each_step_loses_no_job_and_doubles_none(
     assert (arrived(db, keys), sorted(arrived(there, keys))) == ([], jobs)
     assert as_list(there.lrange(keys.queue("reports"), 0, -1)) == filled[899::-1]
     assert not db.exists(keys.moves)
+
+
+def test_a_job_that_a_killed_move_has_parked_is_found(
+    redis_url: str, namespace: str, keys: Keys, db: redis.Redis
+) -> None:
+    db.hset(keys.moves, "reports", "0123 1 archive")
+    db.rpush(keys.moving("reports"), b"queue 0 " + job(1), b"schedule 2e+09 " + job(2), b"another program's")
+    with Client(redis_url, namespace=namespace) as client:
+        states = [client.find(jid).state for jid in ("j1", "j2", "j3")]
+    assert states == [JobState.WAITING, JobState.SCHEDULED, JobState.UNKNOWN]
 
 
 @pytest.mark.fault("D5")

@@ -135,6 +135,9 @@ def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
         case "on_success" | "on_complete" | "on_death" | "on_cancel":
             db.zadd(keys.batches, {"b": 5.0})
             db.hset(keys.batch("b"), place, b"q " + raw)
+        case "parked by a move":
+            db.hset(keys.moves, "q", "0123 1 archive")
+            db.rpush(keys.moving("q"), b"queue 0 " + raw)
         case "in the step before":
             put(db, keys, "queue", raw_job("first", then=[[json.loads(raw)]]))
 
@@ -144,7 +147,7 @@ def put(db: redis.Redis, keys: Keys, place: str, raw: bytes) -> None:
     [
         "schedule", "retry", "goretry", "queue", "a queue that only its server knows",
         "in progress", "go-workers", "sidekiq", "sidekiq 6", "sidekiq 5", "after a group",
-        "in the step before", *CALLBACKS,
+        "parked by a move", "in the step before", *CALLBACKS,
     ],
 )  # fmt: skip
 def test_a_job_that_is_somewhere_keeps_its_lock(

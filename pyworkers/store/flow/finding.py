@@ -14,9 +14,12 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import as_count
 from pyworkers.protocol.status import JobState, JobStatus
-from pyworkers.store.calls import Steps
-from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set
+from pyworkers.store import moving
+from pyworkers.store.calls import Steps, decoded
+from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set, is_job
 from pyworkers.store.stats import read_in_progress
+
+_PLACES = {"queue": JobState.WAITING, "schedule": JobState.SCHEDULED, "retry": JobState.RETRYING}
 
 
 class Found(NamedTuple):
@@ -27,10 +30,10 @@ class Found(NamedTuple):
 
 
 def find(keys: Keys, jid: str) -> Steps[Found | None]:
-    """Find a job; None if no queue, set or in-progress list holds it."""
+    """Find a job; None if no queue, set or in-progress list has it, and no move of a queue."""
     # Twice, because during a search the job may move from a place not yet searched to one already searched.
     for _ in range(2):
-        for search in (_in_sets, _in_queues, _in_progress):
+        for search in (_in_sets, _in_queues, _in_progress, _in_moves):
             if found := (yield from search(keys, jid)):
                 return found
     return None
@@ -55,6 +58,15 @@ def _in_queues(keys: Keys, jid: str) -> Steps[Found | None]:
 def _in_progress(keys: Keys, jid: str) -> Steps[Found | None]:
     lists = {key: claim.queue for key, claim in (yield from read_in_progress(keys)).items()}
     return (yield from _in_lists(lists, jid, JobState.RUNNING))
+
+
+def _in_moves(keys: Keys, jid: str) -> Steps[Found | None]:
+    """Find it among the jobs that a move has parked; they stay parked for long if it was killed."""
+    for queue, (_, size) in (yield from moving.unfinished(keys)).items():
+        for job in (yield from moving.parked(keys, queue)) if size else ():
+            if is_job(job.raw, jid):
+                return _found(_PLACES[decoded(job.place)], job.raw, queue)
+    return None
 
 
 def _in_lists(queues: Mapping[str, str], jid: str, state: JobState) -> Steps[Found | None]:

@@ -17,7 +17,7 @@ from pyworkers.protocol.flow.rules import MARKS, effects_of_buried
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
-from pyworkers.store.calls import Steps, decoded, one, script
+from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
 from pyworkers.store.flow.removal import written
 from pyworkers.store.measures.look import present
 from pyworkers.store.processes.reading import Processes
@@ -174,7 +174,7 @@ class _Sweep:
         return missing
 
     def _find(self) -> Steps[list[str]]:
-        """Strike off the jobs that are somewhere. Returns the lists of other programs' servers.
+        """Strike off the jobs that are somewhere. Returns the lists of other programs' servers, and of moves.
 
         Jobs move on from the sets to the queues and the in-progress lists, and from there back into the sets,
         which are therefore read twice.
@@ -190,7 +190,9 @@ class _Sweep:
         served = [(name, owner) for owner, names in owners.items() for name in names]
         yield from self._find_in_lists(keys.inprogress(name, owner) for name, owner in served)
         foreign = yield from self._foreign()
-        lists = [keys.queue(name) for view in foreign for _, name in view.lists]
+        [moves] = yield from every([command("HKEYS", keys.moves)], Mode.LENIENT)
+        lists = [keys.moving(decoded(name)) for name in moves or ()]
+        lists += [keys.queue(name) for view in foreign for _, name in view.lists]
         running = [(keys.work(view.identity), keys.workers(view.identity)) for view in foreign]
         for name in (*lists, *chain.from_iterable(running), *sets):
             yield from self._find_in(name)
