@@ -13,6 +13,7 @@ from pyworkers.protocol.flow.plans import GONE, BatchStatus, CancelledBatch
 from pyworkers.store.flow import batches, batchviews
 from pyworkers.store.flow.batchgraph import BatchNode, JobNode, read_graph
 from pyworkers.store.flow.batchviews import (
+    STATES,
     BatchCallback,
     BatchPage,
     BatchView,
@@ -26,6 +27,7 @@ from pyworkers.store.flow.cancelling import cancel_batch
 from pyworkers.text import counted
 
 __all__ = [
+    "STATES",
     "Batch",
     "BatchCallback",
     "BatchEntry",

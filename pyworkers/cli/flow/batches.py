@@ -10,7 +10,7 @@ import time
 import click
 
 from pyworkers.api import BatchSet
-from pyworkers.api.batches import ACTIONS, BATCH
+from pyworkers.api.batches import ACTIONS, BATCH, STATES
 from pyworkers.cli.actions import commands
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form, Records
@@ -26,7 +26,6 @@ _BATCHES = Records(
     ),
     "No batches.",
 )  # fmt: skip
-_STATES = ("waiting", "failed", "dead")
 _HELP = """Show batches, chains and groups; delete them.
 
 total counts the members; pending those that have not ended; failed those that wait for a retry; gone those
@@ -82,7 +81,7 @@ def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, t
     about = {
         **target.as_dict(),
         **view.as_dict(),
-        "members": {state: found.members(batch, state) for state in _STATES},
+        "members": {state: found.members(batch, state) for state in STATES},
     }
     if as_json:
         print_json(about)

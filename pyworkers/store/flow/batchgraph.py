@@ -14,11 +14,17 @@ from pyworkers.protocol.flow.plans import MOST_STEPS_NAMED, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
 from pyworkers.store.calls import Command, Mode, Steps, command, decoded, every
-from pyworkers.store.flow.batchviews import BatchCallback, callbacks_of, facts, inner_of, moment_of, status_of
+from pyworkers.store.flow.batchviews import (
+    SETS,
+    BatchCallback,
+    callbacks_of,
+    facts,
+    inner_of,
+    moment_of,
+    status_of,
+)
 
 _MOST_LEVELS, _MOST_BATCHES, _MOST_JOBS = 6, 60, 200
-_PARTS = (":members", ":failed", ":dead")
-_STATES = ("waiting", "failed", "dead")
 _AS_MEMBER = {"succeeded": "done", "dead": "dead", "failing": "failed"}
 
 
@@ -108,9 +114,9 @@ def _read_jobs(keys: Keys, known: Mapping[str, _Read]) -> Steps[dict[tuple[str, 
     answers = iter((yield from every(commands, Mode.LENIENT)))
     found = {}
     for batch, jid, job_class in named:
-        in_sets, ended, tracked = [next(answers) for _ in _PARTS], next(answers), next(answers) or [None] * 3
+        in_sets, ended, tracked = [next(answers) for _ in SETS], next(answers), next(answers) or [None] * 3
         state, started_at, finished_at = tracked
-        where = next((word for word, here in zip(_STATES, in_sets, strict=True) if here), "")
+        where = next((word for word, here in zip(SETS, in_sets, strict=True) if here), "")
         words = where or (decoded(ended) if ended else "done")
         if where == "waiting" and state == JobState.RUNNING.encode():
             words = JobState.RUNNING.value
@@ -122,7 +128,7 @@ def _read_jobs(keys: Keys, known: Mapping[str, _Read]) -> Steps[dict[tuple[str, 
 def _about_job(keys: Keys, batch: str, jid: str) -> list[Command]:
     key = keys.batch(batch)
     return [
-        *(command("SISMEMBER", key + part, jid) for part in _PARTS),
+        *(command("SISMEMBER", key + part, jid) for part in SETS.values()),
         command("HGET", key + ":ended", jid),
         command("HMGET", keys.job(jid), "state", "started_at", "finished_at"),
     ]

@@ -19,8 +19,9 @@ from pyworkers.store.transport.replies import blobs
 from pyworkers.store.values import decoded_json
 
 _SETS = (":members", ":failed", ":dead")
-_PARTS = {"waiting": ":members", "failed": ":failed", "dead": ":dead"}
-STATES = tuple(_PARTS)
+SETS = {"waiting": ":members", "failed": ":failed", "dead": ":dead"}
+"""The sets of members, by their state: the ends of their keys."""
+STATES = tuple(SETS)
 """The states of listed members: ``waiting`` ones have not run yet; done ones are counted, not listed."""
 _EVENTS = ("complete", "success", "death", "cancel")
 # The batches whose tags a page looks at.
@@ -142,7 +143,7 @@ def read_batch(keys: Keys, batch: str) -> Steps[BatchView | None]:
 
 def read_members(keys: Keys, batch: str, state: str, cursor: int, count: int) -> Steps[MemberPage]:
     """Read about ``count`` members in one of ``STATES``, from the cursor of an earlier page, or 0."""
-    scan = command("SSCAN", f"{keys.batch(batch)}{_PARTS[state]}", cursor, "COUNT", count)
+    scan = command("SSCAN", f"{keys.batch(batch)}{SETS[state]}", cursor, "COUNT", count)
     [page] = yield from every([scan], Mode.LENIENT)
     following, found = page or (0, [])
     ids = sorted(name for name in map(decoded, found) if not name.startswith("hold:"))

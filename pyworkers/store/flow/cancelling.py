@@ -20,6 +20,7 @@ from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, script
 from pyworkers.store.counters import STATS_TTL_S
+from pyworkers.store.flow.batchviews import SETS
 from pyworkers.store.flow.copies import filled_queues
 from pyworkers.store.notes import NOTE_TTL_S
 from pyworkers.store.stats import read_in_progress
@@ -28,7 +29,6 @@ from pyworkers.store.transport.replies import integers
 _ENDED, _UNKNOWN = -1, -2
 """The answers of the script for batches that are not cancelled."""
 _PER_SCRIPT, _PER_SCAN = 100, 1000
-_PARTS = (":members", ":failed", ":dead")
 # A job moves while places are read: from the retries into a queue, from a worker into the retries.
 _ROUNDS = 3
 
@@ -107,7 +107,7 @@ def _cancel_inner(keys: Keys, batch: str) -> Steps[list[str]]:
     left = [batch]
     while left:
         around = left.pop()
-        for part in _PARTS:
+        for part in SETS.values():
             cursor: Any = 0
             while True:
                 scan = command("SSCAN", keys.batch(around) + part, cursor, "COUNT", _PER_SCAN)

@@ -25,6 +25,7 @@ from pyworkers.api.batches import (
     CALLBACK,
     MEMBER,
     MEMBERS,
+    STATES,
     BatchNode,
     read_batch,
     read_batch_page,
@@ -45,8 +46,6 @@ from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, joined, link
 
-STATES = ("waiting", "failed", "dead")
-"""The states of members that are listed."""
 _COLUMNS = BATCH.shown("id", "kind", "state", "share", "waiting", "failed", "dead", "gone", "created_at")
 _FACTS = BATCH.shown(
     "description", "kind", "tags", "state", "share", "waiting", "failed", "dead", "gone_by_kind", "forgotten",
