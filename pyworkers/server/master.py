@@ -38,7 +38,6 @@ from pyworkers.server.workload import Control, Origin, Workload
 from pyworkers.store.processes.signals import Signal
 from pyworkers.version import __version__
 
-_GOODBYE_S = 3.0
 _STACKS_APART_S = 0.02
 
 log = logs.get_logger()

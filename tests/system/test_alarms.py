@@ -38,8 +38,6 @@ from pyworkers.store.alarms import silenced_as
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import free_port, running_server, wait_for
 
-LOOPBACK = AlarmsConfig(private=("127.0.0.0/8",))
-
 
 class Endpoint:
     """An HTTP server on loopback, which keeps what it gets, and answers ``status``."""
