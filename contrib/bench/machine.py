@@ -15,6 +15,7 @@ from pathlib import Path
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
+_WAKES = 2000
 
 
 def _stat(pid: int) -> list[str]:
@@ -108,19 +109,19 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wake_us(cpus: tuple[int, int], rounds: int = 2000) -> float:
+def wake_us(cpus: tuple[int, int]) -> float:
     """Microseconds until a process that waits in a pipe has read what another wrote, each on its CPU."""
     there, back, mine = os.pipe(), os.pipe(), os.sched_getaffinity(0)
     child = os.fork()
     os.sched_setaffinity(0, cpus[:1] if child else cpus[1:])
     if child == 0:
         try:
-            for _ in range(rounds):
+            for _ in range(_WAKES):
                 os.write(back[1], os.read(there[0], 1))
         finally:
             os._exit(0)
     took_ns = []
-    for _ in range(rounds):
+    for _ in range(_WAKES):
         started = time.perf_counter_ns()
         os.write(there[1], b"x")
         os.read(back[0], 1)

@@ -86,11 +86,11 @@ class Parameter:
         return f"{self.name} must be {article} {kind}{said}."
 
 
-def paging(count: int = 50, most: int = 200) -> list[Parameter]:
+def paging() -> list[Parameter]:
     """The parameters of a page."""
     return [
         Parameter("first", "The index of the first row.", "integer", 0, 0, _MOST_INDEX),
-        Parameter("count", "How many rows at most.", "integer", count, 1, most),
+        Parameter("count", "How many rows at most.", "integer", 50, 1, 200),
     ]
 
 

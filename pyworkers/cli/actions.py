@@ -63,7 +63,7 @@ def _targets(source: ConfigOptions, action: Action[Any], given: Given) -> Target
     if subject == "queue":
         return source.target_of(given[action.fields[0].name])
     if subject == "threshold":
-        source = source.default_only("thresholds")
+        source = source.default_only()
     return source.targets()
 
 

@@ -94,10 +94,10 @@ class ConfigOptions:
         """The name of the Redis that has a queue. Raises ConfigError."""
         return self._stores().name_of(queue)
 
-    def default_only(self, what: str) -> ConfigOptions:
-        """The same for ``[redis]``, which alone has this. Raises ConfigError if ``--redis`` names another."""
+    def default_only(self) -> ConfigOptions:
+        """The same for ``[redis]``, which has all thresholds. Raises ConfigError for another ``--redis``."""
         if self.redis_name not in (None, DEFAULT):
-            raise ConfigError(f"{what} are in [redis], for all Redis servers", hint="leave out --redis")
+            raise ConfigError("thresholds are in [redis], for all Redis servers", hint="leave out --redis")
         return replace(self, redis_name=DEFAULT)
 
     def targets(self) -> Targets:

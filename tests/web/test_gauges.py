@@ -19,6 +19,7 @@ from pyworkers.store.counters import minute_of
 from pyworkers.store.measures import gauges
 from pyworkers.store.measures.deploys import mark
 from pyworkers.store.measures.gauges import MINUTE, TEN_MINUTES, GaugeEntry
+from pyworkers.web.live import reader
 from pyworkers.web.pages import gauges as gauges_page
 from pyworkers.web.pages.gauges import edge_s, waited
 from tests.helpers.support import wait_for
@@ -153,7 +154,8 @@ def heard(listener: Listener, part: str) -> str:
 def test_charts_and_their_tables_follow(
     dashboard: Visitor, db: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gauges_page, "_EVERY_S", 0.5)
+    for module in (reader, gauges_page):
+        monkeypatch.setattr(module, "MINUTE_S", 0.5)
     hours, latency = (feed_of(dashboard, f"{page}?range=2h") for page in ("", "queues/a&b"))
     with Listener(dashboard.root, f"?{urlencode({'feed': [hours, latency]}, doseq=True)}") as listener:
         wait_for(lambda: "Servers note it" in heard(listener, f"{hours}:gauges"))

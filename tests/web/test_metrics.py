@@ -18,7 +18,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
 from pyworkers.store.measures.deploys import mark
-from pyworkers.web.pages import metrics as metrics_page
+from pyworkers.web.live import reader
 from tests.helpers.records import register
 from tests.helpers.support import wait_for
 from tests.web.events import Listener
@@ -139,7 +139,7 @@ def test_each_class_has_its_runs_over_time_in_its_row(
 def test_the_charts_of_a_class_follow(
     dashboard: Visitor, db: redis.Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_page, "_EVERY_S", 0.5)
+    monkeypatch.setattr(reader, "MINUTE_S", 0.5)
     html = dashboard.get("metrics/a%26b%3Ci%3E?period=day").html
     [feed] = map(unescape, re.findall(r'data-feed="(class[^"]*)"', html))
     with Listener(dashboard.root, f"?{urlencode({'feed': feed})}") as listener:

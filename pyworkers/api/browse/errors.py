@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
@@ -186,13 +186,12 @@ def read_errors(
     most: float = MOST_JOBS,
     *,
     budget_s: float = BUDGET_S,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Steps[ErrorPage]:
     """Group about ``most`` jobs from a cursor on, fewer if the time is over. Raises StoreError.
 
     Both places are read in turn: ``retries`` by their time, ``dead`` from the latest one on.
     """
-    deadline, now = clock() + budget_s, time.time()
+    deadline, now = time.monotonic() + budget_s, time.time()
     deployed = (yield from read_deploys(keys, now - deploys.TTL_S, now))[::-1]
     begins = _begins(cursor)
     totals, looked_at = dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 0)
@@ -217,7 +216,7 @@ def read_errors(
             looked_at[place], begins[place] = part.looked_at, part.after
             if part.after is None:
                 going.remove(place)
-        if read >= most or clock() >= deadline:
+        if read >= most or time.monotonic() >= deadline:
             break
     groups = sorted((tally.group(error) for error, tally in tallies.items()), key=lambda group: -group.count)
     counts = read, sum(looked_at.values()), sum(totals.values())

@@ -7,7 +7,6 @@ or in the process. A job that stays is found at least once, perhaps twice if the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,15 +69,14 @@ def read_matches(
     count: int = PAGE,
     *,
     budget_s: float = BUDGET_S,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Steps[Stretch]:
     """Look for jobs from a position on, until ``count`` are found or the time is over. Raises StoreError."""
-    deadline = clock() + budget_s
+    deadline = time.monotonic() + budget_s
     rows: list[Row] = []
     while True:
         part = yield from read_stretch(keys, sought, begin)
         rows += part.rows
-        if len(rows) >= count or part.after is None or clock() >= deadline:
+        if len(rows) >= count or part.after is None or time.monotonic() >= deadline:
             break
         begin = part.after
     if len(rows) <= count:

@@ -36,7 +36,7 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
     Example: pyworkers thresholds list --json
     """
     declared = list(map(Threshold.parse, source.load().web.thresholds))
-    found = listed(declared, list(ThresholdSet(source.default_only("thresholds").redis())))
+    found = listed(declared, list(ThresholdSet(source.default_only().redis())))
     if as_json:
         print_list(map(THRESHOLD.as_dict, found))
     elif found:

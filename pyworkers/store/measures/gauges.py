@@ -83,7 +83,7 @@ def fold(keys: Keys, now: float) -> Steps[None]:
     begin = newest[0].at + 60 * TEN_MINUTES if newest else 0.0
     end = _begin(now, TEN_MINUTES)
     found = yield from one("XRANGE", keys.gauges(MINUTE), _ms(begin), _ms(end) - 1, read=list)
-    for part in _in_parts(_entries(found), TEN_MINUTES):
+    for part in _in_parts(_entries(found)):
         yield from add(keys, TEN_MINUTES, part)
 
 
@@ -99,7 +99,7 @@ def read(keys: Keys, begin: float, minutes: int) -> Steps[list[GaugeEntry]]:
         return newest
     [folded] = longer
     after = folded[-1].at + 60 * TEN_MINUTES if folded else begin
-    return [*folded, *_in_parts([one for one in newest if one.at >= after], TEN_MINUTES)]
+    return [*folded, *_in_parts([one for one in newest if one.at >= after])]
 
 
 def merged(at: float, parts: Sequence[GaugeEntry]) -> GaugeEntry:
@@ -119,8 +119,9 @@ def _entry(at: float, busy: float, concurrency: int, waits: Mapping[str, float],
     return GaugeEntry(at, busy, concurrency, dict(longest), left_out + len(waits) - len(longest))
 
 
-def _in_parts(entries: Sequence[GaugeEntry], minutes: int) -> Iterator[GaugeEntry]:
-    for begin, some in groupby(entries, key=lambda one: _begin(one.at, minutes)):
+def _in_parts(entries: Sequence[GaugeEntry]) -> Iterator[GaugeEntry]:
+    """Of ten minutes each."""
+    for begin, some in groupby(entries, key=lambda one: _begin(one.at, TEN_MINUTES)):
         yield merged(begin, list(some))
 
 

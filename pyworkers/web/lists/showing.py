@@ -20,7 +20,7 @@ from pyworkers.web.rendering import address, linkable
 from pyworkers.web.showing import cut, expandable, shown, visible
 from pyworkers.web.tables import Listing, Sort
 
-_MOST_IN_A_LINK = 500
+_MOST_IN_A_LINK, _MOST_NAMED = 500, 8
 # A longer id is cut to its beginning, which is enough to tell one from another.
 _LONGEST_ID, _ID = 12, 8
 NO_ID = "-"
@@ -112,6 +112,6 @@ def segments_of(place: Place) -> tuple[str, ...]:
     return ("queues", place.queue) if place.queue else (place.word,)
 
 
-def most_frequent(texts: Iterable[str], most: int = 8) -> list[tuple[str, int]]:
+def most_frequent(texts: Iterable[str]) -> list[tuple[str, int]]:
     """The texts that links can name, with their numbers, the most frequent first."""
-    return Counter(text for text in texts if 0 < len(text) <= _MOST_IN_A_LINK).most_common(most)
+    return Counter(text for text in texts if 0 < len(text) <= _MOST_IN_A_LINK).most_common(_MOST_NAMED)

@@ -38,6 +38,8 @@ from pyworkers.web.site import Site
 T = TypeVar("T")
 
 _EVERY_S = 1.0
+MINUTE_S = 60.0
+"""Charts are read this often: servers note the gauges, and count, by minutes."""
 # Servers write their numbers each second for ten after a request.
 _ASK_S = 5.0
 _UNSAFE_S = 60.0
@@ -284,13 +286,11 @@ def readers_at(request: Request) -> dict[str, Reader]:
     return {name: part.state.reader for name, part in sites_of(request).parts.items()}
 
 
-def news_of(
-    reader: Reader, request: Request, feed: str, read: Callable[[Keys], Operation[T]], every_s: float
-) -> list[T]:
+def news_of(reader: Reader, request: Request, feed: str, read: Callable[[Keys], Operation[T]]) -> list[T]:
     """What the Redis servers that a page shows have for a feed; empty without news, or while one has none."""
     sites = sites_of(request)
     there = [one for name, one in readers_at(request).items() if sites.by_name[name].away_since is None]
-    watched = [one.watch(feed, read, every_s) for one in there or [reader]]
+    watched = [one.watch(feed, read, MINUTE_S) for one in there or [reader]]
     found = [one.value for one in watched if one.value is not None]
     return found if len(found) == len(watched) and reader.is_news(watched) else []
 

@@ -24,7 +24,7 @@ from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.live.reader import Feed, Reader, news_of
+from pyworkers.web.live.reader import MINUTE_S, Feed, Reader, news_of
 from pyworkers.web.pages.metrics import marks_of, runs_bars, with_versions
 from pyworkers.web.rendering import fragment
 from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
@@ -47,8 +47,6 @@ RANGE = Parameter(
 _PARTS = ("runs", "runs_table", "gauges", "gauges_table")
 _MOST_QUEUES = 5
 _MOST_SAID = 3
-# Servers note the gauges once a minute.
-_EVERY_S = 60.0
 # Above an hour, parts of an hour say little.
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _EDGES_S = (1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, _HOUR_S, 2 * _HOUR_S, 6 * _HOUR_S, 12 * _HOUR_S, _DAY_S)
@@ -152,7 +150,7 @@ def parts_of_all(reader: Reader, request: Request, parameters: str) -> dict[str,
     """The charts of the overview of one Redis, or of all, once a minute; ``parameters``: their range."""
     window = window_of(dict(parse_qsl(parameters)))
     feed = _feed("hours", window)
-    found = news_of(reader, request, feed, partial(read_hours, window=window), _EVERY_S)
+    found = news_of(reader, request, feed, partial(read_hours, window=window))
     if not found:
         return {}
     context = {**words_of(window), **_charts(request, summed_hours(found))}
@@ -163,7 +161,7 @@ def parts_of_queue(reader: Reader, request: Request, parameters: str) -> dict[st
     """The chart of a queue, once a minute; ``parameters``: its range and the queue."""
     given = dict(parse_qsl(parameters, errors="surrogateescape"))
     window, queue = window_of(given), given.get("queue", "")
-    watched = reader.watch(f"latency?{window.value}", partial(_read_gauges, window=window), _EVERY_S)
+    watched = reader.watch(f"latency?{window.value}", partial(_read_gauges, window=window), MINUTE_S)
     if watched.value is None or not reader.is_news([watched]):
         return {}
     context = {**words_of(window), **_chart_of(request, queue, *watched.value)}

@@ -58,8 +58,6 @@ _PLACES = ("scheduled", "retries", "dead", "finished")
 _PARTS = (
     "tiles", "runs", "runs_table", "durations", "durations_table", "histogram", "histogram_table",
 )  # fmt: skip
-# The counters of classes have a part for each minute.
-_EVERY_S = 60.0
 _OfClass = tuple[ClassMetrics, list[Deploy]]
 _TREND: Column[ClassMetrics] = Column("trend", title="Over time", only_shown=True)
 
@@ -170,7 +168,7 @@ def parts_of_class(reader: Reader, request: Request, parameters: str) -> dict[st
     given = dict(parse_qsl(parameters, errors="surrogateescape"))
     period, name = _period(given), given.get("class", "")
     feed, read = _feed(name, period), partial(_read_class_with_deploys, name=name, period=period)
-    known = news_of(reader, request, feed, read, _EVERY_S)
+    known = news_of(reader, request, feed, read)
     if not known:
         return {}
     context = _charts(request, period, known)
