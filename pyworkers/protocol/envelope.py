@@ -127,6 +127,15 @@ def decode(raw: bytes) -> dict[str, Any]:
     return data
 
 
+def jid_of(raw: bytes) -> str:
+    """The id of a stored job; empty if it has none."""
+    try:
+        jid = decode(raw).get("jid")
+    except BadMessageError:
+        return ""
+    return jid if isinstance(jid, str) else ""
+
+
 def _may_be_deep(raw: bytes) -> bool:
     """True if the text has more brackets than the levels that a value may have."""
     if len(raw) < _LONG:

@@ -96,14 +96,5 @@ def judge(raw: bytes, queue: str, place: str) -> Candidate | None:
     return Candidate(raw, jid if isinstance(jid, str) else "", bool(data.get("track")), _staying(data))
 
 
-def jid_of(raw: bytes) -> str:
-    """The id of a job; empty if it has none."""
-    try:
-        jid = envelope.decode(raw).get("jid")
-    except BadMessageError:
-        return ""
-    return jid if isinstance(jid, str) else ""
-
-
 def _staying(data: Mapping[str, Any]) -> str:
     return next((reason for field, reason in _STAYING.items() if data.get(field)), "")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from pyworkers.protocol.envelope import jid_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.moving import MoveState, ParkedJob, jid_of
+from pyworkers.protocol.moving import MoveState, ParkedJob
 from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.transport.replies import blobs, integer, integers, maybe_blob

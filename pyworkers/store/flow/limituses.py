@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from pyworkers.errors import BadMessageError
-from pyworkers.protocol import envelope
+from pyworkers.protocol.envelope import jid_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.limits import LimitStats, period_of, queue_of
 from pyworkers.store.calls import Command, Mode, Request, Steps, command, decoded, every, script
@@ -142,15 +141,7 @@ def _running(keys: Keys, queue: str, most: int) -> Steps[list[LimitHolder]]:
     """The jobs in the in-progress lists of a queue."""
     owners = {keys.inprogress(queue, owner): owner for owner in (yield from _owners(keys))}
     found = yield from first_jobs(owners, most)
-    return [LimitHolder("", owners[key], _jid(raw), None) for key, raw in found]
-
-
-def _jid(raw: bytes) -> str:
-    try:
-        jid = envelope.decode(raw).get("jid")
-    except BadMessageError:
-        return ""
-    return jid if isinstance(jid, str) else ""
+    return [LimitHolder("", owners[key], jid_of(raw), None) for key, raw in found]
 
 
 def _declared(stored: Mapping[bytes, bytes]) -> Iterator[_Declared]:
