@@ -13,7 +13,7 @@ from typing import Any
 
 import simplejson
 
-from pyworkers.errors import BadArgumentError
+from pyworkers.errors import BadArgumentError, JobFailedError
 from pyworkers.protocol.envelope import check_value, encode
 
 MAX_TEXT = 1000
@@ -140,6 +140,14 @@ class Answer:
     """The member with which a batch ended."""
     reason: str = ""
     """How that member ended."""
+
+    def value_of(self, jid: str) -> Any:
+        """What the job with this id returned. Raises JobFailedError."""
+        if self.member:
+            raise JobFailedError(self.member, self.reason, kind="batch", whole=jid)
+        if self.state is not JobState.DONE:
+            raise JobFailedError(jid, self.state.value, self.error_class, self.error)
+        return self.result
 
 
 def pack_answer(state: JobState, result: bytes, error_class: str, error: str) -> bytes:

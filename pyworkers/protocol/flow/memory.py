@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import simplejson
 
-from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
+from pyworkers.errors import ResultTimeout, UntrackedJobError
 from pyworkers.protocol.effects import (
     Announce,
     AppendLog,
@@ -116,7 +116,4 @@ class EffectMemory:
             if state is JobState.UNKNOWN:
                 raise UntrackedJobError(f"no result of the job {jid}: it is not tracked, or there is none")
             raise ResultTimeout(f"the job {jid} is {state}", hint="call drain() first")
-        answer = read_answer(packed)
-        if answer.state is not JobState.DONE:
-            raise JobFailedError(jid, answer.state.value, answer.error_class, answer.error)
-        return answer.result
+        return read_answer(packed).value_of(jid)

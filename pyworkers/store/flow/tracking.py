@@ -18,7 +18,6 @@ import redis
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import (
     BadArgumentError,
-    JobFailedError,
     PyworkersError,
     RedisUnavailableError,
     ResultTimeout,
@@ -69,7 +68,8 @@ def result(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireSt
         # It may have ended during the search.
         seen = yield from look(keys, jid)
         _check(jid, seen, reason)
-    return _value_of(jid, seen.answer or (yield from wait(config, keys, jid, deadline)))
+    answer = seen.answer or (yield from wait(config, keys, jid, deadline))
+    return answer.value_of(jid)
 
 
 def look(keys: Keys, jid: str) -> WireSteps[TrackedJob]:
@@ -156,15 +156,6 @@ def check_jid(jid: object) -> None:
     """Raise BadArgumentError for a value that cannot be the id of a job."""
     if not isinstance(jid, str) or not jid or not jid.isprintable():
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
-
-
-def _value_of(jid: str, answer: Answer) -> Any:
-    """What the job returned. Raises JobFailedError."""
-    if answer.member:
-        raise JobFailedError(answer.member, answer.reason, kind="batch", whole=jid)
-    if answer.state is not JobState.DONE:
-        raise JobFailedError(jid, answer.state.value, answer.error_class, answer.error)
-    return answer.result
 
 
 def _no_result(keys: Keys, jid: str) -> Steps[str]:
