@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from pyworkers.text import escaped, length_of
+from pyworkers.text import TIME_UNITS_S, escaped, length_of
 
 CUT = 200
 """The characters of a text that a page shows; the rest is on the page of the whole."""
@@ -23,11 +23,8 @@ _SHORT = 24
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-_UNITS_S = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _ABSURD = 10**20
 _UNKNOWN = "\N{EN DASH}"
-# "36 h ago" says more than "1 d ago".
-_FROM_S = {"d": 2 * 86_400}
 
 
 def visible(text: str) -> str:
@@ -133,8 +130,8 @@ def duration(seconds: float) -> str:
     """A length of time in its largest whole unit; empty for an infinite one."""
     if not math.isfinite(seconds):
         return ""
-    for unit, size in _UNITS_S:
-        if seconds >= _FROM_S.get(unit, size):
+    for unit, size, least in TIME_UNITS_S:
+        if seconds >= least:
             return f"{int(seconds // size):,} {unit}"
     return "0 s"
 
@@ -143,7 +140,7 @@ def exact_duration(seconds: float) -> str:
     """A length of time without a loss: ``25 h 0.5 s``; one that is infinite as ``inf s``."""
     if not math.isfinite(seconds):
         return f"{seconds} s"
-    units = [(f" {unit}", size) for unit, size in _UNITS_S if seconds >= _FROM_S.get(unit, size)]
+    units = [(f" {unit}", size) for unit, size, least in TIME_UNITS_S if seconds >= least]
     return " ".join(length_of(seconds, units or [(" s", 1)]))
 
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import click
 
-_UNITS_S = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
-# "36 h ago" says more than "1 d ago".
-_FROM_S = {"d": 2 * 86_400}
+from pyworkers.text import TIME_UNITS_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,8 @@ def distance(seconds: float) -> str:
     """How far away a moment is: ``in 3 min``, ``2 h ago``, ``now``; empty for an infinite time."""
     if not math.isfinite(seconds):
         return ""
-    for unit, size in _UNITS_S:
-        if abs(seconds) >= _FROM_S.get(unit, size):
+    for unit, size, least in TIME_UNITS_S:
+        if abs(seconds) >= least:
             words = f"{int(abs(seconds) // size)} {unit}"
             return f"in {words}" if seconds > 0 else f"{words} ago"
     return "now"
