@@ -11,12 +11,10 @@ import click
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.setup.foreign import RunCommand
+from pyworkers.config.fields import LOG_FORMATS, LOG_LEVELS
 from pyworkers.config.groups import Only, Queues, parse_queues
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.server import serve
-
-_LEVELS = ("debug", "info", "warning", "error")
-_FORMATS = ("auto", "console", "json")
 
 
 def _parse_queues(
@@ -92,8 +90,8 @@ def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: 
     help="Serve only these queues, with the same workers: a,b in this order, or a:5,b:2 by weight; may be "
     "repeated.",
 )
-@click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
-@click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level to log.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Format of the log lines.")
 @click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
 @click.option("--fail-fast", is_flag=True, help="Exit with code 4 if Redis is unreachable at the start.")
 @click.option(

@@ -44,6 +44,9 @@ from pyworkers.config.thresholds import check_thresholds
 from pyworkers.protocol.cronlines import check_grace, check_schedule
 from pyworkers.protocol.keys import check_queue_name
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "console", "json")
+
 
 def _option(
     default: object,
@@ -250,12 +253,12 @@ class LogConfig:
     level: str = _option(
         "info",
         "Least important events to log: debug, info, warning or error.",
-        choices=("debug", "info", "warning", "error"),
+        choices=LOG_LEVELS,
     )
     format: str = _option(
         "auto",
         "console, json, or auto: console on a terminal, json elsewhere.",
-        choices=("auto", "console", "json"),
+        choices=LOG_FORMATS,
     )
     carry: tuple[str, ...] = _option(
         (),

@@ -6,9 +6,7 @@ import click
 
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.web import need_extra
-
-_LEVELS = ("debug", "info", "warning", "error")
-_FORMATS = ("auto", "console", "json")
+from pyworkers.config.fields import LOG_FORMATS, LOG_LEVELS
 
 
 @click.command()
@@ -16,8 +14,8 @@ _FORMATS = ("auto", "console", "json")
 @click.option("--auth", metavar="FILE", help="File of users; required if other machines can connect.")
 @click.option("--no-token", is_flag=True, help="Without users: require no token of this start.")
 @click.option("--alarms", is_flag=True, help="Also send the alarms of the configuration.")
-@click.option("--log-level", type=click.Choice(_LEVELS), help="Lowest level to log.")
-@click.option("--log-format", type=click.Choice(_FORMATS), help="Format of the log lines.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level to log.")
+@click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Format of the log lines.")
 @click.option("--json", "as_json", is_flag=True, help="Log in JSON: --log-format json.")
 @config_options
 def web(
