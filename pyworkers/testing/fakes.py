@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -18,8 +19,8 @@ from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.flow.admission import Admitted
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.plans import BatchPlan, CancelledBatch
-from pyworkers.protocol.flow.rates import RateWindows
 from pyworkers.protocol.flow.rules import effects_of_stored
+from pyworkers.protocol.limits import Want, period_of
 from pyworkers.protocol.status import UNKNOWN, Cancelled, JobState, JobStatus
 from pyworkers.testing.asserting import find, missing, name_of, summary
 from pyworkers.testing.jobs import EnqueuedJob, run, runner_of, running, wants
@@ -304,3 +305,33 @@ class Inline(Kept):
             return CancelledBatch(ended=True)
         self.push(following, owner)
         return CancelledBatch(left=self._batches.left(batch))
+
+
+class RateWindows:
+    """The starts of the last window of each limit, by the rules of limits/ask.lua.
+
+    Jobs run one at a time here, so there is always a slot.
+    """
+
+    def __init__(self) -> None:
+        self._starts: dict[str, list[float]] = {}
+
+    def start(self, wants: Iterable[Want], now: float) -> float | None:
+        """Note a start and return None if all limits of a job allow it now; else the time at which they do.
+
+        ``now`` is in epoch seconds.
+        """
+        rates = [want for want in wants if want.window_s]
+        turns = [turn for want in rates if (turn := self._turn(want, now)) is not None]
+        if turns:
+            return max(turns)
+        for want in rates:
+            self._starts.setdefault(want.key, []).append(now)
+        return None
+
+    def _turn(self, want: Want, now: float) -> float | None:
+        # A job starts at once here: the margin of the window is for those that start a little later.
+        period_s = period_of(want.window_s)
+        starts = [at for at in self._starts.get(want.key, ()) if at > now - period_s]
+        self._starts[want.key] = starts
+        return None if len(starts) < want.most else starts[-want.most] + period_s
