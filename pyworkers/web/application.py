@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api.target import Where, admin_of, others_of
@@ -28,7 +28,7 @@ from pyworkers.config.thresholds import Threshold
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.http.hosts import Hosts
 from pyworkers.web import json, pages, rendering, several
-from pyworkers.web.acting import undone
+from pyworkers.web.acting import is_sent, undone
 from pyworkers.web.json import enqueueing
 from pyworkers.web.json.merging import of_all
 from pyworkers.web.json.resources import Resource
@@ -36,7 +36,6 @@ from pyworkers.web.live import stream
 from pyworkers.web.live.reader import Reader
 from pyworkers.web.pages import login
 from pyworkers.web.pages.overview import tiles_of
-from pyworkers.web.refusing import refuse
 from pyworkers.web.rendering import own_address, render, static_file
 from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
@@ -53,6 +52,8 @@ _FOUND: Iterable[Resource] = (
 RESOURCES = tuple(sorted(_FOUND, key=attrgetter("path")))
 """By address."""
 _SHORTEST_TOKEN = 20
+_TITLES = {403: "Not allowed", 413: "Too large", 429: "Too many attempts"}
+_UNNAMED = "Log in, or send a header Authorization."
 
 
 def app(
@@ -170,7 +171,7 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
     routes = [route for module in (*_PAGES, stream) for route in getattr(module, "ROUTES", ())]
     users = access if isinstance(access, Users) else None
     entrance = [] if users is None else login.routes(users)
-    guard = Middleware(Guard, site=site, access=access, hosts=hosts, refuse=refuse, secret=secret)
+    guard = Middleware(Guard, site=site, access=access, hosts=hosts, refuse=_answer_refusal, secret=secret)
     application = Starlette(
         routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],
         middleware=_by_redis(sites, guard) if parts else [guard],
@@ -198,6 +199,31 @@ async def _static(request: Request) -> Response:
     return Response(content, headers=headers, media_type=guess_type(name)[0])
 
 
+async def _answer_refusal(request: Request, refusal: Refusal) -> Response:
+    """A page; JSON below /api, plain text for the event stream and for a host that is not allowed."""
+    place = place_of(request)
+    text = refusal.text or (_broken(request) if refusal.status == 500 else _UNNAMED)
+    if place == "api":
+        return JSONResponse({"error": text}, refusal.status, refusal.headers)
+    if place == "events" or refusal.status == 400:
+        return PlainTextResponse(f"{text}\n", refusal.status, refusal.headers)
+    if refusal.login:
+        return await login.ask_again(request, refusal)
+    title = _TITLES.get(refusal.status, f"Error {refusal.status}")
+    answer = await render(request, "error.html", refusal.status, title=title, text=text)
+    answer.headers.update(refusal.headers)
+    return answer
+
+
+def _broken(request: Request) -> str:
+    """The words about an error of the dashboard itself."""
+    if request.method in ("GET", "HEAD"):
+        return "The dashboard has failed: its log says why."
+    if is_sent(request):
+        return "Perhaps done: the dashboard has failed. Look before you try again; its log says why."
+    return "Not done: the dashboard has failed. Its log says why."
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     """The page of an error that a page raised as HTTPException; JSON if the Redis is unknown."""
     status = error.status_code if isinstance(error, HTTPException) else 500
@@ -211,7 +237,11 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _not_admitted(request: Request, error: Exception) -> Response:
     """The answer to a login that is refused."""
-    return await refuse(request, error) if isinstance(error, Refusal) else await _refused(request, error)
+    return (
+        await _answer_refusal(request, error)
+        if isinstance(error, Refusal)
+        else await _refused(request, error)
+    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:
