@@ -4,9 +4,9 @@
  */
 import { inspect } from "node:util";
 import { drafting, newId } from "./envelope.js";
-import { BadArgumentError, BatchError, DuplicateJobError, JobFailedError, QueueFullError, ResultTimeoutError } from "./errors.js";
+import { BadArgumentError, BatchError, DuplicateJobError, QueueFullError } from "./errors.js";
 import { encode, float, isPlain } from "./json.js";
-import { byQueue, portions, push, refused } from "./push.js";
+import { byQueue, isConditional, portions, push, refused } from "./push.js";
 import { Script } from "./redis.js";
 import { result } from "./results.js";
 
@@ -85,18 +85,7 @@ export class Batch {
   /** @param {{ timeout?: number | null, signal?: AbortSignal }} [options] */
   async result(options = {}) {
     const { kind } = await this.status();
-    try {
-      return await result(this.#context.wire, this.#context.keys, this.id, options);
-    } catch (error) {
-      if (error instanceof JobFailedError) {
-        const { jid, state, errorClass, error: text } = /** @type {any} */ (error);
-        throw new JobFailedError(jid, { state, errorClass, error: text, kind, whole: jid === this.id ? "" : this.id });
-      }
-      if (error instanceof ResultTimeoutError) {
-        throw new ResultTimeoutError(`the ${kind} ${this.id} has not ended in the time`, { cause: error.cause });
-      }
-      throw error;
-    }
+    return await result(this.#context.wire, this.#context.keys, this.id, options, kind);
   }
 }
 
@@ -219,16 +208,9 @@ function stepJob(context, one, { batch, now, place, isLast }) {
   return { ...job, payload: `${job.payload.slice(0, -1)},${encode(fields, "step").slice(1)}` };
 }
 
-/** A job that a script pushes later, which adds the time of its enqueue. @param {Context} context @param {Step} one @param {readonly unknown[]} args @param {number} now */
+/** @param {Context} context @param {Step} one @param {readonly unknown[]} args @param {number} now */
 function laterJob(context, one, args, now) {
-  const job = drafting(one.queue, one.jobClass, one.options, context.encryption, now)(args);
-  return { ...job, payload: withoutEnqueuedAt(job.payload), conditions: undefined };
-}
-
-/** The last of these names is in the envelope: behind it are only times. @param {string} payload */
-function withoutEnqueuedAt(payload) {
-  const from = payload.lastIndexOf(',"enqueued_at":');
-  return payload.slice(0, from) + payload.slice(from).replace(/^,"enqueued_at":[^,}]*/, "");
+  return drafting(one.queue, one.jobClass, one.options, context.encryption, now, true)(args);
 }
 
 /**
@@ -281,8 +263,8 @@ export function memberOf(job, batch) {
 async function enlist(context, { id, jobs, fields }) {
   const begin = { id, mode: fields ? "create" : "open", fields };
   const members = jobs.map((job) => memberOf(job, id));
-  const plain = [...portions(members.filter((job) => !job.conditions))];
-  const conditional = [...portions(members.filter((job) => job.conditions))];
+  const plain = [...portions(members.filter((job) => !isConditional(job)))];
+  const conditional = [...portions(members.filter(isConditional))];
   if (!conditional.length && plain.length <= 1) {
     await send(context, { ...begin, jobs: plain[0] });
     return;

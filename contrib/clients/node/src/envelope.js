@@ -1,5 +1,5 @@
 /**
- * The envelope of a job, and the conditions of its push, from an enqueue call.
+ * The envelope of a job, and what it asks of the enqueue script, from an enqueue call.
  * @module
  */
 import { createHash, randomBytes } from "node:crypto";
@@ -23,20 +23,12 @@ const DIGITS = 32;
  * @property {string} queue
  * @property {string} payload
  * @property {number} [at] when it is due, in epoch seconds; undefined for now
- * @property {Conditions} [conditions] nearly all jobs have none
+ * @property {Asked} asked options of the enqueue script; nearly all jobs have none
+ * @property {string} [lock] the key of its lock
+ * @property {number} [wait] seconds to wait for room in its queue
  */
 
-/**
- * What a push depends on, and what is written with it.
- * @typedef {object} Conditions
- * @property {string} [key] of its lock
- * @property {number} [lockMs] life of the lock
- * @property {string} [onDuplicate]
- * @property {number} [maxWaiting]
- * @property {number} [wait] seconds to wait for room in the queue
- * @property {number} [statusS] life of the status until a server changes it
- * @property {boolean} [history]
- */
+/** @typedef {{ max_waiting?: number, lock?: number, on_duplicate?: string, status?: number, history?: 1 }} Asked */
 
 /** @returns {string} The id of a job or of a batch: twelve random bytes as hex, as Sidekiq makes them. */
 export function newId() {
@@ -50,9 +42,10 @@ export function newId() {
  * @param {Record<string, any>} options
  * @param {import("./sealing.js").Keyring | undefined} keys
  * @param {number} now in epoch seconds
+ * @param {boolean} [isLater] a server pushes the job later, and adds the time of its enqueue
  * @returns {(args: readonly unknown[], path?: string) => Job}
  */
-export function drafting(queue, jobClass, options, keys, now) {
+export function drafting(queue, jobClass, options, keys, now, isLater = false) {
   checkQueue(queue);
   checkClass(jobClass);
   checkOptions(options);
@@ -69,7 +62,7 @@ export function drafting(queue, jobClass, options, keys, now) {
   const due = at ?? now;
   const times =
     `,"created_at":${float(now)}` +
-    (at === undefined ? `,"enqueued_at":${float(now)}` : "") +
+    (at === undefined && !isLater ? `,"enqueued_at":${float(now)}` : "") +
     (options.expiresIn ? `,"expiry":${float(due + options.expiresIn)}` : "");
 
   return (args, path = "args") => {
@@ -79,14 +72,14 @@ export function drafting(queue, jobClass, options, keys, now) {
       });
     }
     const jid = options.jid ?? newId();
-    const conditions = conditionsOf(queue, jobClass, args, jid, options, { now, at, path, keys });
+    const lock = options.uniqueFor ? lockOf(queue, jobClass, args, options, path, keys) : undefined;
     const plain = encode(args, path);
     const written = options.encrypt && keys ? encode([keys.seal(plain, jid, jobClass)], path) : plain;
-    const more = conditions?.key ? members({ unique_key: conditions.key }) : "";
+    const more = lock ? members({ unique_key: lock }) : "";
     const payload = `${head}${written}${middle}${encode(jid, "jid")}${more}${times}}`;
     const size = Buffer.byteLength(payload);
     if (size > MAX_BYTES) throw new BadArgumentError(`${path}: a job of ${size} bytes; the limit is ${MAX_BYTES}`);
-    return { jid, queue, payload, at, conditions };
+    return { jid, queue, payload, at, asked: askedOf(jid, lock, options, due - now), lock, wait: options.wait };
   };
 }
 
@@ -97,31 +90,31 @@ function members(fields) {
 }
 
 /**
- * @param {string} queue @param {string} jobClass @param {readonly unknown[]} args @param {string} jid
- * @param {Record<string, any>} options
- * @param {{ now: number, at?: number, path: string, keys?: import("./sealing.js").Keyring }} about
- * @returns {Conditions | undefined}
+ * @param {string} queue @param {string} jobClass @param {readonly unknown[]} args @param {Record<string, any>} options
+ * @param {string} path @param {import("./sealing.js").Keyring | undefined} keys
  */
-function conditionsOf(queue, jobClass, args, jid, options, { now, at, path, keys }) {
-  const later = at === undefined ? 0 : at - now;
-  /** @type {Conditions} */
-  const found = {};
-  if (options.uniqueFor) {
-    const sealed = options.encrypt ? keys : undefined;
-    found.key = uniqueKey(queue, jobClass, args, { by: options.uniqueBy, path, keys: sealed });
-    if (options.uniqueUntil === "expiry") found.key += "|expiry";
-    found.lockMs = Math.max(1, Math.trunc((options.uniqueFor + later) * 1000));
-    found.onDuplicate = options.onDuplicate ?? "skip";
-  }
-  if (options.maxWaiting) {
-    found.maxWaiting = options.maxWaiting;
-    found.wait = options.wait ?? 0;
+function lockOf(queue, jobClass, args, options, path, keys) {
+  const key = uniqueKey(queue, jobClass, args, { by: options.uniqueBy, path, keys: options.encrypt ? keys : undefined });
+  return options.uniqueUntil === "expiry" ? `${key}|expiry` : key;
+}
+
+/**
+ * @param {string} jid @param {string | undefined} lock @param {Record<string, any>} options
+ * @param {number} later the seconds until the job is due
+ */
+function askedOf(jid, lock, options, later) {
+  /** @type {Asked} */
+  const asked = {};
+  if (options.maxWaiting) asked.max_waiting = options.maxWaiting;
+  if (lock) {
+    asked.lock = Math.max(1, Math.trunc((options.uniqueFor + later) * 1000));
+    asked.on_duplicate = options.onDuplicate ?? "skip";
   }
   if (options.track && canBeTracked(jid)) {
-    found.statusS = Math.min(ALIVE_S + Math.trunc(later), 1e9);
-    found.history = Boolean(options.history);
+    asked.status = Math.min(ALIVE_S + Math.trunc(later), 1e9);
+    if (options.history) asked.history = 1;
   }
-  return Object.keys(found).length ? found : undefined;
+  return asked;
 }
 
 /** False for an id that cannot be a part of the key of a status. @param {string} jid */

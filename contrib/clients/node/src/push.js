@@ -69,7 +69,7 @@ export function* portions(jobs) {
  */
 export async function push(wire, keys, jobs, signal) {
   signal?.throwIfAborted();
-  if (jobs.some((job) => job.conditions || job.batch)) return await pushByScript(wire, keys, jobs, signal);
+  if (jobs.some((job) => isConditional(job) || job.batch)) return await pushByScript(wire, keys, jobs, signal);
   const commands = [];
   for (const [queue, parts] of byQueue(jobs)) {
     if (queue) commands.push(["SADD", keys.queues, queue], ["LPUSH", keys.queue(queue), ...parts]);
@@ -78,6 +78,11 @@ export async function push(wire, keys, jobs, signal) {
   if (commands.length === 1) await wire.send(commands[0]);
   else if (commands.length) await wire.transaction(commands);
   return new Map();
+}
+
+/** True if the job asks for more than to be a member of its batch. @param {Job} job */
+export function isConditional({ asked }) {
+  return Object.keys(asked).length > 0;
 }
 
 /** The jobs of each queue; under "" time and job in turn, for the schedule. @param {readonly Job[]} jobs */
@@ -97,7 +102,7 @@ export function byQueue(jobs) {
 /** @param {Wire} wire @param {Keys} keys @param {readonly Job[]} jobs @param {AbortSignal} [signal] */
 async function pushByScript(wire, keys, jobs, signal) {
   const { names, args } = callOf(keys, jobs);
-  const until = performance.now() + 1000 * Math.max(...jobs.map((job) => job.conditions?.wait ?? 0));
+  const until = performance.now() + 1000 * Math.max(...jobs.map((job) => job.wait ?? 0));
   const pauses = pausesS();
   for (;;) {
     const reply = await script.call(wire, names, args);
@@ -124,19 +129,11 @@ function callOf(keys, jobs) {
   const queues = [...new Set(jobs.map((job) => job.queue))];
   const locks = [];
   const rows = [];
-  for (const { queue, jid, payload, at, batch, conditions = {} } of jobs) {
-    const { key, lockMs, onDuplicate, maxWaiting, statusS, history } = conditions;
-    const options = Object.entries({
-      at: at === undefined ? undefined : float(at),
-      max_waiting: maxWaiting,
-      lock: lockMs,
-      on_duplicate: onDuplicate,
-      status: statusS,
-      history: history ? 1 : undefined,
-      batch,
-    }).filter(([, value]) => value !== undefined);
-    if (key) locks.push(keys.own(`unique:${key}`), keys.own(`unique:${key}:at`));
-    rows.push(queues.indexOf(queue) + 1, jid, payload, options.length, ...options.flat());
+  for (const { queue, jid, payload, at, asked, lock, batch } of jobs) {
+    const options = { ...(at === undefined ? {} : { at: float(at) }), ...asked, ...(batch ? { batch } : {}) };
+    const parts = Object.entries(options);
+    if (lock) locks.push(keys.own(`unique:${lock}`), keys.own(`unique:${lock}:at`));
+    rows.push(queues.indexOf(queue) + 1, jid, payload, parts.length, ...parts.flat());
   }
   const names = [keys.queues, keys.schedule, ...queues.map((queue) => keys.queue(queue)), ...locks];
   return { names, args: /** @type {(string | number)[]} */ ([jobs.length, queues.length, ...queues, ...rows, keys.namespace]) };
@@ -150,7 +147,7 @@ function read([about, ...rest], jobs) {
   const job = jobs[Number(rest[0]) - 1];
   if (about === "duplicate") throw new DuplicateJobError(rest[1]);
   if (about === "batch") throw refused(job.batch ?? "", rest[1]);
-  if (about === "full") throw new QueueFullError(job.queue, job.conditions?.maxWaiting ?? 0);
+  if (about === "full") throw new QueueFullError(job.queue, job.asked.max_waiting ?? 0);
   throw new StoreError(`the enqueue script has answered ${about}, which this client does not know`);
 }
 

@@ -101,8 +101,9 @@ export function readAnswer(text) {
  * @param {Keys} keys
  * @param {string} jid
  * @param {{ timeout?: number | null, signal?: AbortSignal }} options
+ * @param {string} [kind] of a batch that is asked for its result
  */
-export async function result(wire, keys, jid, { timeout = 10, signal }) {
+export async function result(wire, keys, jid, { timeout = 10, signal }, kind) {
   checkJid(jid);
   if (timeout !== null && !(typeof timeout === "number" && timeout >= 0)) {
     throw new BadArgumentError(`timeout must be seconds from 0, or null, not ${inspect(timeout)}`);
@@ -110,32 +111,32 @@ export async function result(wire, keys, jid, { timeout = 10, signal }) {
   signal?.throwIfAborted();
   const deadline = timeout === null ? Infinity : performance.now() + timeout * 1000;
   const { status, answer, isBatch } = await look(wire, keys, jid);
-  if (answer) return valueOf(jid, answer);
+  if (answer) return valueOf(jid, answer, kind);
   if (FINAL.has(status.state)) throw new UntrackedJobError(`the job ${jid} is ${status.state}, but its result is gone`);
   if (status.state === "unknown" && !isBatch) {
     throw new UntrackedJobError(`no result of the job ${jid}: its status has expired, or there was no such job`, {
       hint: "a job has a result if it is enqueued with track: SECONDS",
     });
   }
-  return valueOf(jid, await wait(wire, keys, jid, deadline, signal));
+  return valueOf(jid, await wait(wire, keys, jid, deadline, signal, kind), kind);
 }
 
-/** @param {string} jid @param {Answer} answer */
-function valueOf(jid, answer) {
+/** @param {string} jid @param {Answer} answer @param {string} [kind] */
+function valueOf(jid, answer, kind) {
   if (answer.jid) {
-    throw new JobFailedError(answer.jid, { state: answer.reason || answer.state, kind: "batch", whole: jid });
+    throw new JobFailedError(answer.jid, { state: answer.reason || answer.state, kind: kind ?? "batch", whole: jid });
   }
   if (answer.state !== "done") {
-    throw new JobFailedError(jid, { state: answer.state, errorClass: answer.error_class, error: answer.error });
+    throw new JobFailedError(jid, { state: answer.state, errorClass: answer.error_class, error: answer.error, kind });
   }
   return answer.result;
 }
 
 /**
- * @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} deadline @param {AbortSignal} [signal]
+ * @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} deadline @param {AbortSignal} [signal] @param {string} [kind]
  * @returns {Promise<Answer>}
  */
-async function wait(wire, keys, jid, deadline, signal) {
+async function wait(wire, keys, jid, deadline, signal, kind = "job") {
   let isNoted = false;
   let cause;
   do {
@@ -154,7 +155,7 @@ async function wait(wire, keys, jid, deadline, signal) {
       await pause(Math.min(PAUSE_MS, Math.max(0, deadline - performance.now())), undefined, { signal });
     }
   } while (performance.now() < deadline);
-  throw new ResultTimeoutError(`the job ${jid} has not ended in the time`, { cause });
+  throw new ResultTimeoutError(`the ${kind} ${jid} has not ended in the time`, { cause });
 }
 
 /** One blocking read on its own connection. @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} blockMs @param {AbortSignal} [signal] */

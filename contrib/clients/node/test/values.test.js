@@ -141,15 +141,15 @@ test("the envelope has the fields and their order of the Python client", () => {
 });
 
 test("the key of a lock is made of the class, the queue and what counts as the same", () => {
-  const { conditions, payload: text } = drafting(
+  const { lock, asked, payload: text } = drafting(
     "mail",
     "send_mail",
     { uniqueFor: 60, uniqueBy: (user) => user, uniqueUntil: "expiry", delay: 10 },
     undefined,
     NOW,
   )([7, "hello"]);
-  assert.equal(conditions.key, "send_mail|mail|7902699be42c8a8e46fbbb4501726517|expiry");
-  assert.equal(conditions.lockMs, 70_000);
+  assert.equal(lock, "send_mail|mail|7902699be42c8a8e46fbbb4501726517|expiry");
+  assert.deepEqual(asked, { lock: 70_000, on_duplicate: "skip" });
   assert.match(text, /"unique_key":"send_mail\|mail\|7902699be42c8a8e46fbbb4501726517\|expiry"/);
   assert.equal(uniqueKey("mail", "send_mail", [7], { by: 7 }), "send_mail|mail|7902699be42c8a8e46fbbb4501726517");
 });

@@ -79,12 +79,7 @@ module Pyworkers
     # @raise [JobFailedError] once a member has ended that is not done
     # @raise [ResultTimeout]
     def result(timeout: 10)
-      kind = status.kind
-      @enlisting.result(id, timeout)
-    rescue JobFailedError => error
-      raise JobFailedError.new(error.jid, error.state, error_class: error.error_class, error: error.error, kind: kind, whole: error.jid == id ? "" : id)
-    rescue ResultTimeout
-      raise ResultTimeout, "the #{kind} #{id} has not ended in the time"
+      @enlisting.result(id, timeout, status.kind)
     end
 
     private
@@ -226,7 +221,7 @@ module Pyworkers
       [facts.is_a?(Hash) ? facts : facts.each_slice(2).to_h, *sizes]
     end
 
-    def result(id, timeout) = Results.new(@connection, @keys).result(id, timeout)
+    def result(id, timeout, kind) = Results.new(@connection, @keys).result(id, timeout, kind)
 
     private
 
@@ -258,7 +253,7 @@ module Pyworkers
       job
     end
 
-    def later_job(step, args) = Draft.new(step.queue, step.job_class, step.options, keyring: @keyring).later(args)
+    def later_job(step, args) = Draft.new(step.queue, step.job_class, step.options, keyring: @keyring).job(args, later: true)
 
     # The arguments with the id of the batch; nil where a result goes, whose path is added to +paths+.
     def filled(value, batch, paths, path = [])
@@ -292,7 +287,7 @@ module Pyworkers
     # Write a batch and push its members: in one script, or, if these are many or have conditions, in several, while a
     # hold keeps the callbacks back. If one of several fails, the batch stays open, and no callback fires.
     def write(id, jobs, fields: {}, exists: false)
-      conditional, plain = jobs.map { |job| Enlisting.member(job, id) }.partition(&:conditions)
+      conditional, plain = jobs.map { |job| Enlisting.member(job, id) }.partition { |job| job.asked.any? }
       mode = exists ? "open" : "create"
       portions = Push.portions(plain).to_a
       return send_script(id, mode, fields: fields, jobs: plain) if conditional.empty? && portions.size <= 1

@@ -7,15 +7,12 @@ module Pyworkers
   # A job to be pushed.
   #
   # @!attribute at [Float, nil] when it is due, in epoch seconds; nil for now
-  # @!attribute conditions [Conditions, nil] nearly all jobs have none
+  # @!attribute asked [Hash{String => Object}] options of the enqueue script; nearly all jobs have none
+  # @!attribute lock [String, nil] the key of its lock
+  # @!attribute wait [Numeric] seconds to wait for room in its queue
   # @!attribute batch [String, nil] the id of its batch, once its payload has it
   # @api private
-  Job = Struct.new(:jid, :queue, :payload, :at, :conditions, :batch, keyword_init: true)
-
-  # What a push depends on, and what is written with it.
-  #
-  # @api private
-  Conditions = Struct.new(:key, :lock_ms, :on_duplicate, :max_waiting, :wait, :status_s, :history, keyword_init: true)
+  Job = Struct.new(:jid, :queue, :payload, :at, :asked, :lock, :wait, :batch, keyword_init: true)
 
   # Queue, class and options of an enqueue call, checked once for any number of jobs.
   #
@@ -44,45 +41,42 @@ module Pyworkers
       @middle = "#{members(Options.fields_of(@options))},\"jid\":"
     end
 
+    # @param later [Boolean] a server pushes it later, and adds the time of its enqueue
     # @return [Job]
-    def job(args, path: "args")
+    def job(args, path: "args", later: false)
       jid = @options[:jid] || SecureRandom.hex(12)
       plain = encoded(args, path)
-      conditions = conditions(args, jid, path)
-      key = members(conditions&.key ? {"unique_key" => conditions.key} : {})
-      payload = "#{@head}#{sealed(plain, jid)}#{@middle}#{Json.encode(jid, "jid")}#{key}#{times}"
+      lock = lock(args, path)
+      key = members(lock ? {"unique_key" => lock} : {})
+      payload = "#{@head}#{sealed(plain, jid)}#{@middle}#{Json.encode(jid, "jid")}#{key}#{times(later)}"
       if payload.bytesize > MAX_BYTES
         raise BadArgumentError, "#{path}: a job of #{payload.bytesize} bytes; the limit is #{MAX_BYTES}"
       end
 
-      Job.new(jid: jid, queue: @queue, payload: payload, at: @at, conditions: conditions)
+      job_of(jid, payload, lock)
     end
 
-    # A job that a server pushes later, which adds the time of its enqueue.
+    # A job of Sidekiq's client.
     #
+    # @yieldparam fields [Hash] the fields of the envelope that this client adds
+    # @yieldreturn [String] the payload
     # @return [Job]
-    def later(args)
-      made = job(args)
-      from = made.payload.rindex(',"enqueued_at":')
-      made.payload[from..] = made.payload[from..].sub(/\A,"enqueued_at":[^,}]*/, "")
-      made.tap { |one| one.conditions = nil }
-    end
-
-    # The conditions of a push, and the fields of the envelope that go with them, for a job of Sidekiq's client.
-    #
-    # @return [Array(Conditions, Hash)]
     def for_sidekiq(args, jid, at)
       @at = at
       plain = encoded(args, "args")
-      conditions = conditions(args, jid, "args")
+      lock = lock(args, "args")
       fields = Options.fields_of(@options)
-      fields["unique_key"] = conditions.key if conditions&.key
+      fields["unique_key"] = lock if lock
       fields["expiry"] = (@at || @now) + @options[:expires_in] if @options[:expires_in]
       fields["args"] = [@keyring.seal(plain, jid, @job_class)] if @options[:encrypt]
-      [conditions, fields]
+      job_of(jid, yield(fields), lock)
     end
 
     private
+
+    def job_of(jid, payload, lock)
+      Job.new(jid: jid, queue: @queue, payload: payload, at: @at, asked: asked(jid, lock), lock: lock, wait: @options.fetch(:wait, 0))
+    end
 
     def encoded(args, path)
       return Json.encode(args, path) if args.is_a?(Array)
@@ -95,8 +89,8 @@ module Pyworkers
       @options[:encrypt] ? Json.encode([@keyring.seal(plain, jid, @job_class)], "args") : plain
     end
 
-    def times
-      enqueued = ",\"enqueued_at\":#{@now}" if @at.nil?
+    def times(later)
+      enqueued = ",\"enqueued_at\":#{@now}" if @at.nil? && !later
       expiry = ",\"expiry\":#{(@at || @now) + @options[:expires_in]}" if @options[:expires_in]
       ",\"created_at\":#{@now}#{enqueued}#{expiry}}"
     end
@@ -106,25 +100,26 @@ module Pyworkers
       fields.map { |name, value| ",#{Json.encode(name, "extra")}:#{Json.encode(value, name)}" }.join
     end
 
-    def conditions(args, jid, path)
+    def lock(args, path)
+      return unless @options[:unique_for]
+
+      keyring = @keyring if @options[:encrypt]
+      key = Unique.key(@queue, @job_class, args, by: @options[:unique_by], path: path, keyring: keyring)
+      @options[:unique_until] == "expiry" ? "#{key}|expiry" : key
+    end
+
+    def asked(jid, lock)
       later = @at ? @at - @now : 0
-      found = Conditions.new
-      if @options[:unique_for]
-        keyring = @keyring if @options[:encrypt]
-        found.key = Unique.key(@queue, @job_class, args, by: @options[:unique_by], path: path, keyring: keyring)
-        found.key += "|expiry" if @options[:unique_until] == "expiry"
-        found.lock_ms = [1, ((@options[:unique_for] + later) * 1000).to_i].max
-        found.on_duplicate = @options.fetch(:on_duplicate, "skip")
-      end
-      if @options[:max_waiting]
-        found.max_waiting = @options[:max_waiting]
-        found.wait = @options.fetch(:wait, 0)
+      asked = {"max_waiting" => @options[:max_waiting]}
+      if lock
+        asked["lock"] = [1, ((@options[:unique_for] + later) * 1000).to_i].max
+        asked["on_duplicate"] = @options.fetch(:on_duplicate, "skip")
       end
       if @options[:track] && trackable?(jid)
-        found.status_s = [ALIVE_S + later.to_i, 1_000_000_000].min
-        found.history = @options[:history] || nil
+        asked["status"] = [ALIVE_S + later.to_i, 1_000_000_000].min
+        asked["history"] = 1 if @options[:history]
       end
-      found if found.to_a.any?
+      asked.compact
     end
 
     # False for an id that cannot be a part of the key of a status.

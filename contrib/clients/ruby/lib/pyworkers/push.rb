@@ -62,7 +62,7 @@ module Pyworkers
     #
     # @return [Hash{String => String}] the duplicates: jid to the jid of the job that holds its lock
     def call(jobs)
-      return by_script(jobs) if jobs.any? { |job| job.conditions || job.batch }
+      return by_script(jobs) if jobs.any? { |job| job.asked.any? || job.batch }
 
       later, now = jobs.partition(&:at)
       commands = now.group_by(&:queue).flat_map do |queue, some|
@@ -79,10 +79,10 @@ module Pyworkers
     def arguments(jobs)
       queues = jobs.map(&:queue).uniq
       rows = jobs.flat_map do |job|
-        options = options_of(job)
+        options = {"at" => job.at, **job.asked, "batch" => job.batch}.compact.to_a
         [queues.index(job.queue) + 1, job.jid, job.payload, options.size, *options.flatten]
       end
-      locks = jobs.filter_map { |job| job.conditions&.key }.flat_map { |key| [@keys.own("unique:#{key}"), @keys.own("unique:#{key}:at")] }
+      locks = jobs.filter_map(&:lock).flat_map { |key| [@keys.own("unique:#{key}"), @keys.own("unique:#{key}:at")] }
       names = [@keys.queues, @keys.schedule, *queues.map { |queue| @keys.queue(queue) }, *locks]
       [names, [jobs.size, queues.size, *queues, *rows, @keys.namespace]]
     end
@@ -91,7 +91,7 @@ module Pyworkers
 
     def by_script(jobs)
       names, args = arguments(jobs)
-      till = Connection.now + jobs.map { |job| job.conditions&.wait.to_f }.max
+      till = Connection.now + jobs.map(&:wait).max
       pauses = Enumerator.produce(FIRST_PAUSE_S) { |pause_s| [pause_s * PAUSE_GROWTH, LONGEST_PAUSE_S].min }
       loop do
         about, place, most = reply = SCRIPT.call(@connection, names, args)
@@ -110,14 +110,6 @@ module Pyworkers
       false
     end
 
-    def options_of(job)
-      asked = job.conditions || Conditions.new
-      {
-        "at" => job.at, "max_waiting" => asked.max_waiting, "lock" => asked.lock_ms, "on_duplicate" => asked.on_duplicate,
-        "status" => asked.status_s, "history" => asked.history && 1, "batch" => job.batch
-      }.compact.to_a
-    end
-
     def read(reply, jobs)
       about, *rest = reply
       return jobs.zip(rest).reject { |_, other| other.empty? }.to_h { |job, other| [job.jid, other] } if about == "pushed"
@@ -126,7 +118,7 @@ module Pyworkers
       case about
       when "duplicate" then raise DuplicateJobError, rest[1]
       when "batch" then raise Push.refused(job.batch, rest[1])
-      when "full" then raise QueueFullError.new(job.queue, job.conditions.max_waiting)
+      when "full" then raise QueueFullError.new(job.queue, job.asked["max_waiting"])
       else raise StoreError, "the enqueue script has answered #{about}, which this client does not know"
       end
     end

@@ -89,16 +89,18 @@ module Pyworkers
     # What a job or a batch returned; waits for its end.
     #
     # @param timeout [Numeric, nil] seconds; nil: without a limit
-    def result(jid, timeout)
-      Results.check_jid(jid)
+    # @param kind [String, nil] of a batch that is asked for its result
+    def result(jid, timeout, kind = nil)
       unless timeout.nil? || (Options::NUMBER[timeout] && timeout >= 0)
         raise BadArgumentError, "timeout must be seconds from 0, or nil, not #{timeout.inspect}"
       end
 
       deadline = timeout ? Connection.now + timeout : Float::INFINITY
+      # The state first: a job that has ended has an answer.
+      state = status(jid).state
       answer = kept_answer(jid)
-      check_known(jid) unless answer
-      value_of(jid, answer || wait(jid, deadline))
+      check_known(jid, state) unless answer
+      value_of(jid, answer || wait(jid, deadline, kind), kind)
     end
 
     private
@@ -108,27 +110,24 @@ module Pyworkers
       Results.read_answer(fields.is_a?(Hash) ? fields["v"] : fields[1]) if fields
     end
 
-    def check_known(jid)
-      state = status(jid).state
-      return unless state == :unknown || FINAL.include?(state)
-      return if kept_answer(jid) # It has ended since.
-      raise UntrackedJobError, "the job #{jid} is #{state}, but its result is gone" unless state == :unknown
-      return if @connection.call("HEXISTS", @keys.own("batch:#{jid}"), "answer").to_i == 1
+    def check_known(jid, state)
+      raise UntrackedJobError, "the job #{jid} is #{state}, but its result is gone" if FINAL.include?(state)
+      return if state != :unknown || @connection.call("HEXISTS", @keys.own("batch:#{jid}"), "answer").to_i == 1
 
       raise UntrackedJobError.new("no result of the job #{jid}: its status has expired, or there was no such job", hint: "a job has a result if it is enqueued with track: SECONDS")
     end
 
-    def value_of(jid, answer)
+    def value_of(jid, answer, kind)
       state = answer["state"]
       return answer["result"] if state == "done"
 
       member = answer["jid"].to_s
-      raise JobFailedError.new(member, answer["reason"] || state, kind: "batch", whole: jid) unless member.empty?
+      raise JobFailedError.new(member, answer["reason"] || state, kind: kind || "batch", whole: jid) unless member.empty?
 
-      raise JobFailedError.new(jid, state, error_class: answer["error_class"].to_s, error: answer["error"].to_s)
+      raise JobFailedError.new(jid, state, error_class: answer["error_class"].to_s, error: answer["error"].to_s, kind: kind || "job")
     end
 
-    def wait(jid, deadline)
+    def wait(jid, deadline, kind)
       noted = false
       cause = nil
       loop do
@@ -144,7 +143,7 @@ module Pyworkers
           cause = error
           sleep([PAUSE_S, [deadline - Connection.now, 0].max].min)
         end
-        raise ResultTimeout, "the job #{jid} has not ended in the time", cause: cause if Connection.now >= deadline
+        raise ResultTimeout, "the #{kind || "job"} #{jid} has not ended in the time", cause: cause if Connection.now >= deadline
       end
     end
 

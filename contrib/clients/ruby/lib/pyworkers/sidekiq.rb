@@ -21,10 +21,11 @@ module Pyworkers
       at = payload["at"]
       at = nil if at && at <= Time.now.to_f
       draft = Draft.new(payload["queue"], payload["class"], options, keyring: keyring)
-      conditions, fields = draft.for_sidekiq(payload["args"], payload["jid"], at)
-      about = payload.except("pyworkers", "at").merge(fields)
-      about["enqueued_at"] = now if at.nil?
-      Job.new(jid: payload["jid"], queue: payload["queue"], payload: ::Sidekiq.dump_json(about), at: at, conditions: conditions)
+      draft.for_sidekiq(payload["args"], payload["jid"], at) do |fields|
+        about = payload.except("pyworkers", "at").merge(fields)
+        about["enqueued_at"] = now if at.nil?
+        ::Sidekiq.dump_json(about)
+      end
     end
 
     # Sidekiq 8 writes milliseconds.
