@@ -102,8 +102,9 @@ class Filter:
 
         Redis compares them with the stored bytes, and how far a search comes in its time shows how many jobs
         have them. So no text may be found in a hidden value: it is searched in the member that its condition
-        is about. If names are hidden, the conditions on arguments and tags, which are lists, send none. (An
-        object that is hidden may have such a member, too: a person who guesses its value sees that it is so.)
+        is about. If names are hidden, the conditions on arguments and tags, which are lists, send none, but for
+        the name of the tags. (An object that is hidden may have such a member, too: a person who guesses its
+        value sees that it is so.)
         """
         # Redis does not hold why a job is unreadable.
         error = "" if self.error.casefold() in _UNREADABLE else self.error
@@ -112,8 +113,8 @@ class Filter:
         exact += (("queue", queue) for queue in self.queues[: len(self.queues) == 1])
         exact.append((_ERRORS, "" if self.error_like.startswith("unreadable: ") else self.error_like))
         either = [(_ERRORS, error)]
+        exact.append(("", self.tag and ("tags" if any(mask) else self.tag)))
         if not any(mask):
-            exact.append(("", self.tag))
             either.append(("", self.text))
         texts = [f"={names}:{_longest(text)}" for names, text in exact if _longest(text)]
         return texts + [f"~{names}:{_longest(text).lower()}" for names, text in either if _longest(text)]
