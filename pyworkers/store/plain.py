@@ -200,18 +200,17 @@ def _resumed(walk: Walk, key: str, kind: str, begin: tuple[int, str, str], desce
         return bool(found)
 
     yield from walk.visit(max(0, place - 1), place - 1, _SEARCH_BYTES, compare)
+    lowest, highest = 0, place + _REACH + 1
+    if not found and kind == "zset" and score:
+        lowest, number = yield from _places_of(key, score, descending)
+        highest = lowest + number
+        place = max(lowest, min(place, highest))
     if not found:
-        yield from walk.visit(place, place + _REACH, _SEARCH_BYTES, compare)
+        yield from walk.visit(place, min(place + _REACH, highest - 1), _SEARCH_BYTES, compare)
     earliest = place
     if not found:
-        earliest = yield from walk.visit_back(place - 1, place - _REACH, _SEARCH_BYTES, compare)
-    if found:
-        return found[0] + 1
-    place = earliest
-    if kind == "zset" and score:
-        before, equal = yield from _places_of(key, score, descending)
-        return max(before, min(place, before + equal))
-    return place
+        earliest = yield from walk.visit_back(place - 1, max(place - _REACH, lowest), _SEARCH_BYTES, compare)
+    return found[0] + 1 if found else earliest
 
 
 def _places_of(zset: str, score: str, descending: bool) -> Steps[tuple[int, int]]:

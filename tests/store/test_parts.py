@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import redis
@@ -257,14 +259,42 @@ def test_no_read_grows_with_the_queue(run_work: Run, keys: Keys, db: redis.Redis
         (read_stretch(keys, sought(QUEUE, jid="none"), Position(10_000)), 5000),
     ]
     for work, most in works:
-        with db.monitor() as monitor:
-            run_work(work)
-            db.echo("end")
-            ranges = []
-            for about in monitor.listen():
-                words = about["command"].split()
-                if words[0] == "ECHO":
-                    break
-                if words[0] == "LRANGE" and words[1] == keys.queue("q"):
-                    ranges.append(abs(int(words[3]) - int(words[2])) + 1)
+        ranges, _ = ranges_of(db, keys.queue("q"), partial(run_work, work))
         assert 0 < sum(ranges) <= most
+
+
+def ranges_of(db: redis.Redis, key: str, run: Callable[[], Any]) -> tuple[list[int], Any]:
+    """The lengths of the ranges of a key that a run asks Redis for, and its result."""
+    with db.monitor() as monitor:
+        result = run()
+        db.echo("end")
+        ranges: list[int] = []
+        for about in monitor.listen():
+            words = about["command"].split()
+            if words[0] == "ECHO":
+                return ranges, result
+            if words[0] in ("LRANGE", "ZRANGE") and words[1] == key:
+                ranges.append(abs(int(words[3]) - int(words[2])) + 1)
+    raise AssertionError("the monitor has ended")
+
+
+def test_a_search_of_a_set_goes_on_without_a_look_at_jobs_of_other_scores(
+    run_work: Run, keys: Keys, db: redis.Redis
+) -> None:
+    """The job that was read last is gone, as after each part of a task that deletes."""
+    db.zadd(keys.retry, {raw_job(str(jid)): NOW + jid // 3 for jid in range(6000)})
+    first = run_work(read_stretch(keys, sought(RETRIES), Position(3000)))
+    assert first.after is not None
+    assert first.rows[-1].job.jid == "3249"
+    db.zrem(keys.retry, *(row.job.raw for row in first.rows))
+    ranges, second = ranges_of(
+        db, keys.retry, lambda: run_work(read_stretch(keys, sought(RETRIES), first.after))
+    )
+    assert second.rows[0].job.jid == "3250"
+    assert sum(ranges) < 2 * 250
+
+
+def test_a_search_ends_a_part_after_a_megabyte(run_work: Run, keys: Keys, db: redis.Redis) -> None:
+    db.lpush(keys.queue("q"), *(raw_job(str(jid), args=["x" * 1000]) for jid in range(2000)))
+    part = run_work(read_stretch(keys, sought(QUEUE, jid="none"), Position()))
+    assert 500 < part.looked_at < 1050

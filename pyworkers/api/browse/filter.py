@@ -102,7 +102,7 @@ class Filter:
 
         Redis compares them with the stored bytes, and how far a search comes in its time shows how many jobs
         have them. So no text may be found in a hidden value: it is searched in the member that its condition
-        is about. If names are hidden, the conditions on arguments and tags, which are lists, send none, but for
+        is about. If names are hidden, the conditions on arguments and tags, which are lists, send none, only
         the name of the tags. (An object that is hidden may have such a member, too: a person who guesses its
         value sees that it is so.)
         """

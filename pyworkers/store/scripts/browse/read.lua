@@ -33,22 +33,21 @@ local function resumed(place, token, score)
     return found
   end
   walk(key, kind, down, math.max(0, place - 1), place - 1, SEARCH_BYTES, compare)
+  local lowest, highest = 0, math.huge
+  if not found and kind == 'zset' and tonumber(score) then
+    -- It is among the jobs of its score, or gone.
+    lowest = redis.call('ZCOUNT', key, down and '(' .. score or '-inf', down and '+inf' or '(' .. score)
+    highest = lowest + redis.call('ZCOUNT', key, score, score)
+    place = math.max(lowest, math.min(place, highest))
+  end
   if not found then
-    walk(key, kind, down, place, place + REACH, SEARCH_BYTES, compare)
+    walk(key, kind, down, place, math.min(place + REACH, highest - 1), SEARCH_BYTES, compare)
   end
   local earliest = place
   if not found then
-    earliest = walk_back(key, kind, down, place - 1, place - REACH, SEARCH_BYTES, compare)
+    earliest = walk_back(key, kind, down, place - 1, math.max(place - REACH, lowest), SEARCH_BYTES, compare)
   end
-  if found then
-    return found + 1
-  end
-  place = earliest
-  if kind == 'zset' and tonumber(score) then
-    local before = redis.call('ZCOUNT', key, down and '(' .. score or '-inf', down and '+inf' or '(' .. score)
-    return math.max(before, math.min(place, before + redis.call('ZCOUNT', key, score, score)))
-  end
-  return place
+  return found and found + 1 or earliest
 end
 
 local place = tonumber(ARGV[2])
