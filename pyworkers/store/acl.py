@@ -202,7 +202,7 @@ GRANTS: tuple[Grant, ...] = (
         read_only="xrange",
     ),
     Grant(_PLAIN.deletions, admin="hgetall hset hdel expire"),
-    Grant(_PLAIN.deletion("*"), admin="hgetall hset hdel expire unlink"),
+    Grant(_PLAIN.deletion("*"), admin="hkeys hmget hset hdel expire unlink"),
     Grant(_PLAIN.finished, worker="sadd ttl expire", read_only="smembers"),
     Grant(_PLAIN.finished_jobs("*"), worker="xadd xtrim expire", read_only="xrevrange"),
     Grant(_PLAIN.busy("*"), worker="set mget unlink"),

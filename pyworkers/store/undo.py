@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.editing import Edited
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one, script
+from pyworkers.protocol.portions import PageSize
+from pyworkers.store.calls import Mode, Pages, Request, Steps, command, decoded, every, one, script
 from pyworkers.store.flow.removal import written
+from pyworkers.store.sets import PAGE
 from pyworkers.store.transport.replies import blobs, integer
 
 LIFE_S = 600
@@ -62,9 +64,27 @@ def deletions(keys: Keys) -> Request[dict[str, DeletionNumbers]]:
     return Request([command("HGETALL", keys.deletions)], _numbers, Mode.LENIENT)
 
 
-def kept(keys: Keys, deletion: str) -> Request[list[KeptJob]]:
-    """The jobs of a deletion; none once its time is over, or all of them are back."""
-    return one("HGETALL", keys.deletion(deletion), read=_kept)
+class KeptJobs(Pages[KeptJob]):
+    """The jobs of a deletion with these fields, page by page; those that are back are left out."""
+
+    def __init__(self, keys: Keys, deletion: str, fields: Sequence[bytes]) -> None:
+        self._key = keys.deletion(deletion)
+        self._left = fields
+        self._size = PageSize(PAGE)
+        self.ended = not fields
+
+    def next_page(self) -> Steps[list[KeptJob]]:
+        some, self._left = self._left[: self._size.jobs], self._left[self._size.jobs :]
+        entries = yield from one("HMGET", self._key, *some, read=list)
+        found = {field: entry for field, entry in zip(some, entries, strict=True) if entry is not None}
+        self._size.note(found.values())
+        self.ended = not self._left
+        return [job for job in map(_job, found, found.values()) if job is not None]
+
+
+def fields_of(keys: Keys, deletion: str) -> Request[list[bytes]]:
+    """The fields of the jobs of a deletion; none once its time is over, or all of them are back."""
+    return one("HKEYS", keys.deletion(deletion), read=blobs)
 
 
 def restore(keys: Keys, deletion: str, jobs: Sequence[Return]) -> Steps[list[str]]:
@@ -97,11 +117,6 @@ def _numbers(replies: list[Any]) -> dict[str, DeletionNumbers]:
         if numbers := _NUMBERS.fullmatch(value):
             found[decoded(name)] = DeletionNumbers(float(numbers[1]), int(numbers[2]), int(numbers[3]))
     return found
-
-
-def _kept(reply: Any) -> list[KeptJob]:
-    jobs = (_job(name, entry) for name, entry in dict(reply).items())
-    return [job for job in jobs if job is not None]
 
 
 def _job(name: bytes, entry: bytes) -> KeptJob | None:

@@ -303,3 +303,23 @@ def test_the_memory_of_deletions_is_bounded(
     assert 0 < db.ttl(keys.deletions) <= undo.LIFE_S
     assert 0 < db.ttl(keys.deletion(third.id)) <= undo.LIFE_S
     assert (first.undo(), second.undo(), third.undo()) == (0, 3, 1)
+
+
+def test_an_undo_reads_a_page_at_a_time(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
+    db.zadd(keys.dead, {raw_job(f"j{n}", args=["x" * 10_000]): n for n in range(300)})
+    deletion = Deletion(where=where)
+    assert DeadSet(where).clear(deletion=deletion.id) == 300
+    read = []
+    with db.monitor() as monitor:
+        assert deletion.undo() == 300
+        db.echo("end")
+        for about in monitor.listen():
+            name, *words = about["command"].split()
+            if name == "ECHO":
+                break
+            if name in ("HGETALL", "HMGET", "HVALS") and words[0] == keys.deletion(deletion.id):
+                read.append(len(words) - 1)
+    # Each job twice: first for the order.
+    assert sum(read) == 600
+    assert max(read) <= 105
+    assert db.zcard(keys.dead) == 300

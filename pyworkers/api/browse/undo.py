@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from pyworkers.api.actions import Acted, Action, Given, Performed
@@ -94,7 +94,9 @@ class Deletion:
         """
         keys, back = self._admin.keys, 0
         refused: Counter[str] = Counter()
-        jobs = sorted(self._admin.run(undo.kept(keys, self.id)), key=_turn)
+        # Tens of megabytes of jobs: they are read twice, a page at a time.
+        turns = sorted((_turn(job), job.field) for job in _kept(self._admin, self.id))
+        jobs = self._admin.each(undo.KeptJobs(keys, self.id, [field for _, field in turns]))
         for portion in portions(jobs, PAGE, lambda job: len(job.raw)):
             ready = [_ready(keys, job, time.time()) for job in portion]
             known = [one for one in ready if one is not None]
@@ -102,9 +104,14 @@ class Deletion:
             words = self._admin.run(undo.restore(keys, self.id, known)) if known else []
             back += words.count("back")
             refused.update(word for word in words if word != "back")
-        if jobs and back == len(jobs):
+        if turns and back == len(turns):
             self._admin.run(undo.forget(keys, self.id))
         return Restored(back, {_reason(word): number for word, number in refused.items() if number})
+
+
+def _kept(admin: Admin, deletion: str) -> Iterator[KeptJob]:
+    fields = admin.run(undo.fields_of(admin.keys, deletion))
+    return admin.each(undo.KeptJobs(admin.keys, deletion, fields))
 
 
 def _turn(job: KeptJob) -> tuple[float, int]:
@@ -138,7 +145,7 @@ def _undo(admin: Admin, deletion: str) -> Acted:
 
 def _queues(admin: Admin, given: Given) -> Iterable[str]:
     """The queues to which the jobs return, now or later."""
-    for job in admin.run(undo.kept(admin.keys, given["deletion"])):
+    for job in _kept(admin, given["deletion"]):
         place = Place.read(job.place)
         yield from {place.queue if place else "", JobRecord(job.raw).queue} - {""} or {""}
 
