@@ -70,6 +70,7 @@ def test_a_thousand_classes_are_paged(dashboard: Visitor, db: redis.Redis, keys:
     run(db, add_executions(keys, tallies, datetime.now(UTC)))
     assert "Page 1 of 20, 1,000 classes" in dashboard.get("metrics").text
     assert "Class0999" in dashboard.get("metrics?period=day&page=20").text
+    assert "The list is shorter now. To its beginning" in dashboard.get("metrics?page=21").text
     for odd in ("metrics?page=0", "metrics?page=99999999", "metrics?page=x&period=x&match=%FF%00"):
         assert dashboard.ask(odd).status == 200
 

@@ -99,6 +99,10 @@ def test_a_thousand_queues_are_paged_filtered_and_sorted(
     assert "Page 2 of 2, 100 queues" in page.text
     assert "queue0799" in page.text
     assert "queue0777" in dashboard.get("queues?order=size").text
+    behind = dashboard.get("queues?match=QUEUE07&order=size&page=3")
+    assert "The list is shorter now. To its beginning" in behind.text
+    assert any(link.endswith("/queues?match=QUEUE07&order=size") for link in behind.links)
+    assert "No queue has this text" in dashboard.get("queues?match=none").text
     for odd in ("queues?page=0", "queues?page=x&order=x", "queues?page=99999999999", "queues?match=%FF%00"):
         assert dashboard.ask(odd).status == 200
 
