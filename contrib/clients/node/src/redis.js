@@ -16,7 +16,8 @@ import { BadArgumentError, PyworkersError, RedisUnavailableError, StoreError } f
  * @typedef {object} Wire
  * @property {(command: Command) => Promise<any>} send
  * @property {(commands: readonly Command[]) => Promise<any[]>} transaction all or none
- * @property {() => Promise<{ wire: Wire, close: () => void }>} apart a separate connection, for a command that blocks
+ * @property {(signal?: AbortSignal) => Promise<{ wire: Wire, close: () => void }>} apart a separate connection, for a command
+ *   that blocks; the signal closes it, too
  */
 
 /** The version of the contract between producers and servers that this client speaks. */
@@ -44,6 +45,7 @@ const HERE = {
   CROSSSLOT: "on a cluster the namespace needs a hash tag, as {app}:",
 };
 
+const SENTINELS = "new Redis({ sentinels, name, failoverDetector: true, autoResendUnfulfilledCommands: false })";
 const REFUSALS = new Set(["READONLY", "NOREPLICAS", "UNBLOCKED"]);
 
 /** @param {any} redis @returns {Wire} */
@@ -51,8 +53,13 @@ export function wireOf(redis) {
   if (typeof redis?.isCluster === "boolean" ? redis.isCluster : redis?.slots !== undefined) {
     throw new BadArgumentError("a connection to a Redis Cluster is not supported: connect to one server");
   }
+  if (typeof redis?.getMasterNode === "function") {
+    throw new BadArgumentError("a connection of createSentinel would send a command again whose reply was lost: the job would run twice", {
+      hint: `connect to sentinels with ioredis: ${SENTINELS}`,
+    });
+  }
   if (typeof redis?.call === "function" && typeof redis.duplicate === "function") return ioredis(redis);
-  if (typeof redis?.sendCommand === "function" && typeof redis.multi === "function") return nodeRedis(redis);
+  if (typeof redis?.sendCommand === "function" && typeof redis.isReady === "boolean") return nodeRedis(redis);
   throw new BadArgumentError(`${inspect(redis, { depth: 0 })} is not a connection of the package redis or ioredis`, {
     hint: 'write new Client(await createClient({ url }).connect()), with createClient of "redis"',
   });
@@ -121,15 +128,55 @@ function nodeRedis(redis) {
         for (const command of commands) multi.addCommand(command.map(String));
         return multi.exec();
       }),
-    apart: () =>
-      attempt(true, async () => {
-        const own = redis.duplicate({ socket: { ...redis.options?.socket, reconnectStrategy: false } });
-        // Without a listener, a lost connection would end the process.
-        own.on("error", () => {});
-        await own.connect();
-        return { wire: nodeRedis(own), close: () => (own.destroy ?? own.disconnect).call(own) };
-      }),
+    apart: (signal) => {
+      const own = redis.duplicate({ socket: { ...redis.options?.socket, reconnectStrategy: false } });
+      return attempt(true, () => opened(own, nodeRedis, signal));
+    },
   };
+}
+
+/**
+ * @param {any} own a connection that is not open
+ * @param {(redis: any) => Wire} wireOf
+ * @param {AbortSignal} [signal]
+ */
+async function opened(own, wireOf, signal) {
+  // Without a listener, a lost connection would end the process.
+  own.on("error", () => {});
+  const end = () => (own.destroy ?? own.disconnect).call(own);
+  signal?.addEventListener("abort", end);
+  try {
+    await own.connect();
+  } catch (error) {
+    signal?.removeEventListener("abort", end);
+    throw error;
+  }
+  const close = () => {
+    signal?.removeEventListener("abort", end);
+    if (!signal?.aborted) end();
+  };
+  return { wire: wireOf(own), close };
+}
+
+/**
+ * The calls that are under way on each connection of ioredis, by what they do when it is ready, or lost: one listener
+ * for all of them.
+ * @type {WeakMap<object, Set<(isReady: boolean) => void>>}
+ */
+const underWay = new WeakMap();
+
+/** @param {any} redis */
+function callsOn(redis) {
+  const calls = underWay.get(redis) ?? new Set();
+  if (!underWay.has(redis)) {
+    underWay.set(redis, calls);
+    for (const event of ["ready", "close"]) {
+      redis.on(event, () => {
+        for (const tell of [...calls]) tell(event === "ready");
+      });
+    }
+  }
+  return calls;
 }
 
 /** @param {any} redis @returns {Wire} */
@@ -139,18 +186,40 @@ function ioredis(redis) {
       hint: "write new Redis(url, { autoResendUnfulfilledCommands: false })",
     });
   }
+  if (redis.options.sentinels && !redis.options.failoverDetector) {
+    throw new BadArgumentError("this connection would stay with the former primary after a failover: jobs would be lost", {
+      hint: `write ${SENTINELS}`,
+    });
+  }
+  const calls = callsOn(redis);
   const isReady = () => ["wait", "connecting", "connect", "ready"].includes(redis.status);
-  /** ioredis keeps a call whose connection is lost waiting. @param {() => Promise<any>} call */
+  /**
+   * ioredis keeps a call whose connection is lost waiting, and sends one later that was made while it connects, also
+   * when that has failed; while no sentinel answers, it connects for ever. So such a call begins when the connection is
+   * ready, and ends with its loss.
+   * @param {() => Promise<any>} call
+   */
   const send = (call) =>
     attempt(isReady(), () => {
-      /** @type {() => void} */
-      let stop = () => {};
-      const lost = new Promise((_, reject) => {
-        const onClose = () => reject(new Error("the connection was lost"));
-        redis.once("close", onClose);
-        stop = () => redis.off("close", onClose);
+      /** @type {(isReady: boolean) => void} */
+      let tell = () => {};
+      /** @type {NodeJS.Timeout | undefined} */
+      let timer;
+      return new Promise((resolve, reject) => {
+        let begin = () => {
+          begin = () => {};
+          clearTimeout(timer);
+          call().then(resolve, reject);
+        };
+        tell = (isReady) => (isReady ? begin() : reject(new Error("the connection was lost")));
+        calls.add(tell);
+        if (redis.status === "ready") return begin();
+        timer = setTimeout(() => reject(new Error("no connection in the time (connectTimeout)")), redis.options.connectTimeout);
+        if (redis.status === "wait") redis.connect().catch(() => {});
+      }).finally(() => {
+        clearTimeout(timer);
+        calls.delete(tell);
       });
-      return Promise.race([call(), lost]).finally(stop);
     });
   return {
     send: (command) => send(() => redis.call(...command.map(String))),
@@ -164,13 +233,10 @@ function ioredis(redis) {
           return reply;
         });
       }),
-    apart: () =>
-      attempt(true, async () => {
-        const own = redis.duplicate({ retryStrategy: null, lazyConnect: true });
-        own.on("error", () => {});
-        await own.connect();
-        return { wire: ioredis(own), close: () => own.disconnect() };
-      }),
+    apart: (signal) => {
+      const own = redis.duplicate({ retryStrategy: null, sentinelRetryStrategy: null, lazyConnect: true });
+      return attempt(true, () => opened(own, ioredis, signal));
+    },
   };
 }
 
@@ -197,7 +263,7 @@ async function attempt(isReady, call) {
 function translated(error) {
   if (error instanceof PyworkersError) return error;
   // Of a transaction, the first refusal.
-  const reply = error.errors?.()[Symbol.iterator]?.().next().value ?? error.replies?.find((/** @type {any} */ one) => one instanceof Error) ?? error;
+  const reply = error.errors?.()[Symbol.iterator]?.().next().value ?? error.replies?.find((/** @type {any} */ one) => one instanceof Error) ?? error.previousErrors?.[0] ?? error;
   const text = String(reply.message ?? reply);
   const code = /^([A-Z]{3,}) /.exec(text)?.[1] ?? /@user_script:\s*\d+: -?([A-Z]{3,}) /.exec(text)?.[1] ?? "";
   if (code && !(code in AWAY)) {

@@ -26,6 +26,9 @@ const UNNOTED_S = 5;
 const LONGEST_BLOCK_S = 30;
 const NOTES_LIFE_S = 3600;
 const PAUSE_MS = 200;
+// How long Redis may be late with its answer, that nothing has come in the time.
+const LATE_MS = 1000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** @param {unknown} jid @returns {asserts jid is string} */
 export function checkJid(jid) {
@@ -109,16 +112,39 @@ export async function result(wire, keys, jid, { timeout = 10, signal }, kind) {
     throw new BadArgumentError(`timeout must be seconds from 0, or null, not ${inspect(timeout)}`);
   }
   signal?.throwIfAborted();
+  const over = new AbortController();
+  const abort = () => over.abort(signal?.reason);
+  signal?.addEventListener("abort", abort);
+  // A Redis that hangs answers nothing.
+  const lateMs = timeout === null ? Infinity : timeout * 1000 + LATE_MS;
+  const timer = lateMs > LONGEST_TIMER_MS ? undefined : setTimeout(() => over.abort(notEnded(jid, kind)), lateMs);
+  const ended = new Promise((_, reject) => over.signal.addEventListener("abort", () => reject(over.signal.reason)));
+  try {
+    return valueOf(jid, await Promise.race([answerOf(wire, keys, jid, timeout, over.signal, kind), ended]), kind);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+    over.abort();
+  }
+}
+
+/** @param {string} jid @param {string} [kind] @param {unknown} [cause] */
+function notEnded(jid, kind = "job", cause) {
+  return new ResultTimeoutError(`the ${kind} ${jid} has not ended in the time`, { cause });
+}
+
+/** @param {Wire} wire @param {Keys} keys @param {string} jid @param {number | null} timeout @param {AbortSignal} signal @param {string} [kind] */
+async function answerOf(wire, keys, jid, timeout, signal, kind) {
   const deadline = timeout === null ? Infinity : performance.now() + timeout * 1000;
   const { status, answer, isBatch } = await look(wire, keys, jid);
-  if (answer) return valueOf(jid, answer, kind);
+  if (answer) return answer;
   if (FINAL.has(status.state)) throw new UntrackedJobError(`the job ${jid} is ${status.state}, but its result is gone`);
   if (status.state === "unknown" && !isBatch) {
     throw new UntrackedJobError(`no result of the job ${jid}: its status has expired, or there was no such job`, {
       hint: "a job has a result if it is enqueued with track: SECONDS",
     });
   }
-  return valueOf(jid, await wait(wire, keys, jid, deadline, signal, kind), kind);
+  return await wait(wire, keys, jid, deadline, signal, kind);
 }
 
 /** @param {string} jid @param {Answer} answer @param {string} [kind] */
@@ -133,10 +159,10 @@ function valueOf(jid, answer, kind) {
 }
 
 /**
- * @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} deadline @param {AbortSignal} [signal] @param {string} [kind]
+ * @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} deadline @param {AbortSignal} signal @param {string} [kind]
  * @returns {Promise<Answer>}
  */
-async function wait(wire, keys, jid, deadline, signal, kind = "job") {
+async function wait(wire, keys, jid, deadline, signal, kind) {
   let isNoted = false;
   let cause;
   do {
@@ -149,21 +175,20 @@ async function wait(wire, keys, jid, deadline, signal, kind = "job") {
       isNoted = true;
       cause = undefined;
     } catch (error) {
-      signal?.throwIfAborted();
+      signal.throwIfAborted();
       if (!(error instanceof RedisUnavailableError)) throw error;
       cause = error;
       await pause(Math.min(PAUSE_MS, Math.max(0, deadline - performance.now())), undefined, { signal });
     }
   } while (performance.now() < deadline);
-  throw new ResultTimeoutError(`the ${kind} ${jid} has not ended in the time`, { cause });
+  throw notEnded(jid, kind, cause);
 }
 
-/** One blocking read on its own connection. @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} blockMs @param {AbortSignal} [signal] */
+/** One blocking read on its own connection. @param {Wire} wire @param {Keys} keys @param {string} jid @param {number} blockMs @param {AbortSignal} signal */
 async function announced(wire, keys, jid, blockMs, signal) {
-  const own = await wire.apart();
-  signal?.addEventListener("abort", own.close);
+  const own = await wire.apart(signal);
   try {
-    signal?.throwIfAborted();
+    signal.throwIfAborted();
     const key = keys.own(`result:${jid}`);
     const reply = await own.wire.send(["XREAD", "COUNT", "1", "BLOCK", blockMs, "STREAMS", key, "0"]);
     if (reply === null) return undefined;
@@ -171,8 +196,7 @@ async function announced(wire, keys, jid, blockMs, signal) {
     const entries = Array.isArray(reply) ? (Array.isArray(reply[0]) ? reply[0][1] : reply[1]) : reply instanceof Map ? reply.get(key) : reply[key];
     return answerIn(entries);
   } finally {
-    signal?.removeEventListener("abort", own.close);
-    if (!signal?.aborted) own.close();
+    own.close();
   }
 }
 

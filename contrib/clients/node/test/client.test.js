@@ -246,7 +246,12 @@ test("a connection that cannot be used is refused with the fix", { skip: noServe
   assert.throws(() => new Client("redis://127.0.0.1"), /is not a connection of the package redis or ioredis/);
   const { Redis } = await import("ioredis");
   assert.throws(() => new Client(new Redis(url, { lazyConnect: true })), /write new Redis\(url, \{ autoResendUnfulfilledCommands: false \}\)/);
-  const { createClient } = await import("redis");
+  const sentinels = { name: "mymaster", sentinels: [{ host: "127.0.0.1", port: 1 }], lazyConnect: true, autoResendUnfulfilledCommands: false };
+  assert.throws(() => new Client(new Redis(sentinels)), /write new Redis\(\{ sentinels, name, failoverDetector: true/);
+  new Client(new Redis({ ...sentinels, failoverDetector: true }));
+  const { createClient, createClientPool, createSentinel } = await import("redis");
+  assert.throws(() => new Client(createSentinel({ name: "mymaster", sentinelRootNodes: sentinels.sentinels })), /sentinels with ioredis/);
+  assert.throws(() => new Client(createClientPool({ url })), /is not a connection of the package redis or ioredis/);
   await assert.rejects(new Client(createClient({ url })).enqueue("mail", "x"), /Redis cannot be reached: the connection is not ready/);
 });
 

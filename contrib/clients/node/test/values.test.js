@@ -1,14 +1,17 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { EventEmitter } from "node:events";
 import { mkdtempSync, writeFileSync } from "node:fs";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
+import { Redis } from "ioredis";
 import { BadArgumentError, Client, EncryptionKeyError, Keyring, QueueFullError, RESULT, RedisUnavailableError, canonical, uniqueKey } from "pyworkers";
 import { drafting } from "../src/envelope.js";
 import { decode, encode } from "../src/json.js";
-import { Script, spoken } from "../src/redis.js";
+import { Script, spoken, wireOf } from "../src/redis.js";
 
 const NOW = 1_700_000_000;
 
@@ -182,6 +185,46 @@ test("a call that a demoted Redis refuses is sent once more on a new connection"
   assert.deepEqual(closed, ["closed"]);
   fresh.send = refused;
   await assert.rejects(spoken(old, "pyworkers:wire").send(["EVALSHA"]), { code: "READONLY" });
+});
+
+/** What the client uses of ioredis; its transactions are answered by `exec`. */
+function fakeOfIoredis(status, exec) {
+  const sent = [];
+  const multi = () => ({ call: (...command) => sent.push(command), exec });
+  const call = (...command) => Promise.resolve(sent.push(command));
+  const options = { autoResendUnfulfilledCommands: false, connectTimeout: 10_000 };
+  return Object.assign(new EventEmitter(), { status, options, call, multi, sent, duplicate() {} });
+}
+
+test("a transaction that ioredis reports as aborted has the code of the first refusal", async () => {
+  const previousErrors = [new Error("READONLY You can't write against a read only replica.")];
+  const redis = fakeOfIoredis("ready", () => Promise.reject(Object.assign(new Error("EXECABORT Transaction discarded"), { previousErrors })));
+  await assert.rejects(wireOf(redis).transaction([["SADD"], ["LPUSH"]]), { name: "RedisUnavailableError", code: "READONLY" });
+});
+
+test("a call during a connect of ioredis that fails is not sent by the next one", async () => {
+  const redis = fakeOfIoredis("connecting");
+  const calls = Array.from({ length: 20 }, () => wireOf(redis).send(["LPUSH"]));
+  assert.equal(redis.listenerCount("close"), 1);
+  redis.emit("close");
+  for (const call of calls) await assert.rejects(call, /the connection was lost/);
+  redis.emit("ready");
+  assert.deepEqual(redis.sent, []);
+  const call = wireOf(redis).send(["LPUSH"]);
+  redis.emit("ready");
+  assert.equal(await call, 1);
+});
+
+test("a wait for a result ends in its time, also if Redis hangs", async () => {
+  const silent = net.createServer(() => {});
+  await new Promise((resolve) => silent.listen(0, "127.0.0.1", resolve));
+  const redis = new Redis(silent.address().port, { autoResendUnfulfilledCommands: false, retryStrategy: null });
+  redis.on("error", () => {});
+  const client = new Client(redis);
+  await assert.rejects(client.result("a", { timeout: 0.1 }), { name: "ResultTimeoutError" });
+  await assert.rejects(client.result("a", { signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
+  redis.disconnect();
+  silent.close();
 });
 
 test("integers that a Number does not hold are read as BigInt", () => {
