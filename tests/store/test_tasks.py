@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis
 
+from pyworkers.api.browse import work
 from pyworkers.api.browse.actions import Action, Order, act_on
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import read_page
@@ -217,3 +218,21 @@ def test_an_order_that_makes_no_sense() -> None:
         Order(DEAD, Action.KILL)
     with pytest.raises(ValueError, match="only reschedule takes a time"):
         Order(SCHEDULED, Action.RESCHEDULE)
+
+
+def test_few_jobs_of_a_long_queue_are_taken_out_together(
+    admin: Admin, keys: Keys, db: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "_GATHERING_S", 60.0)
+    db.lpush(keys.queue("q"), *(raw_job(str(n), tags=["odd"] * (n % 5000 == 0)) for n in range(15_000)))
+    task = counted(admin, order(admin, QUEUE, Action.DELETE, tag="odd"))
+    removals = 0
+    with db.monitor() as monitor:
+        assert done(admin, task).progress.done == 3
+        db.echo("end")
+        for about in monitor.listen():
+            words = about["command"].split()
+            if words[0] == "ECHO":
+                break
+            removals += words[0] == "LREM" and words[1] == keys.queue("q")
+    assert (removals, db.llen(keys.queue("q"))) == (1, 14_997)

@@ -27,6 +27,8 @@ T = TypeVar("T")
 # How long a task waits for Redis before it gives up.
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
+# How long jobs are gathered before they are moved: meanwhile, servers take some of them.
+_GATHERING_S = 0.25
 # Jobs that are added during a task move those behind them, which are then looked at twice.
 _MOST_LOOKS, _SPARE_LOOKS = 2, 10_000
 
@@ -86,26 +88,38 @@ class _Worker:
         begin: Position | None = Position()
         most = _MOST_LOOKS * self._progress.total + _SPARE_LOOKS
         while begin is not None and self._progress.looked_at < most:
+            rows, following, stopped = self._some(begin)
+            gone = 0
+            for portion in portions(rows, PAGE):
+                if stopped:
+                    break
+                gone += visit(portion)
+                stopped = self._report(self._task.state)
+            if stopped:
+                return True
+            begin = self._next(following, gone)
+        return False
+
+    def _some(self, begin: Position) -> tuple[list[Row], Position | None, bool]:
+        """The jobs that the filter selects from a place on: about a portion of them, fewer after a while.
+
+        Redis goes through half of a queue to take jobs out of its middle, be it one job or many. Returns the
+        place after them, too, and True if a person stops the task.
+        """
+        rows: list[Row] = []
+        deadline = time.monotonic() + _GATHERING_S
+        while True:
             stretch = self._stretch(begin)
             looked_at = max(0, stretch.looked_at - begin.place)
             self._progress = replace(self._progress, looked_at=self._progress.looked_at + looked_at)
-            begin, stopped = self._visited(stretch, visit)
-            if stopped:
-                return True
-        return False
+            rows += stretch.rows
+            stopped = self._report(self._task.state)
+            if stopped or stretch.after is None or len(rows) >= PAGE or time.monotonic() >= deadline:
+                return rows, stretch.after, stopped
+            begin = stretch.after
 
     def _stretch(self, begin: Position) -> Stretch:
         return self._ask(lambda: read_stretch(self._admin.keys, self._task.sought, begin))
-
-    def _visited(self, stretch: Stretch, visit: Callable[[list[Row]], int]) -> tuple[Position | None, bool]:
-        """Visit the jobs of a part. Returns where the next one begins, and True if a person stops it."""
-        gone, stopped = 0, self._report(self._task.state)
-        for rows in portions(stretch.rows, PAGE):
-            if stopped:
-                break
-            gone += visit(rows)
-            stopped = self._report(self._task.state)
-        return self._next(stretch.after, gone), stopped
 
     def _next(self, after: Position | None, gone: int) -> Position | None:
         """Where the next part begins, after jobs before it have left."""
