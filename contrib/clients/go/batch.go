@@ -2,6 +2,7 @@ package pyworkers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,31 +147,32 @@ func (b *Batch) Status(ctx context.Context) (BatchStatus, error) {
 	if err != nil {
 		return BatchStatus{}, err
 	}
-	texts := textsOf(replies[0], len(names))
-	if texts[2] == "" {
+	facts := make(map[any]string)
+	for i, text := range textsOf(replies[0], len(names)) {
+		facts[names[i]] = text
+	}
+	if facts["open"] == "" {
 		return BatchStatus{}, &BatchError{b.ID, "unknown"}
 	}
-	var counts [9]int // from open on
-	for i := range counts {
-		counts[i], _ = strconv.Atoi(texts[2+i])
+	count := func(name string) int {
+		number, _ := strconv.Atoi(facts[name])
+		return number
 	}
-	var sizes [3]int
-	for i := range sizes {
-		size, _ := replies[1+i].(int64)
-		sizes[i] = int(size)
+	size := func(part int) int {
+		number, _ := replies[part].(int64)
+		return int(number)
 	}
-	holds := counts[0]
+	holds, failed := count("open"), size(2)
 	status := BatchStatus{
-		Description: texts[0], Kind: texts[1], Open: holds > 0,
-		Total: counts[1], Pending: sizes[0] - holds + sizes[1], Done: counts[2], Failed: sizes[1], Dead: sizes[2],
-		Dropped: counts[3], Cancelled: counts[4], Deleted: counts[5], Expired: counts[6], Missing: counts[7], Skipped: counts[8],
-		CreatedAt: readTime(texts[11]), CompleteAt: readTime(texts[12]), SuccessAt: readTime(texts[13]), DeathAt: readTime(texts[14]),
+		Description: facts["description"], Kind: cmp.Or(facts["kind"], "batch"), Open: holds > 0,
+		Total: count("total"), Pending: size(1) - holds + failed, Done: count("done"), Failed: failed, Dead: size(3),
+		Dropped: count("dropped"), Cancelled: count("cancelled"), Deleted: count("deleted"), Expired: count("expired"),
+		Missing: count("missing"), Skipped: count("skipped"),
+		CreatedAt: readTime(facts["created_at"]), CompleteAt: readTime(facts["complete_at"]),
+		SuccessAt: readTime(facts["success_at"]), DeathAt: readTime(facts["death_at"]),
 	}
-	if json.Unmarshal([]byte(texts[15]), &status.Tags) != nil { // none, or another program has written something else
+	if json.Unmarshal([]byte(facts["tags"]), &status.Tags) != nil { // none, or another program has written something else
 		status.Tags = nil
-	}
-	if status.Kind == "" {
-		status.Kind = "batch"
 	}
 	return status, nil
 }
@@ -197,8 +199,8 @@ func (c *Client) EnqueueChain(ctx context.Context, options BatchOptions, steps .
 		return nil, err
 	}
 	call.fields = append(call.fields, "kind", "chain")
-	following := fields{}
 	var first *envelope
+	var following [][]byte
 	for i := range steps {
 		m := c.making()
 		m.batch, m.role = call.id, step
@@ -213,21 +215,13 @@ func (c *Client) EnqueueChain(ctx context.Context, options BatchOptions, steps .
 		call.members = append(call.members, made.id)
 		if i == 0 {
 			first = made
-			continue
+		} else {
+			following = append(following, made.payload)
 		}
-		separator := byte(',')
-		if i == 1 {
-			separator = '['
-		}
-		following.out = append(append(following.out, separator), made.payload...)
 	}
-	if len(steps) > 1 {
-		then := fields{}
-		then.raw("v", []byte("2"))
-		then.raw("steps", append(following.out, ']'))
-		with := fields{first.payload[:len(first.payload)-1]}
-		with.raw("then", append(then.out, '}'))
-		first.payload = append(with.out, '}')
+	if len(following) > 0 {
+		head, _ := bytes.CutSuffix(first.payload, []byte("}"))
+		first.payload = slices.Concat(head, []byte(`,"then":{"v":2,"steps":[`), bytes.Join(following, []byte(",")), []byte("]}}"))
 	}
 	if len(first.payload) > maxBytes {
 		return nil, tooLarge(len(first.payload))

@@ -261,19 +261,16 @@ func readPush(reply any, jobs []*envelope) ([]string, error) {
 		}
 		return ids, nil
 	}
-	if len(row) >= 2 {
-		place, _ := row[1].(int64)
-		if place >= 1 && place <= int64(len(jobs)) {
-			job, last := jobs[place-1], fmt.Sprint(row[len(row)-1])
+	if len(row) >= 3 {
+		if place, _ := row[1].(int64); place >= 1 && place <= int64(len(jobs)) {
+			job := jobs[place-1]
 			switch row[0] {
 			case "full":
-				if len(row) == 3 {
-					return nil, &QueueFullError{job.queue, job.limit}
-				}
+				return nil, &QueueFullError{job.queue, job.limit}
 			case "duplicate":
-				return nil, &DuplicateError{last}
+				return nil, &DuplicateError{textOf(row[2])}
 			case "batch":
-				return nil, &BatchError{job.batch, last}
+				return nil, &BatchError{job.batch, textOf(row[2])}
 			}
 		}
 	}
