@@ -5,18 +5,6 @@
 export { BATCH_ID, RESULT, step } from "./batches.js";
 export { Client } from "./client.js";
 export { uniqueKey } from "./envelope.js";
-export {
-  BadArgumentError,
-  BatchError,
-  DuplicateJobError,
-  EncryptionKeyError,
-  JobFailedError,
-  PyworkersError,
-  QueueFullError,
-  RedisUnavailableError,
-  ResultTimeoutError,
-  StoreError,
-  UntrackedJobError,
-} from "./errors.js";
+export * from "./errors.js";
 export { canonical } from "./json.js";
 export { Keyring } from "./sealing.js";
