@@ -166,9 +166,11 @@ def test_a_server_without_heartbeats_shows_what_was_running(
     db.lpush(keys.inprogress("ledger", "web:7:a"), payload, "no job")
     page = dashboard.get("servers/web~3A7~3Aa").text
     assert "What was running 2 jobs when it was last seen" in page and "Send 1 ledger j1" in page
-    db.delete(keys.process("web:7:a"))
+    db.delete(keys.process("web:7:a"), keys.lease("web:7:a"))
     page = dashboard.get("servers/web~3A7~3Aa").text
     assert gone(page) and "2 jobs when it was last seen" in page and "Send 1 ledger j1" in page
+    # The list of servers does not have it any more. The problem of its lease leads to it.
+    assert any(link.endswith("/servers/web~3A7~3Aa") for link in dashboard.get().links)
 
 
 def test_hostile_servers_are_shown(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
