@@ -35,7 +35,7 @@ def test_workers_come_with_jobs_and_go_without(tmp_path: Path, own: OwnRedis) ->
     with serving(tmp_path, own.url, "", APP, **own_setting) as server:
         # The fork server, and the worker of the group that keeps one.
         wait_for(lambda: len(server.tree()) == 2, message="idle queues have no worker")
-        assert server.redis.info("clients")["connected_clients"] <= 20
+        wait_for(lambda: server.redis.info("clients")["connected_clients"] <= 20, message="few connections")
         server.wait_until_listed()
         [identity] = server.redis.smembers(server.keys.processes)
         groups = json.loads(server.redis.hget(identity, "groups") or "{}")
