@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from contrib.reference import sources
+from tests.helpers.processes import close_garbage
 
 
 @pytest.fixture(scope="module")
@@ -15,5 +16,5 @@ def syntax_trees() -> Iterator[None]:
     """Leave them, and what griffe keeps, out of each later collection of garbage: it would take a second."""
     yield
     sources.trees.cache_clear()
-    gc.collect()
+    close_garbage()
     gc.freeze()

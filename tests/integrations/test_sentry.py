@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import socket
 import weakref
@@ -20,6 +19,7 @@ from pyworkers.integrations.sentry import monitor_of, sentry_integration, slug_o
 from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.outcome import Fate
 from pyworkers.testing import fake
+from tests.helpers.processes import close_garbage
 from tests.helpers.records import job
 from tests.helpers.server_process import serving as serving_any
 from tests.helpers.support import ROOT, wait_for
@@ -401,7 +401,7 @@ def test_what_another_link_turns_into_a_success_is_released_with_its_job() -> No
     with initialized(), fake() as queue:
         fail.enqueue()
         queue.drain()
-        gc.collect()
+        close_garbage()
     assert [reference() for reference in raised] == [None]
 
 

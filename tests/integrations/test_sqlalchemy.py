@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from pyworkers import BadArgumentError, QueueFullError, Worker
 from pyworkers.integrations.sqlalchemy import enqueue_after_commit
 from pyworkers.testing import Fake, fake
+from tests.helpers.processes import close_garbage
 
 worker = Worker()
 
@@ -187,7 +187,7 @@ def test_a_session_is_freed_with_its_jobs(engine: Engine, queue: Fake, is_closed
         session.close()
     gone = ref(session)
     del session
-    gc.collect()
+    close_garbage()
     assert gone() is None
     assert queue.jobs == []
 
