@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyworkers import RESULT, RESULTS, Client, Worker, chain, parallel
+from pyworkers import RESULT, RESULTS, Worker, chain, parallel
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError, JobFailedError
@@ -46,7 +46,7 @@ class App:
         self.config = RedisConfig(url, namespace)
         self.admin = Admin(self.config)
         self.worker = worker = Worker(url, namespace=namespace)
-        self.client = Client.of(worker)
+        self.client = worker.client
 
         @worker.job(queue="q")
         def step(*args: object) -> None: ...

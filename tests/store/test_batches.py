@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from pyworkers import RESULTS, Client, Worker, chain, parallel
+from pyworkers import RESULTS, Worker, chain, parallel
 from pyworkers.api import Queue
 from pyworkers.config.fields import RedisConfig
 from pyworkers.enqueueing import clock
@@ -46,7 +46,7 @@ class App:
         self.redis: redis.Redis = self.admin.redis
         self.keys: Keys = self.admin.keys
         self.worker = worker = Worker(url, namespace=namespace)
-        self.client = Client.of(worker)
+        self.client = worker.client
 
         @worker.job(queue="q")
         def member(number: int) -> None: ...
