@@ -37,10 +37,6 @@ class Target(NamedTuple):
         """The member of the JSON of something that this Redis has."""
         return {"redis": self.label} if self.label else {}
 
-    def titled(self, title: str) -> str:
-        """A title for people, with the name if there are several."""
-        return f"{title} of {self.label}" if self.label else title
-
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[R_co]):
