@@ -178,8 +178,7 @@ def test_a_cancellation_that_ended_after_any_step_is_completed_by_the_sweep(app:
     assert outer.status().cancel_at is not None
     assert inner.status().cancel_at is None
     app.redis.delete(app.keys.cancelled)
-    app.admin.run(begin(app.keys, "aa"))
-    app.admin.run(sweep(app.keys, "aa"))
+    app.sweep()
     assert inner.status().cancel_at is not None
     assert noted(app) == {f"batch:{outer.id}", f"batch:{inner.id}"}, "no member runs"
     assert outer.cancel() == CancelledBatch(removed=2)

@@ -25,7 +25,6 @@ from pyworkers.store.flow.conditions import REFUSALS
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import errors_translated
 from pyworkers.store.transport.errors import code_of
-from pyworkers.store.transport.replies import nonzero
 from pyworkers.store.wiresteps import run
 
 PORTION = 1000
@@ -180,11 +179,6 @@ def _by_queue(jobs: Iterable[PushedJob]) -> Mapping[str, list[Any]]:
 def result(keys: Keys, batch: str) -> Request[dict[bytes, bytes]]:
     """What the members of a batch returned, as JSON, by their places."""
     return one("HGETALL", keys.batch(batch) + ":results", read=dict)
-
-
-def conclude(keys: Keys, batch: str) -> Request[bool]:
-    """Fire the callbacks that are due, should Redis have refused them before. False for an unknown batch."""
-    return script("batches/conclude", [keys.queues], [batch], nonzero, keys.namespace)
 
 
 def delete(keys: Keys, batch: str) -> Request[bool]:
