@@ -155,7 +155,7 @@ func readerOf(kind reflect.Type) func([]json.RawMessage, reflect.Value) error {
 
 func readArg(arg json.RawMessage, i int, to reflect.Value) error {
 	if err := json.Unmarshal(arg, to.Addr().Interface()); err != nil {
-		return fmt.Errorf("args[%d] is no %s: %w", i, to.Type(), err)
+		return fmt.Errorf("args[%d] cannot be read as %s: %w", i, to.Type(), err)
 	}
 	return nil
 }

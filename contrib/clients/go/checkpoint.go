@@ -49,7 +49,7 @@ func OpenCheckpoint[T any](ctx context.Context, start T) (*Checkpoint[T], error)
 	if err == nil && text != nil {
 		var last T
 		if err = json.Unmarshal(text, &last); err != nil {
-			err = fmt.Errorf("the checkpoint of the job %s is no %T: %w", message.ID, start, err)
+			err = fmt.Errorf("the checkpoint of the job %s cannot be read as %T: %w", message.ID, start, err)
 		}
 		start = last
 	}

@@ -147,7 +147,7 @@ func TestValuesOfCheckpoints(t *testing.T) {
 		}
 		return "", nil
 	}))
-	for stored, want := range map[string]string{`"page 7"`: "is no int", "no JSON": ""} {
+	for stored, want := range map[string]string{`"page 7"`: "cannot be read as int", "no JSON": ""} {
 		options := pyworkers.Options{ID: name + stored[1:3], Track: time.Hour}
 		rdb.HSet(ctx, "it-"+options.ID, "c", stored)
 		id, err := client.Enqueue(ctx, pyworkers.Job{Queue: name, Class: "export", Options: options})

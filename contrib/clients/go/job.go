@@ -78,7 +78,7 @@ type Options struct {
 // Setting is an option that is [Yes], [No] or a [Count].
 type Setting struct{ value any }
 
-// The settings that are no number.
+// The settings that are not a number.
 var (
 	Yes = Setting{true}
 	No  = Setting{false}

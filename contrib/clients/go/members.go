@@ -25,7 +25,7 @@ type members []field
 // The levels that an envelope may have: those below an argument, its own, and a few more for other producers.
 const maxLevels = maxDepth + 10
 
-// badJob says why bytes are no job. A job that has this error is dead.
+// badJob says why bytes are not a job. A job that has this error is dead.
 type badJob struct{ reason string }
 
 func (e badJob) Error() string { return e.reason }
@@ -264,5 +264,5 @@ func epoch(text string) (float64, bool) {
 // timeText is the JSON text of a time.
 func timeText(at float64) []byte { return appendTime(nil, at) }
 
-// quoted is the JSON text of a text; bytes that are no UTF-8 become question marks.
+// quoted is the JSON text of a text; bytes that are not UTF-8 become question marks.
 func quoted(text string) []byte { return appendText(nil, strings.ToValidUTF8(text, "?")) }

@@ -117,7 +117,7 @@ func (k *Keyring) Open(sealed, id, class string) ([]json.RawMessage, error) {
 		}
 		var args []json.RawMessage
 		if err := json.Unmarshal(opened, &args); err != nil {
-			return nil, &KeyError{"the sealed arguments are no list: " + err.Error()}
+			return nil, &KeyError{"the sealed arguments are not a list: " + err.Error()}
 		}
 		return args, nil
 	}

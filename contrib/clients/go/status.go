@@ -108,7 +108,7 @@ func (c *Client) Result(ctx context.Context, id string, result any) error {
 		return nil
 	}
 	if err := json.Unmarshal(end.Result, result); err != nil {
-		return fmt.Errorf("the result of the job %s is no %T: %w", id, result, err)
+		return fmt.Errorf("the result of the job %s cannot be read as %T: %w", id, result, err)
 	}
 	return nil
 }
