@@ -71,7 +71,7 @@ end
 -- A batch is the HASH …batch:ID with its numbers, its times and its callbacks, and SETs of members:
 -- …batch:ID:members have not run yet, …:failed wait for a retry, …:dead are dead. The HASH …:ended has the members
 -- that are gone and not done, with the kind of their end (batch.KINDS), and the first HASH the number of each kind.
--- The member `hold:TOKEN` is no job: it keeps the callbacks back while members are added. A batch with `cancel_at` is
+-- The member `hold:TOKEN` is not a job: it keeps the callbacks back while members are added. A batch with `cancel_at` is
 -- cancelled: it takes no members, and its holds keep nothing back. …:results has what the
 -- members of a group returned, …:then the jobs that follow a group. `id` is always a batch.
 --

@@ -47,7 +47,7 @@ _JOBS: dict[str, dict[str, Any]] = {
     "retry_for": {**_AGAIN, "retry_for": 3600},
     "retry_for, used up": {**_AGAIN, "retry_for": "30"},
     "retry_for of the first failure": {**_BASE, "retry": 0, "retry_for": 1},
-    "retry_for that is no time": {**_AGAIN, "retry_for": "soon"},
+    "a retry_for that is invalid": {**_AGAIN, "retry_for": "soon"},
     "another queue": {**_BASE, "retry_queue": "slow"},
     "another queue that is invalid": {**_BASE, "retry_queue": "queue:slow"},
     "a scheduled job": {**_BASE, "at": NOW - 5},

@@ -239,7 +239,7 @@ def _invalid(case: dict[str, Any]) -> list[dict[str, Any]]:
     keys, argv = case["keys"], case["argv"]
     wrong: dict[str, tuple[list[str], list[str]]] = {
         "an unknown option": (keys, [*argv[:-3], "colour", "red", PREFIX]),
-        "a life that is no number": (keys, [*argv[:-2], "long", PREFIX]),
+        "a life that is not a number": (keys, [*argv[:-2], "long", PREFIX]),
         "too many keys": ([*keys, "app:x"], argv),
         "a queue that is not listed": (keys, [*argv[:3], "2", *argv[4:]]),
         "an empty jid": (keys, [*argv[:4], "", *argv[5:]]),

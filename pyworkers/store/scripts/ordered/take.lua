@@ -26,7 +26,7 @@ if redis.call('HEXISTS', KEYS[5], ARGV[1]) == 0 then
 end
 local now = redis.call('TIME')
 local active = redis.call('HGET', order, 'identity') or ''
--- Any program may write into the hash: what is no number counts as none.
+-- Any program may write into the hash: an invalid number counts as none.
 local fence = tonumber(string.match(redis.call('HGET', order, 'fence') or '', '^%d+$')) or 0
 if fence >= 2 ^ 53 then
   fence = 0
