@@ -172,6 +172,25 @@ class ClientTest < Minitest::Test
     assert_equal 1, jobs.size
   end
 
+  def test_a_connection_leaves_the_former_primary_although_it_takes_writes
+    here, there = URI(URL), URI(losing("NOTHING"))
+    primary = here
+    sentinel = TCPServer.new("127.0.0.1", 0)
+    Thread.new do
+      while (asking = sentinel.accept)
+        asking.gets("get-master-addr-by-name\r\n")
+        asking.write("*2\r\n$#{primary.host.size}\r\n#{primary.host}\r\n$#{primary.port.to_s.size}\r\n#{primary.port}\r\n")
+        asking.close
+      end
+    end
+    redis = Redis.new(url: "redis://mymaster", sentinels: [{host: "127.0.0.1", port: sentinel.addr[1]}])
+    followed = Pyworkers::Client.new(redis, namespace: namespace)
+    followed.enqueue("mail", "send_mail")
+    assert_equal here.port, redis.connection[:port].to_i
+    primary = there
+    wait_for { followed.enqueue("mail", "send_mail") && redis.connection[:port].to_i == there.port }
+  end
+
   def test_a_fork_has_a_connection_of_its_own
     apart.enqueue("mail", "send_mail", [1])
     pid = fork do

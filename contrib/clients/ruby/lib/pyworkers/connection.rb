@@ -12,6 +12,9 @@ module Pyworkers
   # @api private
   class Connection
     RESTED_S = 10
+    # How often sentinels are asked for the primary. After a planned failover, the former one takes writes for some ten
+    # seconds, and they are lost.
+    FOLLOWED_S = 1
     AWAY = {
       "LOADING" => "Redis is not ready",
       "MAXCLIENTS" => "Redis takes no more connections",
@@ -32,7 +35,7 @@ module Pyworkers
       "CROSSSLOT" => "on a cluster the namespace needs a hash tag, as {app}:"
     }.freeze
     REFUSALS = /\A(?:READONLY|NOREPLICAS|UNBLOCKED)/
-    private_constant :RESTED_S, :AWAY, :HERE, :REFUSALS
+    private_constant :RESTED_S, :FOLLOWED_S, :AWAY, :HERE, :REFUSALS
 
     def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -83,18 +86,29 @@ module Pyworkers
       translated do
         @redis.with do |connection|
           check(connection)
-          @checked ||= check_versions(connection)
-          connection.call("PING") if rested?(connection)
-          begin
-            without_reconnecting(connection, &block)
-          rescue StandardError => error
-            raise unless refused?(error) && error.message.match?(REFUSALS)
-
-            connection.close
-            without_reconnecting(connection, &block)
+          alone(connection) do
+            follow(connection)
+            @checked ||= check_versions(connection)
+            connection.call("PING") if rested?(connection)
+            push(connection, &block)
           end
         end
       end
+    end
+
+    def push(connection, &block)
+      without_reconnecting(connection, &block)
+    rescue StandardError => error
+      raise unless refused?(error) && error.message.match?(REFUSALS)
+
+      connection.close
+      without_reconnecting(connection, &block)
+    end
+
+    # Threads may share a connection of the gem redis, which then has a lock. Version 5 does not hold it when it closes
+    # or opens a connection, nor while reconnecting is off.
+    def alone(connection, &block)
+      of_gem_redis?(connection) ? connection.send(:synchronize, &block) : yield
     end
 
     # True if the connection may have been lost since its last use, or is another process'; it is used now. Noted at the
@@ -104,6 +118,35 @@ module Pyworkers
       now = Connection.now
       connection.instance_variable_set(:@pyworkers_used, [Process.pid, now])
       pid != Process.pid || now - at > RESTED_S
+    end
+
+    # Close a connection if the sentinels name another primary than a second ago; its next use leads there.
+    def follow(connection)
+      at, former = connection.instance_variable_get(:@pyworkers_primary)
+      now = Connection.now
+      return if at && now - at < FOLLOWED_S
+
+      connection.instance_variable_set(:@pyworkers_primary, [now, former])
+      return unless (primary = primary_of(connection))
+
+      connection.instance_variable_set(:@pyworkers_primary, [now, primary])
+      connection.close if former && former != primary
+    end
+
+    # @return [Array, nil] host and port of the primary as a sentinel names it; nil without one that answers
+    def primary_of(connection)
+      client = of_gem_redis?(connection) ? connection._client : connection
+      if client.respond_to?(:config)
+        return unless client.config.sentinel?
+
+        client.config.reset
+        [client.config.host, client.config.port]
+      else
+        connector = client.instance_variable_get(:@connector)
+        connector.resolve.values_at(:host, :port) if connector.respond_to?(:sentinel_detect)
+      end
+    rescue StandardError
+      nil # The call tells why.
     end
 
     # Ask the servers, once. Without a version, no server runs, or one that is older than the key.
