@@ -139,8 +139,8 @@ class ProcessSet:
                 self._may_watch = False
             else:
                 deadline, pause_s = deadlines.now_s() + timeout, _ANSWER_S
-                while not self._have_answered(look) and deadlines.now_s() < deadline:
-                    time.sleep(pause_s)
+                while not self._have_answered(look) and (left_s := deadline - deadlines.now_s()) > 0:
+                    time.sleep(min(pause_s, left_s))
                     # A look reads all servers, and one that hangs does not answer.
                     pause_s *= _SLOWER
 
