@@ -85,7 +85,7 @@ _ELSEWHERE = {
     "monitor": "top",
 }
 # Nothing answers at the address, or it has no such name (store/transport/errors.py).
-_NOT_THERE = {"UNREACHABLE", "DNS"}
+NOT_THERE = {"UNREACHABLE", "DNS"}
 _OTHER_ADDRESS = (
     "Start Redis, or name another address: --url, REDIS_URL, or redis.url of the configuration; "
     "`pyworkers config show` prints the one in effect."
@@ -166,7 +166,7 @@ def _in_project(command: click.Command, program: str) -> click.Command:
 
 def _presented(error: PyworkersError) -> str:
     traceback = error.traceback.rstrip() if isinstance(error, AppImportError) else ""
-    absent = isinstance(error, RedisUnavailableError) and error.code in _NOT_THERE and not error.hint
+    absent = isinstance(error, RedisUnavailableError) and error.code in NOT_THERE and not error.hint
     reason = printable_lines(f"Error: {error}")
     return "\n".join(filter(None, (traceback, reason, _OTHER_ADDRESS if absent else "")))
 

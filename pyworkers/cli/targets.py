@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from pyworkers.cli import NOT_THERE
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
+from pyworkers.config.stores import DEFAULT
 from pyworkers.errors import RedisUnavailableError
 
 if TYPE_CHECKING:
@@ -134,9 +136,11 @@ class Targets:
         """The error, with the name of the Redis that is away."""
         if not self.several:
             return error
-        return RedisUnavailableError(
-            f"the Redis {name} is unreachable: {error.message}", hint=error.hint, code=error.code
-        )
+        hint = error.hint
+        if name != DEFAULT and error.code in NOT_THERE:
+            hint = hint or f"Start it, or change url in [redis.{name}] of the configuration."
+        message = f"the Redis {name} is unreachable: {error.message}"
+        return RedisUnavailableError(message, hint=hint, code=error.code)
 
     def _reporting(self, name: str, act: Callable[[], R]) -> R | None:
         if name in _away():

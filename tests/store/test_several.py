@@ -161,6 +161,8 @@ def test_one_that_is_away_is_named_and_the_others_are_shown(monkeypatch: pytest.
     ):
         found = run(*words)
         assert "the Redis archive is unreachable" in found.stderr
+        # Not with --url, which names the default one.
+        assert "change url in [redis.archive]" in found.stderr and "--url" not in found.stderr
         assert found.exit_code == 4, found.output
     # What is found does not need the others.
     found = run("status", "later-default", "--json")
