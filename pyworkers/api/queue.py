@@ -23,7 +23,7 @@ from pyworkers.store.editing import Written
 from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
-from pyworkers.store.undo import MOST_JOBS, new_id
+from pyworkers.store.undo import MOST_JOBS, new_id, offered
 from pyworkers.store.views.audit import MOST as MOST_ACTIONS
 from pyworkers.text import counted
 
@@ -194,7 +194,7 @@ def _ask_to_clear(admin: Admin, name: str) -> Confirmation:
 def _clear(admin: Admin, name: str) -> Acted:
     deletion = new_id()
     number = Queue(name, admin).clear(deletion=deletion)
-    return Acted(number, undo=deletion if number else "")
+    return Acted(number, undo=admin.run(offered(admin.keys, deletion)) if number else "")
 
 
 def _named(_admin: Admin, given: Given) -> Iterable[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ import click
 from pyworkers.api import JobRecord
 from pyworkers.api.actions import result_of
 from pyworkers.api.browse.actions import How, JobAction, JobMove, MoveCommand
+from pyworkers.api.browse.undo import Deletion
 from pyworkers.cli.listing import Jobs, ListedPlace
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import print_json
@@ -24,6 +25,7 @@ from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.portions import portions
+from pyworkers.store.undo import DeletionNumbers
 
 T = TypeVar("T")
 
@@ -49,8 +51,8 @@ class BulkResult:
     done: int = 0
     reason: str = ""
     found: set[str] = field(default_factory=set)
-    undo: list[str] = field(default_factory=list)
-    """The ids of deletions that can be undone: one in each Redis."""
+    undo: dict[str, DeletionNumbers] = field(default_factory=dict)
+    """The deletions by their ids, one in each Redis: how many jobs can be put back."""
 
     @property
     def movable(self) -> int:
@@ -74,7 +76,7 @@ class BulkResult:
         self.done += other.done
         self.reason = other.reason or self.reason
         self.found |= other.found
-        self.undo += other.undo
+        self.undo |= other.undo
 
     def refuse(self, reason: str) -> None:
         """Count a selected job that cannot be moved."""
@@ -117,7 +119,7 @@ class Deed:
                 tally.add_done(self.move.act(self.jobs, portion, How(self.at, self.deletion)))
             noted.end(result_of(tally.done))
         if self.deletion and tally.done:
-            tally.undo.append(self.deletion)
+            tally.undo = kept_by(self.redis, self.deletion)
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
@@ -183,7 +185,7 @@ def tell(command: MoveCommand, selection: Selection, tally: BulkResult, mode: Bu
     if mode.as_json:
         numbers = {"selected": tally.selected, "done": tally.done, "gone": gone, "refused": tally.refused}
         about = {"action": command.verb, **numbers, "missing": missing, "dry_run": mode.dry_run}
-        print_json({**about, **({"undo": tally.undo} if tally.undo else {})})
+        print_json({**about, **undo_facts(tally.undo)})
         return
     if mode.dry_run:
         click.echo(f"would {command.verb} {count(tally.movable)}")
@@ -198,10 +200,26 @@ def tell(command: MoveCommand, selection: Selection, tally: BulkResult, mode: Bu
         click.echo(f"no such job: {printable(jid)}", err=True)
 
 
-def tell_undo(deletions: Iterable[str]) -> None:
-    """Print how deleted jobs are put back."""
-    for deletion in deletions:
-        click.echo(f"`pyworkers undo {deletion}` puts them back, for ten minutes", err=True)
+def kept_by(redis: RedisConfig, deletion: str) -> dict[str, DeletionNumbers]:
+    """How many jobs of a deletion can be put back, by its id."""
+    numbers = Deletion(deletion, redis).numbers
+    return {} if numbers is None else {deletion: numbers}
+
+
+def undo_facts(deletions: Mapping[str, DeletionNumbers]) -> dict[str, list[str]]:
+    """The ids of the deletions that can be undone, for JSON; empty if there are none."""
+    ids = [deletion for deletion, numbers in deletions.items() if numbers.kept]
+    return {"undo": ids} if ids else {}
+
+
+def tell_undo(deletions: Mapping[str, DeletionNumbers]) -> None:
+    """Print how deleted jobs are put back, and how many are not kept."""
+    for deletion, numbers in deletions.items():
+        if numbers.kept:
+            them = f"{numbers.kept:,} of them" if numbers.lost else "them"
+            click.echo(f"`pyworkers undo {deletion}` puts {them} back, for ten minutes", err=True)
+        if numbers.lost:
+            click.echo(f"{count(numbers.lost)} cannot be put back: there was no room to keep them", err=True)
 
 
 def count(number: int) -> str:

@@ -18,7 +18,18 @@ from pyworkers.api import Deletion, JobRecord, Queue, Stats, browse
 from pyworkers.api.actions import result_of
 from pyworkers.api.browse.actions import JobAction, JobMove, MoveCommand
 from pyworkers.api.editing import EditableJob
-from pyworkers.cli.bulk import BulkOptions, Deed, act, ask, check_terminal, count, progressing, tell_undo
+from pyworkers.cli.bulk import (
+    BulkOptions,
+    Deed,
+    act,
+    ask,
+    check_terminal,
+    count,
+    kept_by,
+    progressing,
+    tell_undo,
+    undo_facts,
+)
 from pyworkers.cli.listing import (
     DEAD,
     QUEUE,
@@ -40,6 +51,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
+from pyworkers.store.undo import DeletionNumbers
 
 _SHOWN = 25
 # A search among more jobs says so also if it has looked at all.
@@ -357,16 +369,16 @@ def _clear(place: ListedPlace) -> click.Command:
     @redis_options
     def clear(source: ConfigOptions, dry_run: bool, yes: bool, as_json: bool) -> None:
         lists = [(config, place.open(config, _queue())) for _, config in _targets(source)]
-        number, undo = sum(jobs.size for _, jobs in lists), list[str]()
+        number, undo = sum(jobs.size for _, jobs in lists), dict[str, DeletionNumbers]()
         if not (dry_run or yes):
             check_terminal()
             ask(f"Delete all jobs in {_title(place)} ({count(number) if number else 'none now'})?")
         if not dry_run:
             cleared = [_cleared(config, jobs, _title(place)) for config, jobs in lists]
             number = sum(done for done, _ in cleared)
-            undo = [deletion for done, deletion in cleared if done]
+            undo = {deletion: numbers for _, kept in cleared for deletion, numbers in kept.items()}
         if as_json:
-            facts = {"undo": undo} if undo else {}
+            facts = undo_facts(undo)
             print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run, **facts)
         else:
             click.echo(f"{'would delete' if dry_run else 'deleted'} {count(number)}")
@@ -375,14 +387,14 @@ def _clear(place: ListedPlace) -> click.Command:
     return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")
 
 
-def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> tuple[int, str]:
-    """How many jobs were deleted, and the id with which they can be put back."""
+def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> tuple[int, dict[str, DeletionNumbers]]:
+    """How many jobs were deleted, and how many of them can be put back, by the id of the deletion."""
     deletion = Deletion(where=redis).id
     with noting(redis, "jobs.clear", f"{title}: all jobs", deletion) as noted:
         noted.has_changed(0)
         number = jobs.clear(deletion=deletion)
         noted.end(result_of(number))
-    return number, deletion
+    return number, kept_by(redis, deletion) if number else {}
 
 
 def _deletion(redis: RedisConfig, move: JobMove) -> str:

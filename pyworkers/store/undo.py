@@ -82,6 +82,12 @@ class KeptJobs(Pages[KeptJob]):
         return [job for job in map(_job, found, found.values()) if job is not None]
 
 
+def offered(keys: Keys, deletion: str) -> Steps[str]:
+    """The id of a deletion whose jobs can be put back; empty if none is kept: Redis may have had no room."""
+    numbers = (yield from deletions(keys)).get(deletion) if deletion else None
+    return deletion if numbers is not None and numbers.kept else ""
+
+
 def fields_of(keys: Keys, deletion: str) -> Request[list[bytes]]:
     """The fields of the jobs of a deletion; none once its time is over, or all of them are back."""
     return one("HKEYS", keys.deletion(deletion), read=blobs)

@@ -12,7 +12,9 @@ import redis
 from click.testing import CliRunner
 
 from pyworkers.cli import main
+from pyworkers.cli.bulk import tell_undo, undo_facts
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.undo import DeletionNumbers
 from tests.helpers.records import raw_job, register
 from tests.helpers.replies import as_bytes, as_list
 from tests.store.conftest import Cli
@@ -446,6 +448,27 @@ def test_an_edit_that_is_not_done(
     result = cli("jobs", "q", "edit", *words)
     assert (result.exit_code, said in result.stderr) == (code, True)
     assert db.lrange(keys.queue("q"), 0, -1) == [raw_job("j")]
+
+
+@pytest.mark.parametrize(
+    ("kept", "lost", "said"),
+    [
+        (
+            2_000,
+            10_000,
+            "2,000 of them back, for ten minutes\n10,000 jobs cannot be put back: ",
+        ),
+        (0, 1, "1 job cannot be put back: there was no room to keep them"),
+    ],
+)
+def test_deleted_jobs_that_are_not_kept(
+    kept: int, lost: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deletions = {"7c1e": DeletionNumbers(1.0, kept, lost)}
+    tell_undo(deletions)
+    found = capsys.readouterr().err
+    assert said in found
+    assert ("pyworkers undo 7c1e" in found) == bool(undo_facts(deletions)) == bool(kept)
 
 
 def test_deleted_jobs_are_put_back(cli: Cli, keys: Keys, db: redis.Redis) -> None:

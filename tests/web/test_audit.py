@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 
 import redis
 
 from pyworkers import Client
 from pyworkers.api import AuditLog
+from pyworkers.api.browse.actions import JobAction, Order
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import DEAD
+from pyworkers.api.browse.search import Sought
+from pyworkers.api.browse.tasks import TaskState, confirm_task, create_task, read_task
+from pyworkers.api.browse.work import work_on
+from pyworkers.api.target import admin_of
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
 from tests.web.chromium import Chromium
@@ -116,3 +124,31 @@ def test_a_target_is_broken_where_its_line_is_full(
     db.lpush(keys.audit, b'{"action":"server.quiet","target":"shop-1.example:4711:5f0c2a9be431","at":1}')
     chromium.open(f"{dashboard.root}audit")
     assert chromium.style('[data-label="Target"]', "word-break") == "break-all"
+
+
+def test_a_task_says_how_many_of_its_jobs_can_be_put_back(
+    dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str, namespace: str
+) -> None:
+    db.zadd(keys.dead, {raw_job("1"): 1, raw_job("2"): 2})
+    admin = admin_of(one_redis_url, namespace)
+    order, sought = Order(DEAD, JobAction.DELETE), Sought(DEAD, Filter(jid="1"), time.time())
+    counting = create_task(admin, order, sought, "Ann")
+    assert work_on(admin, counting) is TaskState.COUNTED
+    counted = admin.run(read_task(keys, counting.id))
+    assert counted is not None
+    running = confirm_task(admin, counted)
+    assert running is not None
+    assert work_on(admin, running) is TaskState.DONE
+
+    def shown(numbers: str) -> tuple[bool, str]:
+        if numbers:
+            db.hset(keys.deletions, running.id, f"{time.time():.3f} {numbers}")
+        page = dashboard.get(f"tasks/{running.id}")
+        return any("undo" in one.buttons.values() for one in page.posts), page.text
+
+    offered, text = shown("")
+    assert offered and "cannot" not in text
+    offered, text = shown("95870 60000000 204130")
+    assert offered and "95,870 jobs can be put back, the other 204,130 cannot: there was no room" in text
+    offered, text = shown("0 0 1")
+    assert not offered and "They cannot be put back: there was no room" in text

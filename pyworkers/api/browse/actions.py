@@ -23,7 +23,7 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import JobSet, ScheduledSet, SortedEntry
 from pyworkers.api.target import Admin
 from pyworkers.errors import BadArgumentError
-from pyworkers.store.undo import new_id
+from pyworkers.store.undo import new_id, offered
 from pyworkers.text import counted
 
 
@@ -262,7 +262,8 @@ def act_on(admin: Admin, order: Order, ats: Sequence[str]) -> Acted:
     Raises RedisUnavailableError and StoreError.
     """
     rows = admin.run(read_rows(admin.keys, order.place, ats))
-    return order.run(admin, [row for row in rows if row is not None], new_id())
+    acted = order.run(admin, [row for row in rows if row is not None], new_id())
+    return acted._replace(undo=admin.run(offered(admin.keys, acted.undo)))
 
 
 def _place(word: str) -> Place:

@@ -62,7 +62,10 @@ async def _read(request: Request) -> tuple[AuditPage, Collection[str]]:
     """The actions at one Redis, and the ids of the deletions that can be undone."""
     site = site_of(request)
     page = await site.read(read_audit(site.keys, *span(request)))
-    return page, await site.read(read_deletions(site.keys)) if any(one.undo for one in page.actions) else ()
+    if not any(one.undo for one in page.actions):
+        return page, ()
+    deletions = await site.read(read_deletions(site.keys))
+    return page, [id for id, numbers in deletions.items() if numbers.kept]
 
 
 def _order(action: AuditEntry) -> float:

@@ -14,8 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
+from pyworkers.api.browse.undo import read_deletions
 from pyworkers.api.browse.work import start
 from pyworkers.api.target import Admin
+from pyworkers.store.undo import DeletionNumbers
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
@@ -42,6 +44,7 @@ async def show(request: Request) -> Response:
         "task.html",
         title=f"{move.label}: {title_of(place)}",
         task=task,
+        kept=await _kept(request, task),
         operate=_may(request, task),
         move=move,
         done=move.done_with(task.progress.done),
@@ -50,6 +53,14 @@ async def show(request: Request) -> Response:
         states=TaskState,
         jobs=jobs,
     )
+
+
+async def _kept(request: Request, task: Task) -> DeletionNumbers | None:
+    """How many of the jobs that a task has deleted can be put back; None for no deletion."""
+    if not task.undo or not task.progress.done or task.working:
+        return None
+    site = site_of(request)
+    return (await site.read(read_deletions(site.keys))).get(task.undo)
 
 
 def _selected(task: Task) -> Markup:
