@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from urllib.parse import urljoin
 
 import pytest
@@ -10,6 +12,7 @@ import redis
 from pyworkers import Client
 from pyworkers.api import LimitSet, LockSet
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.flow import locks as stored
 from pyworkers.web.names import encode as segment
 from tests.web.acting import act, fields
 from tests.web.visitor import Visitor
@@ -88,6 +91,21 @@ def test_a_lock_is_found_and_released(dashboard: Visitor, one_redis_url: str, na
     assert "is not held" in act(dashboard, "locks", action="release", **about)
     assert locks.find(jid) == []
     assert dashboard.ask("locks", fields(dashboard, action="x")).status == 400
+
+
+def test_a_search_of_locks_goes_on_by_itself(
+    dashboard: Visitor, db: redis.Redis, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.mset({f"{namespace}{number}": "x" for number in range(500)})
+    monkeypatch.setattr(stored, "_PER_SCAN", 1)
+    monkeypatch.setattr(stored, "_PER_PAGE", 1)
+    page = dashboard.get("locks?text=nothing")
+    assert "None found so far. Search on Stop" in page.text
+    [following] = re.findall(r'<meta http-equiv="refresh" content="1; url=/([^"]*)">', page.html)
+    assert "refresh" not in dashboard.get("locks").html, "Stop leads there"
+    monkeypatch.undo()
+    page = dashboard.get(unescape(following))
+    assert "No lock fits." in page.text and "refresh" not in page.html
 
 
 @pytest.mark.parametrize("name", HOSTILE)
