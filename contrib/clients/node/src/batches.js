@@ -3,7 +3,7 @@
  * @module
  */
 import { inspect } from "node:util";
-import { drafting, newId } from "./envelope.js";
+import { draftEach, drafting, newId } from "./envelope.js";
 import { BadArgumentError, BatchError, DuplicateJobError, QueueFullError } from "./errors.js";
 import { encode, float, isPlain } from "./json.js";
 import { byQueue, isConditional, portions, push, refused } from "./push.js";
@@ -108,8 +108,7 @@ class Members {
 
   /** @param {string} queue @param {string} jobClass @param {Iterable<readonly unknown[]>} argsList @param {Record<string, any>} [options] */
   enqueueBulk(queue, jobClass, argsList, options = {}) {
-    const make = drafting(queue, jobClass, withoutJid(options), this.#context.encryption, this.#context.now());
-    return this.#gather(Array.from(argsList, (args, at) => make(args, `argsList[${at}]`)));
+    return this.#gather([...draftEach(queue, jobClass, argsList, options, this.#context.encryption, this.#context.now())]);
   }
 
   /** @param {Job[]} jobs */
@@ -122,12 +121,6 @@ class Members {
   close() {
     this.#isOpen = false;
   }
-}
-
-/** @param {Record<string, any>} options */
-export function withoutJid(options) {
-  if (options.jid !== undefined) throw new BadArgumentError("jid cannot be given for several jobs");
-  return options;
 }
 
 /** @param {Context} context @param {(members: Members) => unknown} fill */

@@ -3,10 +3,9 @@
  * @module
  */
 import { inspect } from "node:util";
-import { Batch, Step, enqueueChain, openBatch, withoutJid } from "./batches.js";
-import { drafting } from "./envelope.js";
+import { Batch, Step, enqueueChain, openBatch } from "./batches.js";
+import { draftEach, drafting } from "./envelope.js";
 import { BadArgumentError, QueueFullError } from "./errors.js";
-import { kindOf } from "./json.js";
 import { Keys, portions, push } from "./push.js";
 import { Script, spoken, wireOf } from "./redis.js";
 import { checkJid, look, result } from "./results.js";
@@ -62,15 +61,10 @@ export class Client {
 
   /** @param {string} queue @param {string} jobClass @param {Iterable<readonly unknown[]>} argsList @param {Options} [options] */
   async enqueueBulk(queue, jobClass, argsList, options = {}) {
-    if (typeof argsList?.[Symbol.iterator] !== "function") {
-      throw new BadArgumentError(`argsList is of type ${kindOf(argsList)}, not an array of arguments`, {
-        hint: "write [[a, b], [c, d]], an array for each job",
-      });
-    }
-    const make = drafting(queue, jobClass, withoutJid(options), this.#encryption, now());
+    const jobs = draftEach(queue, jobClass, argsList, options, this.#encryption, now());
     /** @type {string[]} */
     const jids = [];
-    for (const portion of portions(each(argsList, make))) {
+    for (const portion of portions(jobs)) {
       const others = await push(this.#wire, this.#keys, portion, options.signal);
       for (const { jid } of portion) jids.push(others.get(jid) ?? jid);
     }
@@ -187,12 +181,6 @@ class Handle {
   async cancel() {
     return await this.#client.cancel(this.jid);
   }
-}
-
-/** One job for each list of arguments, when it is asked for. @param {Iterable<readonly unknown[]>} argsList @param {ReturnType<typeof drafting>} make */
-function* each(argsList, make) {
-  let at = 0;
-  for (const args of argsList) yield make(args, `argsList[${at++}]`);
 }
 
 function now() {

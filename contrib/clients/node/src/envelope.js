@@ -83,6 +83,28 @@ export function drafting(queue, jobClass, options, keys, now, isLater = false) {
   };
 }
 
+/**
+ * A job for each list of arguments, made when it is asked for.
+ * @param {string} queue
+ * @param {string} jobClass
+ * @param {Iterable<readonly unknown[]>} argsList
+ * @param {Record<string, any>} options
+ * @param {import("./sealing.js").Keyring | undefined} keys
+ * @param {number} now in epoch seconds
+ * @returns {Generator<Job, void>}
+ */
+export function* draftEach(queue, jobClass, argsList, options, keys, now) {
+  const make = drafting(queue, jobClass, options, keys, now);
+  if (options.jid !== undefined) throw new BadArgumentError("jid cannot be given for several jobs");
+  if (typeof argsList?.[Symbol.iterator] !== "function") {
+    throw new BadArgumentError(`argsList is of type ${kindOf(argsList)}, not an array of arguments`, {
+      hint: "write [[a, b], [c, d]], an array for each job",
+    });
+  }
+  let at = 0;
+  for (const args of argsList) yield make(args, `argsList[${at++}]`);
+}
+
 /** The members of an object, each with a comma in front. @param {Record<string, unknown>} fields */
 function members(fields) {
   const text = encode(fields, "extra");

@@ -68,6 +68,15 @@ test("the refusal of the first members is thrown though the batch cannot be dele
   assert.deepEqual(calls.map(([, mode]) => mode), ["create", "1", "delete", "open", "1", "add"]);
 });
 
+test("the members of a batch are any iterable of arrays", async () => {
+  const { calls, client } = answering(() => "ok");
+  const add = (argsList, options) => client.batch({}, (members) => members.enqueueBulk("mail", "send_mail", argsList, options));
+  await add(new Set([[1], [2], [3]]));
+  assert.equal(calls.at(-1)[6], "3");
+  await assert.rejects(add(7), /argsList is of type number, not an array of arguments/);
+  await assert.rejects(add([], { jid: "j" }), /jid cannot be given for several jobs/);
+});
+
 test("a value that JSON does not carry is refused with its path", () => {
   const cyclic = [];
   cyclic.push(cyclic);

@@ -60,6 +60,15 @@ class ValuesTest < Minitest::Test
     assert_equal %w[create 1 delete open 1 add], redis.calls.map { |args| args[1] }
   end
 
+  def test_the_members_of_a_batch_are_any_enumerable_of_lists
+    redis = Answering.new { "ok" }
+    client = Pyworkers::Client.new(redis)
+    client.batch { |members| members.enqueue_bulk("mail", "send_mail", (1..3).lazy.map { |number| [number] }) }
+    assert_equal 3, redis.calls.last[6].to_i
+    assert_refused("args_list is of type Integer, not a list of arguments") { client.batch { |members| members.enqueue_bulk("mail", "x", 7) } }
+    assert_refused("jid cannot be given for several jobs") { client.batch { |members| members.enqueue_bulk("mail", "x", [], jid: "j") } }
+  end
+
   def test_an_option_that_does_not_exist_or_has_an_invalid_value_is_refused_with_the_fix
     {
       {uniqe_for: 1} => "uniqe_for is not an option: did you mean unique_for?",

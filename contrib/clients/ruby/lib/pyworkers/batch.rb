@@ -127,8 +127,7 @@ module Pyworkers
     # @param (see Client#enqueue_bulk)
     # @return [Array<String>] their jids
     def enqueue_bulk(queue, job_class, args_list, **options)
-      draft = Draft.new(queue, job_class, Client.without_jid(options), keyring: @keyring)
-      gather(args_list.each_with_index.map { |args, at| draft.job(args, path: "args_list[#{at}]") })
+      gather(Draft.new(queue, job_class, options, keyring: @keyring).jobs(args_list).to_a)
     end
 
     # @api private

@@ -6,13 +6,6 @@ module Pyworkers
     CANCEL = Script.new("cancel.lua")
     private_constant :CANCEL
 
-    # @api private
-    def self.without_jid(options)
-      raise BadArgumentError, "jid cannot be given for several jobs" if options.key?(:jid)
-
-      options
-    end
-
     # @param redis [Redis, RedisClient, ConnectionPool] stays the caller's; a wait for a result opens a connection like it
     # @param namespace [String] the prefix of all keys, with its colon, as +"app:"+
     # @param encryption [Array<String>, nil] the keys of jobs with +encrypt+: 32 bytes each, or their base64; the newest first
@@ -93,12 +86,7 @@ module Pyworkers
     # @param args_list [Enumerable<Array>]
     # @return [Array<String>] their jids, in that order
     def enqueue_bulk(queue, job_class, args_list, **options)
-      unless args_list.respond_to?(:each_slice)
-        raise BadArgumentError.new("args_list is of type #{args_list.class}, not a list of arguments", hint: "write [[a, b], [c, d]], a list for each job")
-      end
-
-      draft = Draft.new(queue, job_class, Client.without_jid(options), keyring: @keyring)
-      jobs = args_list.lazy.with_index.map { |args, at| draft.job(args, path: "args_list[#{at}]") }
+      jobs = Draft.new(queue, job_class, options, keyring: @keyring).jobs(args_list)
       Push.portions(jobs).flat_map do |portion|
         others = @push.call(portion)
         portion.map { |job| others.fetch(job.jid, job.jid) }

@@ -56,6 +56,18 @@ module Pyworkers
       job_of(jid, payload, lock)
     end
 
+    # A job for each list of arguments, made when it is asked for.
+    #
+    # @return [Enumerator::Lazy<Job>]
+    def jobs(args_list)
+      raise BadArgumentError, "jid cannot be given for several jobs" if @options.key?(:jid)
+      unless args_list.respond_to?(:each_slice)
+        raise BadArgumentError.new("args_list is of type #{args_list.class}, not a list of arguments", hint: "write [[a, b], [c, d]], a list for each job")
+      end
+
+      args_list.lazy.with_index.map { |args, at| job(args, path: "args_list[#{at}]") }
+    end
+
     # A job of Sidekiq's client.
     #
     # @yieldparam fields [Hash] the fields of the envelope that this client adds
