@@ -144,7 +144,7 @@ def read_finished(
 ) -> Steps[FinishedPage]:
     """The finished jobs that meet the conditions, behind ``after``, the latest first.
 
-    It looks for so long as its budget allows: fewer than ``count`` with a ``next`` means that there may be
+    It looks until its budget is used up: fewer than ``count`` with a ``next`` means that there may be
     more. Raises BadArgumentError for an ``after`` that is not the place of a job.
     """
     last = FinishedPlace.read(after) if after else None

@@ -86,7 +86,7 @@ class ClassMetrics:
     """The jobs of one class in a period: how many ran and failed; ``total_ms`` is the time of the others.
 
     ``histogram`` has the number of jobs that did not fail by duration: below each of ``BOUNDS_MS``, and above
-    the last. Over a day it has the jobs on servers of pyworkers alone, because Sidekiq keeps none so long.
+    the last. Over a day it has only the jobs on servers of pyworkers, because Sidekiq keeps none that long.
     """
 
     job_class: str

@@ -258,7 +258,7 @@ def _new_times(job: Stored, data: Mapping[str, Any], at: float) -> dict[str, Any
         changes["at"] = at
     expiry = timestamps.read(data.get("expiry"))
     if expiry is not None and job.spot is Spot.SCHEDULED and job.due is not None:
-        # It is so long after the time at which the job is due.
+        # Its distance from the time at which the job is due stays.
         changes["expiry"] = expiry + (at - job.due)
     return changes
 

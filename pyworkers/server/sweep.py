@@ -30,7 +30,7 @@ _RESTS = 20
 _FIRST = 0.2
 # Within the life of the turn.
 _LONGEST_REST_S = LIFE_S / 4
-# A server of another program is logged so often.
+# Between two lines in the log about a server of another program.
 _AGAIN_S = 3600.0
 _HINT = "it releases no locks and counts no batches: restart it with this version"
 _FOREIGN = (

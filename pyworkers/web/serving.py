@@ -39,7 +39,7 @@ from pyworkers.web.site import Site, SiteSettings
 # More than the thousand viewers that the dashboard is made for; each holds one open.
 _MOST_CONNECTIONS = 1200
 _SPARE_FILES = 64
-# An action that has begun gets so long; event streams end at once.
+# An action that has begun gets this time; event streams end at once.
 _PATIENCE_S = 5
 _CHECK_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// A value is written at most so often, and kept for so long after its last change, in seconds.
+	// The time between two writes of a value at least, and how long it is kept after its last change, in seconds.
 	savedApart   = time.Second
 	savedFor     = 30 * 86400
 	longestSaved = 512 << 10

@@ -380,7 +380,7 @@ func (x *exchanger) failed(err error) {
 	x.pause = min(2*x.pause, longPause)
 }
 
-// giveBackWaiting returns the jobs that no goroutine has begun for so long.
+// giveBackWaiting returns the jobs that no goroutine has begun for this time.
 func (x *exchanger) giveBackWaiting(age time.Duration) {
 	for range len(x.jobs) {
 		var d *delivery

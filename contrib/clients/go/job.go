@@ -47,17 +47,17 @@ type Options struct {
 	Backtrace Setting
 	// Timeout is how long the job may run.
 	Timeout time.Duration
-	// ExpiresIn drops a job that has not started so long after it was due.
+	// ExpiresIn drops a job that has not started within this time after it was due.
 	ExpiresIn time.Duration
 	// Tags are shown by Sidekiq's Web UI.
 	Tags []string
 
-	// Track keeps status and result for so long after the end, for [Client.Status] and [Client.Result].
+	// Track keeps status and result for this time after the end, for [Client.Status] and [Client.Result].
 	Track time.Duration
 	// History also keeps the job as it was enqueued, and its runs.
 	History bool
 
-	// UniqueFor makes a job with the same class, queue and arguments a duplicate for so long after it is due.
+	// UniqueFor makes a job with the same class, queue and arguments a duplicate for this time after it is due.
 	UniqueFor time.Duration
 	// UniqueUntil ends that earlier; by default UntilSuccess.
 	UniqueUntil UniqueUntil
@@ -116,7 +116,7 @@ const (
 )
 
 const (
-	// The status of a job is kept for so long after its last change, until the job has ended.
+	// How long the status of a job is kept after its last change, until the job has ended.
 	aliveSeconds = 30 * 86400
 	// The longest time of an option.
 	longestSeconds = 1e9

@@ -119,7 +119,7 @@ func (m members) write(out []byte) []byte {
 // walk calls each for every value of the valid list or object that begins at a place: with its name, still quoted, if it
 // is a member, and with its place. each returns the end of the value; walk returns the end of the list or object.
 func walk(raw []byte, at int, each func(name []byte, at int) (end int, err error)) (int, error) {
-	last := raw[at] + 2 // in ASCII, ] and } come so long after [ and {
+	last := raw[at] + 2 // in ASCII, ] and } are two characters after [ and {
 	for at = skipBlanks(raw, at+1); raw[at] != last; at = skipBlanks(raw, at) {
 		if raw[at] == ',' {
 			at = skipBlanks(raw, at+1)

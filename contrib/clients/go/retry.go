@@ -20,7 +20,7 @@ const (
 	maxErrorMessage = 10_000
 	maxTraceLines   = 1000
 	maxTraceBytes   = 100_000
-	// A job that fits no server is kept for so long, in seconds, and is given to a server this many times at least.
+	// A job that fits no server is kept for this time, in seconds, and is given to a server this many times at least.
 	misfitSeconds = 3600
 	minMisfits    = 10
 )

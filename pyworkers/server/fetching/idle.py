@@ -23,7 +23,7 @@ _FEW = 4
 # Keys of one command.
 _PER_READ = 1000
 # Redis announces a key, too, when its table of tracked keys is full (tracking-table-max-keys). To read the
-# key again evicts another one, and so on: 18,000 wake-ups a second. Queues that get jobs so often are busy,
+# key again evicts another one, and so on: 18,000 wake-ups a second. Queues that get jobs that often are busy,
 # and have their own connections.
 _MANY_PER_S = 300
 # A doubt costs a read in this interval, for this time.

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from pyworkers.web.live.reader import Reader, readers_at
 
-# A viewer that takes no event for so long is dropped.
+# A viewer that takes no event for this time is dropped.
 _PATIENCE_S = 10.0
 # The browser comes back at once, and its session is checked again.
 _LONGEST_S = 300.0
