@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import click
 
-from pyworkers.api import JobRecord
+from pyworkers.api import DeletionNumbers, JobRecord
 from pyworkers.api.actions import result_of
 from pyworkers.api.browse.actions import How, JobAction, JobMove, MoveCommand
 from pyworkers.api.browse.undo import Deletion
@@ -25,7 +25,6 @@ from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.portions import portions
-from pyworkers.store.undo import DeletionNumbers
 
 T = TypeVar("T")
 

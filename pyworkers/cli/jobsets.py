@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from pyworkers.api import Deletion, JobRecord, Queue, Stats, browse
+from pyworkers.api import Deletion, DeletionNumbers, JobRecord, Queue, Stats, browse
 from pyworkers.api.actions import result_of
 from pyworkers.api.browse.actions import JobAction, JobMove, MoveCommand
 from pyworkers.api.editing import EditableJob
@@ -51,7 +51,6 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
-from pyworkers.store.undo import DeletionNumbers
 
 _SHOWN = 25
 # A search among more jobs says so also if it has looked at all.

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pyworkers.api import DeletionNumbers
 from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
 from pyworkers.api.browse.undo import read_deletions
 from pyworkers.api.browse.work import start
 from pyworkers.api.target import Admin
-from pyworkers.store.undo import DeletionNumbers
 from pyworkers.web import names
 from pyworkers.web.acting import done, perform
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
