@@ -61,7 +61,7 @@ class Side:
         self.go: list[subprocess.Popen[bytes]] = []
         self.client = Client(url, namespace=namespace)
         self.redis, self.keys = self.python[0].redis, self.python[0].keys
-        self._ledger = f"{namespace}ledger"
+        self._ledger, self._aside = f"{namespace}ledger", f"{namespace}aside"
         self._command = [str(program), "shared", rules]
         # With the rights that `pyworkers acl --role worker` prints, but for the ledger.
         rights = {"REDIS_URL": url_of(url, Role.WORKER, namespace), "LEDGER_URL": url}
@@ -88,15 +88,19 @@ class Side:
         found = [note.decode().split() for note in as_list(self.redis.lrange(self._ledger, 0, -1))]
         return [[who, number] for who, noted, number in found if noted == word]
 
-    def enqueue(self) -> str:
-        """A batch of jobs; its id."""
+    def enqueue(self, aside: int = 0) -> str:
+        """A batch of jobs; its id. Nobody gets the last ones, which are put aside, before ``check``."""
         with new_batch(self.client, "marks") as batch:
             for number in range(JOBS):
                 self.client.enqueue("shared", "mark", [number, 20], track=60)
+        for _ in range(aside):
+            self.redis.lmove(self.keys.queue("shared"), self._aside, "LEFT", "LEFT")
         return str(batch.id)
 
     def check(self, batch: str, killed: str) -> None:
         """Each job is done and counts once, and runs once unless it ran at the kill."""
+        while self.redis.lmove(self._aside, self.keys.queue("shared"), "LEFT", "LEFT"):
+            pass
         facts = wait_for(lambda: self.succeeded(batch))
         assert (facts["total"], facts["done"]) == (str(JOBS), str(JOBS))
         ends = Counter(number for _, number in self.notes("end"))
@@ -155,7 +159,7 @@ def side(
 
 @pytest.mark.fault("K1")
 def test_python_runs_the_jobs_of_a_worker_in_go_that_was_killed(side: Side) -> None:
-    batch = side.enqueue()
+    batch = side.enqueue(aside=JOBS // 2)
     killed = side.start_go()
     wait_for(lambda: len(side.notes("end")) > JOBS // 4)
     killed.kill()
@@ -164,7 +168,7 @@ def test_python_runs_the_jobs_of_a_worker_in_go_that_was_killed(side: Side) -> N
 
 
 def test_a_worker_in_go_runs_the_jobs_of_a_server_in_python_that_was_killed(side: Side) -> None:
-    batch = side.enqueue()
+    batch = side.enqueue(aside=JOBS // 2)
     side.python[0].start()
     wait_for(lambda: len(side.notes("end")) > JOBS // 4)
     side.python[0].kill()
@@ -191,7 +195,7 @@ def test_both_share_a_queue_and_stop_without_a_second_run(side: Side) -> None:
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("side", ["limited"], indirect=True)
 def test_k5_the_slots_of_a_killed_worker_in_go_come_back(side: Side) -> None:
-    batch = side.enqueue()
+    batch = side.enqueue(aside=JOBS // 2)
     killed = side.start_go()
     wait_for(lambda: len(side.notes("end")) > 4)
     killed.kill()
