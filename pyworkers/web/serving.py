@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from pyworkers.config.checks import mask_url
 from pyworkers.config.fields import Config
 from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.config.thresholds import Threshold
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
 from pyworkers.http.hosts import Hosts
 from pyworkers.web.application import assemble
@@ -163,8 +163,10 @@ class _DashboardServer(uvicorn.Server):
         """Listen; then say so if Redis does not answer: the pages do until it does."""
         await super().startup(sockets)
         try:
-            async with asyncio.timeout(_CHECK_S):
-                await self._site.read(read_web_secret(self._site.keys, secrets.token_bytes()))
+            # A user who only reads may not keep the secret.
+            with suppress(StoreError):
+                async with asyncio.timeout(_CHECK_S):
+                    await self._site.read(read_web_secret(self._site.keys, secrets.token_bytes()))
         except (PyworkersError, TimeoutError) as error:
             log.warning("redis.down", url=self._redis, error=str(error) or "no answer")
 
