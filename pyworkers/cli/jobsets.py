@@ -150,7 +150,7 @@ class _List:
         self._label = target.label
         self._jobs = place.open(target.config, _queue())
         self._limit = limit
-        self._search = None if selection.empty else _Search(place, self._jobs, selection, target.config)
+        self._search = None if selection.empty else _SelectedJobs(place, self._jobs, selection, target.config)
         self._found = iter(_walk(place, self._jobs, limit) if self._search is None else self._search)
         self._shown = 0
 
@@ -168,7 +168,7 @@ class _List:
             click.echo(f"… more of {self._jobs.size:,} jobs{where}: --limit 0 shows all", err=True)
 
 
-class _Search:
+class _SelectedJobs:
     """The selected jobs of a place in its order, which Redis finds; how far it has looked."""
 
     def __init__(self, place: ListedPlace, jobs: Jobs, selection: Selection, redis: RedisConfig) -> None:

@@ -124,7 +124,7 @@ class ErrorPage:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _OpenGroup:
     """A group as it grows."""
 
     error_class: str
@@ -195,7 +195,7 @@ def read_errors(
     deployed = (yield from read_deploys(keys, now - deploys.TTL_S, now))[::-1]
     begins = _begins(cursor)
     totals, looked_at = dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 0)
-    tallies: dict[str, _Tally] = {}
+    tallies: dict[str, _OpenGroup] = {}
     read, going = 0, list(PLACES)
     while going:
         for place in list(going):
@@ -210,7 +210,7 @@ def read_errors(
             for row in part.rows:
                 whole = yield from _with_error(keys, place, row)
                 job = whole.job
-                first = _Tally(job.error_class[:_LONGEST_NAME], job.error[:_LONGEST_ERROR])
+                first = _OpenGroup(job.error_class[:_LONGEST_NAME], job.error[:_LONGEST_ERROR])
                 tallies.setdefault(folded(job.error), first).add(place, whole, now, deployed)
             read += len(part.rows)
             looked_at[place], begins[place] = part.looked_at, part.after

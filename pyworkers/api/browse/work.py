@@ -44,13 +44,13 @@ def work_on(admin: Admin, task: Task, sleep: Callable[[float], None] = time.slee
     It never raises for what Redis does: it waits for Redis for a minute, and then fails.
     """
     try:
-        return _Worker(admin, task, sleep).run()
+        return _TaskRun(admin, task, sleep).run()
     except RedisUnavailableError:
         # Nothing can be written either: the missing sign of life shows it.
         return TaskState.FAILED
 
 
-class _Worker:
+class _TaskRun:
     """The work on one task, in one thread."""
 
     def __init__(self, admin: Admin, task: Task, sleep: Callable[[float], None]) -> None:

@@ -26,7 +26,7 @@ _HANDSHAKE_S = 1.0
 _QUESTION_S = 0.4
 
 
-class _Limit:
+class _TimeLimit:
     """The time that a connection may take with its handshake, from now on; None: as long as it takes."""
 
     def __init__(self, usual_s: float | None) -> None:
@@ -101,7 +101,7 @@ class TlsConnection(_Connection):
         self.announced = announced
 
     def _connect(self) -> ssl.SSLSocket:
-        limit = _Limit(self.socket_connect_timeout)
+        limit = _TimeLimit(self.socket_connect_timeout)
         opened = super()._connect()
         try:
             context = self._tls.current()
@@ -116,7 +116,7 @@ class TlsConnection(_Connection):
             raise
         return opened
 
-    def _shake_hands(self, opened: ssl.SSLSocket, limit: _Limit) -> None:
+    def _shake_hands(self, opened: ssl.SSLSocket, limit: _TimeLimit) -> None:
         try:
             opened.settimeout(limit.first_s)
             opened.do_handshake()
@@ -159,7 +159,7 @@ class AsyncTlsConnection(redis.asyncio.Connection):
             raise
 
     async def _connect_in_time(self) -> None:
-        limit = _Limit(self.socket_connect_timeout)
+        limit = _TimeLimit(self.socket_connect_timeout)
         try:
             async with asyncio.timeout(limit.first_s):
                 await super()._connect()  # type: ignore[no-untyped-call]
