@@ -16,10 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pyworkers.config.directories import ESCAPES, DirectoryUrl, is_cluster, is_directory
 from pyworkers.http.hosts import is_loopback
 from pyworkers.protocol.cronlines import check_schedule
-from pyworkers.protocol.flow.carrying import check_names
-from pyworkers.protocol.keeping import check_keep
 from pyworkers.protocol.keys import hash_tag
-from pyworkers.protocol.limits import parse_rate
 
 _SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:pass|auth|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 # From the first colon after the scheme to the *last* @: real passwords hold @ and /, and a sentinel URL may
@@ -171,22 +168,12 @@ def check_every(period: str) -> None:
     check_schedule(f"every {period}")
 
 
-def check_rate(rate: str) -> None:
-    """Check a rate such as ``10/s``."""
-    parse_rate(rate)
-
-
 def check_args(args: tuple[object, ...]) -> None:
     """Check the arguments of a job."""
     try:
         json.dumps(args, allow_nan=False)
     except TypeError as exc:  # a TOML date
         raise ValueError(f"must be JSON values: {exc}") from exc
-
-
-def check_carry(names: tuple[object, ...]) -> None:
-    """Check the names of ``[log] carry``."""
-    check_names(names)
 
 
 def mask_path(url: str) -> str:
@@ -259,8 +246,3 @@ def check_networks(networks: tuple[object, ...]) -> None:
             ipaddress.ip_network(str(network))
         except ValueError as exc:
             raise ValueError(f"must be networks, 10.0.0.0/8: {exc}") from exc
-
-
-def check_kept(keep: tuple[object, ...]) -> None:
-    """Check ``keep`` of the server or of a queue."""
-    check_keep(keep)

@@ -16,17 +16,14 @@ from pyworkers.config.checks import (
     check_app,
     check_args,
     check_bind,
-    check_carry,
     check_every,
     check_hosts,
     check_issuer,
-    check_kept,
     check_label,
     check_mail,
     check_mask,
     check_namespace,
     check_networks,
-    check_rate,
     check_redirect_url,
     check_scopes,
     check_smtp,
@@ -42,7 +39,10 @@ from pyworkers.config.groups import MODES, check_processes, check_queues
 from pyworkers.config.rights import check_groups
 from pyworkers.config.thresholds import check_thresholds
 from pyworkers.protocol.cronlines import check_grace, check_schedule
+from pyworkers.protocol.flow.carrying import check_names
+from pyworkers.protocol.keeping import check_keep
 from pyworkers.protocol.keys import check_queue_name
+from pyworkers.protocol.limits import parse_rate
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "json")
@@ -55,7 +55,7 @@ def _option(
     key: str = "",
     minimum: float | None = None,
     choices: tuple[str, ...] = (),
-    check: Callable[[Any], None] | None = None,
+    check: Callable[[Any], object] | None = None,
     mask: Callable[[str], str] | None = None,
     example: object = None,
     restart: bool = False,
@@ -121,7 +121,7 @@ class ServerConfig:
     keep: tuple[int, ...] = _option(
         (),
         "Finished jobs to keep: about how many, for how many seconds, e.g. [1000, 86400]; empty: none.",
-        check=check_kept,
+        check=check_keep,
     )
     keep_args: bool = _option(True, "Keep finished jobs with their arguments.")
     sidekiq6: bool = _option(
@@ -156,7 +156,7 @@ class QueueConfig:
     rate: str | None = _option(
         None,
         'Jobs of this queue that start in a period, over all servers: "10/s".',
-        check=check_rate,
+        check=parse_rate,
         example="10/s",
     )
     max_running: int | None = _option(
@@ -171,7 +171,7 @@ class QueueConfig:
     keep: tuple[int, ...] | None = _option(
         None,
         "The finished jobs of this queue to keep, instead of the decorator's and the server's; empty: none.",
-        check=check_kept,
+        check=check_keep,
         example=(1000, 86400),
     )
     keep_args: bool | None = _option(
@@ -263,7 +263,7 @@ class LogConfig:
     carry: tuple[str, ...] = _option(
         (),
         'Variables of structlog\'s context that jobs carry into their log lines, e.g. ["request_id"].',
-        check=check_carry,
+        check=check_names,
     )
 
 
