@@ -423,7 +423,7 @@ def declared_job(
     handler: Handler,
     options: JobOptions,
     clients: Clients,
-    writing: Writing = PLAIN,
+    writing: Writing,
 ) -> Job[P, R]:
     """The Job of a declaration. Raises DeclarationError for values that JSON cannot hold."""
     policy = handler.policy

@@ -82,7 +82,7 @@ class Cause:
         return self.problems[0].fix if len(self.problems) == 1 else _SEVERAL[self.code][2]
 
 
-def causes_in(stats: Stats, others: Iterable[Problem] = ()) -> list[Cause]:
+def causes_in(stats: Stats, others: Iterable[Problem]) -> list[Cause]:
     """The causes that counts show, and ``others``, of settings and thresholds: errors first, servers before
     queues.
     """

@@ -36,7 +36,7 @@ class AtRedis:
         self._admin = admin_of(where, namespace)
 
 
-def others_of(where: Where, namespace: str | None = None) -> Mapping[str, RedisConfig]:
+def others_of(where: Where, namespace: str | None) -> Mapping[str, RedisConfig]:
     """The other Redis servers of the environment by name, if ``where`` names no Redis itself.
 
     Raises ConfigError.

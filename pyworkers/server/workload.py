@@ -77,7 +77,7 @@ class Workload:
         origin: Origin,
         control: Control,
         *,
-        once: bool = False,
+        once: bool,
     ) -> None:
         """``once``: run one job."""
         self.plan = NOTHING

@@ -94,7 +94,7 @@ async def audited(
     work: Callable[[], Awaitable[T]],
     described: Callable[[T], str] = _described,
     *,
-    queues: Iterable[str] | None = None,
+    queues: Iterable[str] | None,
 ) -> T:
     """As ``perform``, for a change that runs in the event loop."""
     check_queues(request, queues)

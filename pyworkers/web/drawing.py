@@ -128,8 +128,8 @@ def heat(
     places: Sequence[Bar],
     label: str,
     words: Sequence[str],
-    ticks: Sequence[str] = (),
-    marks: Sequence[Mark] = (),
+    ticks: Sequence[str],
+    marks: Sequence[Mark],
 ) -> Chart:
     """A grid with a column per unit, its numbers from the bottom up: the darker, the more."""
     highest = max((number for column in columns for number in column), default=0)

@@ -84,7 +84,7 @@ class Snapshot(Original):
     ``stacks``: the file for the stacks of this process when the master asks (``show_stacks``).
     """
 
-    def __init__(self, stacks: int = _STDERR) -> None:
+    def __init__(self, stacks: int) -> None:
         super().__init__()
         self._stacks = stacks
         self._directory = _open_directory()

@@ -64,7 +64,7 @@ def _digits(args: Sequence[Any], by: Any, path: str, digest: Callable[[bytes], b
 
 
 def rekeyed(
-    key: str, old: Sequence[Any], args: Sequence[Any], by: Any, digest: Callable[[bytes], bytes] = digest
+    key: str, old: Sequence[Any], args: Sequence[Any], by: Any, digest: Callable[[bytes], bytes]
 ) -> str:
     """The key of a stored job for other arguments: its class and its queue stay.
 

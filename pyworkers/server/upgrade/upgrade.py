@@ -59,7 +59,7 @@ class Upgrade:
     """The upgrade of one server, once it has started; one at a time. ``forbidden`` is why there is none."""
 
     def __init__(
-        self, command: CommandLine, reaper: Reaper, callbacks: UpgradeCallbacks, forbidden: str = ""
+        self, command: CommandLine, reaper: Reaper, callbacks: UpgradeCallbacks, forbidden: str
     ) -> None:
         self._command = command
         self._forbidden = forbidden

@@ -96,7 +96,7 @@ def read_part(
     return _part((yield from plain.or_plain(reading, instead)))
 
 
-def find_again(key: str, jobs: Sequence[Named], *, descending: bool = False) -> Steps[list[Again | None]]:
+def find_again(key: str, jobs: Sequence[Named], *, descending: bool) -> Steps[list[Again | None]]:
     """The jobs that a page has named, whole; None for one that is gone."""
     found: list[Again | None] = []
     for some in portions(jobs, _AT_A_TIME):

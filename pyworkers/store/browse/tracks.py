@@ -71,7 +71,7 @@ def read_tracked(keys: Keys, jid: str) -> Steps[Tracked]:
     )
 
 
-def read_log(keys: Keys, jid: str, after: str = "") -> Steps[tuple[list[tuple[str, LogLine]], JobStatus]]:
+def read_log(keys: Keys, jid: str, after: str) -> Steps[tuple[list[tuple[str, LogLine]], JobStatus]]:
     """The lines of a job's log behind the entry ``after``, each with the id of its entry, and its status.
 
     All lines without ``after``.

@@ -52,9 +52,7 @@ def release(keys: Keys, queue: str, identity: str) -> Request[bool]:
     return script("ordered/release", names, [identity], nonzero, keys.namespace)
 
 
-def still_active(
-    keys: Keys, holders: Mapping[str, str], leased: Collection[str] = ()
-) -> Steps[dict[str, str]]:
+def still_active(keys: Keys, holders: Mapping[str, str], leased: Collection[str]) -> Steps[dict[str, str]]:
     """The ``holders``, an identity by queue, that are active: the others have died.
 
     The rule is take.lua's: the lease exists, or a job in progress is not recovered yet. Nothing is read

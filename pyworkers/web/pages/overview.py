@@ -91,7 +91,7 @@ def days_charts(
     }
 
 
-def history_chart(days: Sequence[Day], deploys: Sequence[Deploy] = ()) -> drawing.Chart:
+def history_chart(days: Sequence[Day], deploys: Sequence[Deploy]) -> drawing.Chart:
     """The bars of these days, the latest of which comes first in the list and is the rightmost bar."""
     drawn = [
         drawing.Bar(
