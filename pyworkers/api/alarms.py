@@ -130,7 +130,7 @@ def _alarm(about: Mapping[str, Any], begun: Mapping[str, Any], silenced: Mapping
         _text(about, "when"),
         _text(about, "match"),
         tuple(valid(str(target)) for target in to) if isinstance(to, list) else (),
-        _moment(begun.get("since")) if begun.get("ended") is None else None,
+        timestamps.read(begun.get("since")) if begun.get("ended") is None else None,
         _text(begun, "text") if begun.get("ended") is None else "",
         len(pending) if isinstance(pending, list) else 0,
         _text(begun, "error"),
@@ -142,7 +142,7 @@ def _sent(one: Mapping[str, Any]) -> SentAlarm:
     alarm, state, to, message, known = (
         _text(one, name) for name in ("alarm", "state", "to", "message", "id")
     )
-    return SentAlarm(alarm, state, to, message, _moment(one.get("at")), known)
+    return SentAlarm(alarm, state, to, message, timestamps.read(one.get("at")), known)
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
@@ -152,10 +152,6 @@ def _objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 def _text(value: Mapping[str, Any], name: str) -> str:
     return valid(str(value.get(name, "")))
-
-
-def _moment(value: object) -> float | None:
-    return timestamps.read(value)
 
 
 def _silence(admin: Admin, name: str) -> bool:
