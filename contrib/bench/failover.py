@@ -48,7 +48,6 @@ class Found:
 
     calls: Sequence[Call]
     there: set[str]
-    since: float
 
     def line(self, row: Row) -> str:
         """The row of the table."""
@@ -127,7 +126,7 @@ def _run_group(row: Row, binary: str, folder: Path) -> Found:
                 successor = group.promoted(group.servers[0])
                 since = time.monotonic()
                 calls = _calls_after(producer, successor, since)
-            return Found(calls, _kept(successor), since)
+            return Found(calls, _kept(successor))
     finally:
         group.close()
 
@@ -139,7 +138,7 @@ def _run_alone(row: Row, binary: str, folder: Path) -> Found:
             server.start()
             since = time.monotonic()
             calls = _calls_after(producer, server, since)
-        return Found(calls, _kept(server), since)
+        return Found(calls, _kept(server))
 
 
 def _run_by_hand(row: Row, binary: str, folder: Path) -> Found:
@@ -168,7 +167,7 @@ def _run_by_hand(row: Row, binary: str, folder: Path) -> Found:
             time.sleep(_TYPING_S)
             _make_replica(former, other)
         calls = _calls_after(producer, other, since)
-        return Found(calls, _kept(other), since)
+        return Found(calls, _kept(other))
 
 
 def _make_replica(server: OwnRedis, primary: OwnRedis) -> None:
