@@ -56,9 +56,7 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers cron list --utc
     """
-    targets = source.targets()
-    found = each(targets.gather(lambda redis: list(CronSet(redis))))
-    _ENTRIES.print(targets, found, as_json, Form(time.time(), times))
+    _ENTRIES.print_of(source.targets(), CronSet, as_json, times)
 
 
 @click.command()

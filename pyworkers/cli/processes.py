@@ -5,19 +5,18 @@ Run by people and scripts. Reads only.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from operator import attrgetter
 
 import click
 
-from pyworkers.api import Process, ProcessSet, Work, WorkSet
+from pyworkers.api import ProcessSet, ServerView, Work, WorkSet
 from pyworkers.api.processes import PROCESS
 from pyworkers.api.running import WORK
 from pyworkers.cli.options import ConfigOptions, redis_options
-from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.listing import Records
 from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.targets import Located, each
 from pyworkers.config.fields import RedisConfig
 
 _PROCESSES = Records(
@@ -46,9 +45,7 @@ def processes(source: ConfigOptions, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers processes --json
     """
-    targets = source.targets()
-    found = [Located(one.redis, one.item.view) for one in each(targets.gather(_servers))]
-    _PROCESSES.print(targets, found, as_json, Form(time.time(), times))
+    _PROCESSES.print_of(source.targets(), _servers, as_json, times)
 
 
 @click.command()
@@ -63,17 +60,13 @@ def workers(source: ConfigOptions, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers workers --json
     """
-    targets = source.targets()
-    found = each(targets.gather(_works))
-    if targets.several:
-        found.sort(key=lambda one: one.item.run_at)
-    _WORKS.print(targets, found, as_json, Form(time.time(), times))
+    _WORKS.print_of(source.targets(), _works, as_json, times, attrgetter("run_at"))
 
 
-def _servers(redis: RedisConfig) -> list[Process]:
+def _servers(redis: RedisConfig) -> list[ServerView]:
     servers = ProcessSet(redis)
     servers.refresh()
-    return sorted(servers, key=lambda process: process.identity)
+    return [process.view for process in sorted(servers, key=attrgetter("identity"))]
 
 
 def _works(redis: RedisConfig) -> Sequence[Work]:

@@ -5,17 +5,14 @@ Run by people and by deployment scripts.
 
 from __future__ import annotations
 
-import time
-
 import click
 
 from pyworkers.api.deploys import ACTIONS, DEPLOY, DeploySet
 from pyworkers.cli.actions import commands
 from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
-from pyworkers.cli.output.listing import Form, Records
+from pyworkers.cli.output.listing import Records
 from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.targets import each
 
 _HELP = """Show the marked deployments; mark one.
 
@@ -38,9 +35,7 @@ def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
     \b
     Example: pyworkers deploys list --json
     """
-    targets = source.targets()
-    found = each(targets.gather(lambda redis: list(DeploySet(redis))))
-    _DEPLOYS.print(targets, found, as_json, Form(time.time(), times))
+    _DEPLOYS.print_of(source.targets(), DeploySet, as_json, times)
 
 
 deploys = listing_group("deploys", _HELP, {"list": list_, **commands(ACTIONS)})

@@ -16,7 +16,6 @@ from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form, Records
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 
 _LIMITS = Records(
@@ -43,9 +42,7 @@ def list_(source: ConfigOptions, as_json: bool) -> None:
     \b
     Example: pyworkers limits list --json
     """
-    targets = source.targets()
-    found = each(targets.gather(lambda redis: list(LimitSet(redis))))
-    _LIMITS.print(targets, found, as_json, Form(time.time()))
+    _LIMITS.print_of(source.targets(), LimitSet, as_json, Times())
 
 
 @click.command("show")

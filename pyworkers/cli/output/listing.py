@@ -5,6 +5,7 @@ Pure, but for ``show`` and ``print``.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,8 +18,9 @@ from pyworkers.api.columns import Column, Kind, Word
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.records import print_list
 from pyworkers.cli.output.times import Times
-from pyworkers.cli.targets import Located, Targets
+from pyworkers.cli.targets import Located, Targets, each
 from pyworkers.cli.text import duration, printable
+from pyworkers.config.fields import RedisConfig
 
 R = TypeVar("R")
 
@@ -87,6 +89,20 @@ class Records(Generic[R]):
     none: str
     as_dict: Callable[[R], Mapping[str, Any]] = methodcaller("as_dict")
     """A record for JSON."""
+
+    def print_of(
+        self,
+        targets: Targets,
+        read: Callable[[RedisConfig], Iterable[R]],
+        as_json: bool,
+        times: Times,
+        order: Callable[[R], Any] | None = None,
+    ) -> None:
+        """Print the records that are read at each Redis; those of several in this ``order``."""
+        found = each(targets.gather(lambda redis: list(read(redis))))
+        if order is not None and targets.several:
+            found.sort(key=lambda one: order(one.item))
+        self.print(targets, found, as_json, Form(time.time(), times))
 
     def print(self, targets: Targets, found: Iterable[Located[R]], as_json: bool, form: Form) -> None:
         """Print the records of all Redis servers, each as it is read: there may be millions."""
