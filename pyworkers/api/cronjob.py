@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from math import isfinite
 from typing import Any, NamedTuple, get_args
 
 import simplejson
@@ -17,7 +16,7 @@ import simplejson
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.schemas import ANY, COUNT, array, more
 from pyworkers.config.cron_entries import load
-from pyworkers.protocol import cron
+from pyworkers.protocol import cron, timestamps
 from pyworkers.protocol.cron import CronEntry, Origin
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.runs import CronRun, read_runs
@@ -191,20 +190,13 @@ def _job(
 ) -> CronJob:
     name = entry.name.encode()
     last = stored.last.get(name)
-    return CronJob(entry, name in stored.paused, _is_shadowed(entry, declared), _time(last), runs)
+    return CronJob(
+        entry, name in stored.paused, _is_shadowed(entry, declared), timestamps.of_text(last), runs
+    )
 
 
 def _is_shadowed(entry: CronEntry, declared: Mapping[str, CronEntry]) -> bool:
     return entry.origin == "run time" and entry.name in declared
-
-
-def _time(stored: bytes | None) -> float | None:
-    """A time of ``stored.last``; None for what another program has written."""
-    try:
-        moment = float(stored or b"")
-    except ValueError:
-        return None
-    return moment if isfinite(moment) else None
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from typing import Any
 import simplejson
 
 from pyworkers.errors import BadArgumentError, JobFailedError
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import check_value, encode
 
 MAX_TEXT = 1000
@@ -122,8 +123,8 @@ def read_status(values: list[bytes | None]) -> JobStatus:
         queue or "",
         int(attempt) if attempt and attempt.isdecimal() and len(attempt) < _MOST_DIGITS else 0,
         _progress(progress),
-        _time(started_at),
-        _time(finished_at),
+        timestamps.of_text(started_at),
+        timestamps.of_text(finished_at),
         error or None,
     )
 
@@ -182,14 +183,6 @@ def _progress(text: str | None) -> Progress | None:
         return Progress(*simplejson.loads(text)) if text else None
     except (ValueError, TypeError, RecursionError):
         return None
-
-
-def _time(text: str | None) -> float | None:
-    try:
-        moment = float(text or "")
-    except ValueError:
-        return None
-    return moment if math.isfinite(moment) else None
 
 
 def _is_number(value: object) -> bool:

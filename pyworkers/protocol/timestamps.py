@@ -38,6 +38,15 @@ def rewritten(value: object) -> float | None:
     return read(value)
 
 
+def of_text(value: object) -> float | None:
+    """Epoch seconds of a time that pyworkers has written as text; None for any other value."""
+    try:
+        found = float(value) if isinstance(value, str | bytes) else math.nan
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
 def seconds(value: object) -> float | None:
     """A stored duration in seconds, as a number or as digits; None for anything else."""
     if isinstance(value, str):

@@ -6,13 +6,13 @@ texts, to which each stage of the job adds its facts. The script keeps the fifty
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import simplejson
 
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.effects import Effect, NoteRun
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.ending import Ended, Ending
@@ -133,15 +133,7 @@ def _run(slot: int, jid: bytes, packed: bytes) -> CronRun | None:
         state,
         bool(facts.get("triggered")),
         str(facts.get("queue", "")),
-        _time(facts.get("started_at")),
-        _time(facts.get("finished_at")),
+        timestamps.of_text(facts.get("started_at")),
+        timestamps.of_text(facts.get("finished_at")),
         "" if state is JobState.DONE else str(facts.get("error", "")),
     )
-
-
-def _time(text: object) -> float | None:
-    try:
-        moment = float(text) if isinstance(text, str) else math.nan
-    except ValueError:
-        return None
-    return moment if math.isfinite(moment) else None

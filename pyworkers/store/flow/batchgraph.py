@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.flow.plans import MOST_STEPS_NAMED, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
@@ -20,7 +21,6 @@ from pyworkers.store.flow.batchviews import (
     callbacks_of,
     facts,
     inner_of,
-    moment_of,
     status_of,
 )
 
@@ -120,7 +120,7 @@ def _read_jobs(keys: Keys, known: Mapping[str, _Read]) -> Steps[dict[tuple[str, 
         words = where or (decoded(ended) if ended else "done")
         if where == "waiting" and state == JobState.RUNNING.encode():
             words = JobState.RUNNING.value
-        times = (None if one is None else moment_of(decoded(one)) for one in (started_at, finished_at))
+        times = map(timestamps.of_text, (started_at, finished_at))
         found[batch, jid] = JobNode(jid, job_class, words, *times)
     return found
 

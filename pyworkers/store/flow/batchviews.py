@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple
 
+from pyworkers.protocol import timestamps
 from pyworkers.protocol.flow.plans import GONE, MOST_INNER, BatchStatus, tags_in
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
@@ -220,10 +221,10 @@ def status_of(batch: str, stored: Mapping[bytes, bytes] | None, *sizes: int | No
         parent=about.get("parent", "").partition(" ")[2],
         reason=about.get("reason", ""),
         reason_jid=about.get("reason_jid", ""),
-        complete_at=moment_of(about.get("complete_at")),
-        success_at=moment_of(about.get("success_at")),
-        death_at=moment_of(about.get("death_at")),
-        cancel_at=moment_of(about.get("cancel_at")),
+        complete_at=timestamps.of_text(about.get("complete_at")),
+        success_at=timestamps.of_text(about.get("success_at")),
+        death_at=timestamps.of_text(about.get("death_at")),
+        cancel_at=timestamps.of_text(about.get("cancel_at")),
         tags=tags_in(about.get("tags", "")),
         inner_total=inner_total,
         inner=(),
@@ -236,7 +237,7 @@ def callbacks_of(stored: Mapping[bytes, bytes], following: Sequence[bytes] = ())
     for event in _EVENTS:
         if text := stored.get(f"on_{event}".encode()):
             time = stored.get(f"{event}_at".encode())
-            fired_at = None if time is None else moment_of(time.decode(errors="replace"))
+            fired_at = timestamps.of_text(time)
             yield _callback(event, text, fired_at)
     for text in following:
         yield _callback("success", text, None)
@@ -251,12 +252,3 @@ def _callback(event: str, text: bytes, fired_at: float | None) -> BatchCallback:
     about = decoded_json(payload, dict) or {}
     job_class, jid = (str(about.get(name, "")) for name in ("class", "jid"))
     return BatchCallback(event, queue.decode(errors="backslashreplace"), job_class, jid, fired_at)
-
-
-def moment_of(text: str | None) -> float | None:
-    """A stored time; None if there is none."""
-    try:
-        moment = float(text or "")
-    except ValueError:
-        return None
-    return moment if isfinite(moment) else None
