@@ -82,7 +82,8 @@ def due(zset: str, until: float, start: int, most: int) -> Steps[list[bytes]]:
 
 
 def _due(zset: str, until: float, start: int, most: int) -> Command:
-    return command("ZRANGEBYSCORE", zset, "-inf", repr(until), "LIMIT", start, most, read=blobs)
+    # The latest first: the others leave the set at its other end, and shift none.
+    return command("ZRANGE", zset, repr(until), "-inf", "BYSCORE", "REV", "LIMIT", start, most, read=blobs)
 
 
 def elsewhere(keys: Keys, identity: str, queues: Collection[str]) -> Steps[Elsewhere]:

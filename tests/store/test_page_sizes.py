@@ -50,6 +50,8 @@ def test_a_page_has_few_jobs_until_their_size_is_known_and_few_large_ones() -> N
 def ranges_in(words: list[str]) -> Iterator[int]:
     """How many jobs a command reads."""
     match words[0].upper():
+        case "ZRANGE" | "ZRANGEBYSCORE" if "LIMIT" in words:
+            yield int(words[words.index("LIMIT") + 2])
         case "LRANGE" | "ZRANGE" | "ZREVRANGE":
             first, last = int(words[2]), int(words[3])
             yield last - first + 1 if (first < 0) == (last < 0) else NUMBER
@@ -57,8 +59,6 @@ def ranges_in(words: list[str]) -> Iterator[int]:
             yield 1
         case "ZSCAN":
             yield int(words[words.index("COUNT") + 1])
-        case "ZRANGEBYSCORE" if "LIMIT" in words:
-            yield int(words[words.index("LIMIT") + 2])
 
 
 class Bench:
