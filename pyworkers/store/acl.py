@@ -216,10 +216,10 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(_PLAIN.web_secret, admin="set get"),
     Grant(_PLAIN.web_ended("*"), admin="set exists"),
-    Grant(_PLAIN.web_muted("*"), admin="set get del"),
-    Grant(_PLAIN.alarming, admin="set get ttl"),
-    Grant(_PLAIN.alarms, admin="hset hdel hgetall"),
-    Grant(_PLAIN.alarms_sent, admin="lpush ltrim lrange"),
+    Grant(_PLAIN.web_muted("*"), admin="set get del", read_only="get"),
+    Grant(_PLAIN.alarming, admin="set get ttl", read_only="get"),
+    Grant(_PLAIN.alarms, admin="hset hdel hgetall", read_only="hgetall"),
+    Grant(_PLAIN.alarms_sent, admin="lpush ltrim lrange", read_only="lrange"),
     Grant(_PLAIN.enqueued("*"), admin="hmget hset expire"),
     Grant(
         _OTHERS,
@@ -228,7 +228,8 @@ GRANTS: tuple[Grant, ...] = (
         "zrangebyscore zremrangebyscore hmget hlen bitfield",
         admin="incr incrby set del hset hsetnx hget hlen hdel hexists sadd srem expire zadd zrem "
         "zremrangebyscore unlink xadd type zcard zcount zrange zrangebyscore",
-        read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget",
+        read_only="hgetall hkeys exists get mget pttl smembers zcard zcount hget hmget hlen hscan zrange "
+        "zscore",
     ),
 )
 

@@ -30,10 +30,14 @@ from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
 from pyworkers.store.alarms import take_watch
 from pyworkers.store.measures.gauges import MINUTE
+from pyworkers.web import app, site
+from pyworkers.web.navigation import NAVIGATION
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, wait_for
+from tests.integrations.web import served
+from tests.web.visitor import Visitor
 
 # What a connection needs before anything else; Redis permits it to everybody, or it may be refused.
 ALWAYS = OPTIONAL | {"auth", "hello", "select"}
@@ -450,6 +454,9 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         for zset in (keys.schedule, keys.retry, keys.dead):
             admin.zadd(zset, {job_of(str(number)): time.time() + 3600 + number for number in range(5)})
         admin.sadd(keys.finished, "server")
+        admin.hset(keys.limits, "slots", "2 0")
+        admin.zadd(keys.limit("slots"), {"j|host:1:abcdef": "inf"})
+        Admin(RedisConfig(redis_url, namespace)).run(take_watch(keys, "holder", {}, 600))
         with Client(redis_url, namespace=namespace) as client:
             client.enqueue("other", "C", jid="tracked", track=60)
             client.enlist(BatchPlan("b", "hold", members=["j"]))
@@ -462,11 +469,26 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
                 expected = 1 if words[0] in ("check", "result") else 0
                 assert result.exit_code == expected, (words, result.output)
             look_at_pages(Admin(RedisConfig(url, namespace)))
+            look_at_dashboard(url, namespace)
             rights = set(commands(Role.READ_ONLY))
             watch.wait_for(rights - PAGING)
         # Who may only read cannot ask the servers for fresh numbers, nor note a wait, and does without.
-        denied = ("eval", "evalsha", "zadd", "expire")
-        assert set(refused(admin)) == {("command", name) for name in denied}
+        # The secret of the dashboard is not for it.
+        denied = {"eval", "evalsha", "set", "zadd", "expire", keys.web_secret}
+        assert {what for _, what in refused(admin)} == denied
+
+
+def look_at_dashboard(url: str, namespace: str) -> None:
+    """Open the pages of the dashboard."""
+    with pytest.MonkeyPatch.context() as patch:
+        for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
+            patch.setattr(site, patience, PATIENCE_S)
+        with served(app(url, namespace=namespace, token="")) as root:
+            visitor = Visitor(f"{root}/")
+            opened = [*(path for path, _ in NAVIGATION), "queues/other", "limits/slots", "batches/b"]
+            found = {path: visitor.get(path).text for path in (*opened, "jobs/tracked", "metrics/C")}
+    assert "slots 2" in found["limits"]
+    assert "No process watches" not in found["alarms"]
 
 
 def look_at_pages(admin: Admin) -> None:
