@@ -201,6 +201,11 @@ def code_of(error: BaseException) -> str:
     return found or "ERR"
 
 
+def leads_elsewhere(error: BaseException) -> bool:
+    """True for the refusal of a server that is not the primary: the next command needs another connection."""
+    return rule_for(code_of(error)).reaction is Reaction.RECONNECT
+
+
 def reply_text(error: BaseException) -> str:
     """The text of Redis' reply. In a pipeline, redis-py puts the command, with its arguments, before it."""
     text = str(error).rpartition(" of pipeline caused error: ")[2]

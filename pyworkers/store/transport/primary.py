@@ -26,7 +26,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pyworkers.store.transport.errors import Reaction, cause_of, code_of, rule_for
+from pyworkers.store.transport.errors import cause_of, code_of, leads_elsewhere
 from pyworkers.store.transport.mismatch import (
     AsyncPlainConnection,
     AsyncTlsConnection,
@@ -268,7 +268,7 @@ class Followed(redis.Connection):
         try:
             return super().read_response(*args, **options)
         except redis.ResponseError as error:
-            self.is_left = self.is_left or _leads_elsewhere(error)
+            self.is_left = self.is_left or leads_elsewhere(error)
             raise
 
 
@@ -322,12 +322,8 @@ class AsyncFollowed(redis.asyncio.Connection):
         try:
             return await super().read_response(*args, **options)
         except redis.ResponseError as error:
-            self.is_left = self.is_left or _leads_elsewhere(error)
+            self.is_left = self.is_left or leads_elsewhere(error)
             raise
-
-
-def _leads_elsewhere(error: redis.ResponseError) -> bool:
-    return rule_for(code_of(error)).reaction is Reaction.RECONNECT
 
 
 class Watch:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import hiredis
 from redis.exceptions import ResponseError
 
-from pyworkers.store.transport.errors import Reaction, code_of, rule_for
+from pyworkers.store.transport.errors import code_of, leads_elsewhere
 
 if TYPE_CHECKING:
     from pyworkers.store.transport.primary import Address, Primary
@@ -143,7 +143,7 @@ def _resent(
             refusal = replies[places[0]]
             packed = b"".join(_pack(tuple(commands[place])) for place in places)
             found = yield Repeat(
-                packed, len(places), redirects.pause_s(refusal), leaves=_leads_elsewhere(refusal)
+                packed, len(places), redirects.pause_s(refusal), leaves=leads_elsewhere(refusal)
             )
             put(found, places, replies)
             places = refused(replies, places)
@@ -152,7 +152,7 @@ def _resent(
 def _as_a_whole(packed: bytes, redirects: Redirects, replies: list[Any]) -> Resending:
     while (refusal := refusal_in(replies)) is not None:
         pause_s = redirects.pause_s(refusal)
-        replies[:] = yield Repeat(packed, len(replies), pause_s, leaves=_leads_elsewhere(refusal))
+        replies[:] = yield Repeat(packed, len(replies), pause_s, leaves=leads_elsewhere(refusal))
 
 
 def _is_divisible(commands: Sequence[list[bytes]], replies: Sequence[Any]) -> bool:
@@ -163,10 +163,6 @@ def _is_divisible(commands: Sequence[list[bytes]], replies: Sequence[Any]) -> bo
     refusal = refusal_in(replies)
     names = [command[0] for command in commands[1:-1]]
     return refusal is not None and code_of(refusal) in _MOVING and names == [b"SADD", b"LPUSH"]
-
-
-def _leads_elsewhere(refusal: ResponseError) -> bool:
-    return rule_for(code_of(refusal)).reaction is Reaction.RECONNECT
 
 
 def _is_redirect(reply: Any) -> bool:
