@@ -32,6 +32,7 @@ from pyworkers.protocol.options import (
     QueueLimitOptions,
     TrackOptions,
     UniqueOptions,
+    is_number,
     suggestion,
 )
 from pyworkers.protocol.retry import Policy
@@ -226,7 +227,7 @@ def check_handler(handler: Handler) -> None:
         _check(option.fits(retry_for), handler, f"retry_for must be {option.rule}", retry_for)
         _check(handler.policy.retry is not False, handler, "retry_for needs retries", False)
     timeout = handler.timeout
-    valid_timeout = timeout is None or (_is_number(timeout) and 0 <= timeout < math.inf)
+    valid_timeout = timeout is None or (is_number(timeout) and 0 <= timeout < math.inf)
     _check(valid_timeout, handler, "timeout must be in seconds", timeout)
     _check(isinstance(handler.fenced, bool), handler, "fenced must be True or False", handler.fenced)
     _check(isinstance(handler.keep_args, bool), handler, "keep_args must be True or False", handler.keep_args)
@@ -315,7 +316,3 @@ def _links_of(middleware: Sequence[AnyMiddleware]) -> tuple[AnyMiddleware, ...]:
 def _check(fits: bool, handler: Handler, rule: str, value: object) -> None:
     if not fits:
         raise DeclarationError(f"{handler.name}: {rule}, not {value!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -231,13 +231,14 @@ def _check_extra(extra: Mapping[str, Any]) -> None:
     check_value(dict(extra), "extra")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """True for a number, false for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_life(value: Any) -> bool:
     number = value.total_seconds() if isinstance(value, timedelta) else value
-    return value is None or (_is_number(number) and 0 < number <= _LONGEST_LIFE_S)
+    return value is None or (is_number(number) and 0 < number <= _LONGEST_LIFE_S)
 
 
 def _is_flag_or_count(value: Any) -> bool:
@@ -314,7 +315,7 @@ OPTIONS: Mapping[str, JobOption] = {
     "retry_for": JobOption(
         "Retry for this number of seconds (Sidekiq 7).",
         "seconds",
-        lambda value: _is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
+        lambda value: is_number(value) and 0 <= value <= _MAX_RETRY_FOR_S,
         f"seconds up to {_MAX_RETRY_FOR_S:.0e}",
         "Sidekiq 7",
     ),
@@ -339,7 +340,7 @@ OPTIONS: Mapping[str, JobOption] = {
     "timeout": JobOption(
         "Seconds that the job may run, instead of its handler's limit.",
         "seconds",
-        lambda value: _is_number(value) and 0 < value < math.inf,
+        lambda value: is_number(value) and 0 < value < math.inf,
         "seconds above 0",
     ),
     "track": JobOption(
@@ -402,7 +403,7 @@ OPTIONS: Mapping[str, JobOption] = {
     "wait": JobOption(
         "Seconds to wait for room in the queue first. Default: 0.",
         "seconds",
-        lambda value: _is_number(value) and 0 <= value < math.inf,
+        lambda value: is_number(value) and 0 <= value < math.inf,
         "seconds from 0",
         needs="max_waiting",
         is_field=False,
