@@ -13,7 +13,7 @@ from pyworkers.api.schemas import array
 from pyworkers.api.target import AtRedis
 from pyworkers.errors import BadArgumentError
 from pyworkers.store.measures import deploys
-from pyworkers.store.measures.deploys import Deploy, read_deploys
+from pyworkers.store.measures.deploys import MOST_LABEL, Deploy, read_deploys
 from pyworkers.store.processes.views import ProcessView
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "read_deploys",
     "versions_of",
 ]
-_MOST_LABEL = 200
 _MOST_VERSIONS = 3
 DEPLOY: Table[Deploy] = Table(
     "Deploy", Column("at", Kind.MOMENT, "When"), Column("label", title="Label", cut=1)
@@ -45,7 +44,7 @@ def versions_of(servers: Iterable[ProcessView]) -> list[Deploy]:
     for server in servers:
         if server.version and server.started_at > 0 and isfinite(server.started_at):
             program = "" if server.look is None else "pyworkers "
-            label = f"servers of {program}{server.version}"[:_MOST_LABEL]
+            label = f"servers of {program}{server.version}"[:MOST_LABEL]
             first[label] = min(server.started_at, first.get(label, inf))
     return sorted((Deploy(at, label) for label, at in first.items()), reverse=True)[:_MOST_VERSIONS]
 
@@ -65,9 +64,9 @@ class DeploySet(AtRedis):
         BadArgumentError, RedisUnavailableError and StoreError.
         """
         label = label.strip()
-        if not label or len(label) > _MOST_LABEL or not label.isprintable():
+        if not label or len(label) > MOST_LABEL or not label.isprintable():
             raise BadArgumentError(
-                f"a label of a deployment has 1 to {_MOST_LABEL} printable characters, not {label[:50]!r}",
+                f"a label of a deployment has 1 to {MOST_LABEL} printable characters, not {label[:50]!r}",
                 hint="pass a version: pyworkers deploys mark v1.4.2",
             )
         return self._admin.run(deploys.mark(self._admin.keys, label))

@@ -22,9 +22,9 @@ from pyworkers.store.search import Search
 from pyworkers.store.stats import counters, overview, set_counters
 from pyworkers.text import valid
 
-# Sidekiq keeps the counters of a day for five years (protocol.md, Counters).
 _NOW = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")
-_MOST_DAYS = 5 * 365
+MOST_DAYS = 5 * 365
+"""Sidekiq keeps the counters of a day for five years (protocol.md, Counters)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +188,8 @@ def read_stats(keys: Keys, search: Search | None = None) -> Steps[Stats]:
 
 def read_history(keys: Keys, days: int = 30, until: date | None = None) -> Steps[list[Day]]:
     """Read what ``Stats.history`` returns, with its errors."""
-    if not 1 <= days <= _MOST_DAYS:
-        raise ValueError(f"days must be from 1 to {_MOST_DAYS}, not {days}")
+    if not 1 <= days <= MOST_DAYS:
+        raise ValueError(f"days must be from 1 to {MOST_DAYS}, not {days}")
     last = until or datetime.now(UTC).date()
     dates = [last - timedelta(days=back) for back in range(days)]
     counts = yield from counters(keys, [day.isoformat() for day in dates])

@@ -15,7 +15,7 @@ from pyworkers.api.columns import Column
 from pyworkers.api.groups import GROUP
 from pyworkers.api.metrics import CLASS_METRICS
 from pyworkers.api.queuestats import QUEUE
-from pyworkers.api.stats import DAY
+from pyworkers.api.stats import DAY, MOST_DAYS
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
 from pyworkers.cli.output.records import json_option, print_json, print_list
@@ -33,7 +33,7 @@ _DAYS = DAY.shown("date", "processed", "failed")
     "--history",
     "days",
     metavar="DAYS",
-    type=click.IntRange(1, 5 * 365),
+    type=click.IntRange(1, MOST_DAYS),
     help="Also show the counts of each of the last DAYS days (UTC).",
 )
 @redis_options

@@ -15,7 +15,8 @@ from pyworkers.store.transport.replies import nonzero, seconds
 TTL_S = 90 * 86_400
 _LOCK_S = 60
 _MOST = 100
-_MOST_LABEL = 200
+MOST_LABEL = 200
+"""The characters of a label."""
 
 
 class Deploy(NamedTuple):
@@ -51,7 +52,7 @@ def read_deploys(keys: Keys, since: float, until: float) -> Steps[list[Deploy]]:
         for stamp, label in (stored or {}).items():
             at = _moment(stamp)
             if at is not None and since <= at <= until:
-                found.append(Deploy(at, label.decode(errors="replace")[:_MOST_LABEL]))
+                found.append(Deploy(at, label.decode(errors="replace")[:MOST_LABEL]))
     return sorted(found, reverse=True)[:_MOST]
 
 

@@ -22,7 +22,7 @@ from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import span
 from pyworkers.api.processes import SERVER
 from pyworkers.api.schemas import array, record
-from pyworkers.api.stats import DAY, STATS, read_history, read_stats
+from pyworkers.api.stats import DAY, MOST_DAYS, STATS, read_history, read_stats
 from pyworkers.api.thresholds import above_of_all
 from pyworkers.web import drawing
 from pyworkers.web.json.merging import with_redis
@@ -49,7 +49,6 @@ LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("sc
 EVER = ("done", "failed")
 PARTS = ("tiles", "graph", "graph_table", "problems", "servers")
 # Five years, which Sidekiq keeps (protocol.md, Counters).
-_MOST_DAYS = 5 * 365
 
 
 async def show(request: Request) -> Response:
@@ -307,7 +306,7 @@ RESOURCES = (
         "The counts of each day, the latest first.",
         _history,
         array(DAY.schema),
-        [Parameter("days", "How many days.", "integer", 30, 1, _MOST_DAYS)],
+        [Parameter("days", "How many days.", "integer", 30, 1, MOST_DAYS)],
         rows="",
         order=lambda row: -int(row["date"].replace("-", "")),
     ),
