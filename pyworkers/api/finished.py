@@ -190,12 +190,17 @@ class FinishedSet(AtRedis):
         return _again(self._admin, at)
 
 
-def _again(admin: Admin, at: str) -> str:
+def _kept(admin: Admin, at: str) -> FinishedJob | None:
+    """The job at this place; None if it is not kept any more."""
     place = FinishedPlace.read(at)
     found = admin.run(finished.read(admin.keys, place.name, place.id))
-    if found is None:
+    return None if found is None else FinishedJob(place, found)
+
+
+def _again(admin: Admin, at: str) -> str:
+    job = _kept(admin, at)
+    if job is None:
         raise AbsentError("finished job", "the finished job is not kept any more")
-    job = FinishedJob(place, found)
     if not job.has_args:
         raise BadArgumentError("its arguments are not kept", hint="keep_args, and at most 4096 bytes a job")
     keys = Encryption(None).keys() if job.data.get(sealing.FIELD) is True else None
@@ -207,9 +212,8 @@ def _again(admin: Admin, at: str) -> str:
 
 
 def _queues(admin: Admin, given: Given) -> Iterable[str]:
-    place = FinishedPlace.read(given["at"])
-    found = admin.run(finished.read(admin.keys, place.name, place.id))
-    return [] if found is None else [FinishedJob(place, found).queue]
+    job = _kept(admin, given["at"])
+    return [] if job is None else [job.queue]
 
 
 AGAIN: Action[FinishedJob] = Action(
