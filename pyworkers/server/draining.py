@@ -123,12 +123,11 @@ class Draining(Part):
         seen = await store.arun(draining.see(store.keys, identity, queues, zsets, until))
         if seen.mine or await _waits(shard, seen, until) or await _comes_due(shard, seen, zsets, until):
             return True
-        if seen.more:
-            # A job that has come due meanwhile is in none of the pages, and in its queue by now.
-            seen = await store.arun(draining.see(store.keys, identity, queues, (), until))
-            if seen.mine or await _waits(shard, seen, until):
-                return True
-        return bool((await store.arun(draining.elsewhere(store.keys, identity, queues))).lost)
+        if (await store.arun(draining.elsewhere(store.keys, identity, queues))).lost:
+            return True
+        # A job that has come due between these reads, or was recovered, is in its queue by now.
+        seen = await store.arun(draining.see(store.keys, identity, queues, (), until))
+        return bool(seen.mine or await _waits(shard, seen, until))
 
     # The end
 

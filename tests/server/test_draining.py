@@ -17,6 +17,7 @@ from pyworkers.store.admin import Admin
 from tests.helpers.records import raw_job
 
 OTHERS = 40
+DEAD = "our:2:bbbbbbbbbbbb"
 
 
 def left(where: RedisConfig, keys: Keys, between: Callable[[int], None]) -> bool:
@@ -44,25 +45,29 @@ def left(where: RedisConfig, keys: Keys, between: Callable[[int], None]) -> bool
     raise AssertionError("it waits")
 
 
-@pytest.mark.parametrize("gap", range(5))
-@pytest.mark.parametrize("what", ["it becomes due", "others become due"])
-def test_a_job_is_left_that_moves_while_many_others_are_due(
+@pytest.mark.parametrize("gap", range(8))
+@pytest.mark.parametrize("what", ["it becomes due", "others become due", "it is recovered"])
+def test_a_job_that_moves_during_the_reads_is_left(
     redis_url: str, namespace: str, keys: Keys, db: redis.Redis, what: str, gap: int
 ) -> None:
     soon = time.time() + 5
     mine = raw_job("mine", queue="q")
     db.zadd(keys.schedule, {raw_job(f"j{n}", queue="other"): soon + n / 1000 for n in range(OTHERS)})
-    # In none of the first pages, from both ends.
-    db.zadd(keys.schedule, {mine: soon + 0.0255})
+    held = keys.inprogress("q", DEAD)
+    if what == "it is recovered":
+        db.hset(keys.owners, DEAD, '["q"]')
+        db.lpush(held, mine)
+    else:
+        # In none of the first pages, from both ends.
+        db.zadd(keys.schedule, {mine: soon + 0.0255})
 
     def between(number: int) -> None:
         if number != gap:
             return
-        if what == "it becomes due":
-            if db.zrem(keys.schedule, mine):
-                db.lpush(keys.queue("q"), mine)
-        else:
+        if what == "others become due":
             db.zremrangebyrank(keys.schedule, 0, OTHERS // 2)
+        elif db.zrem(keys.schedule, mine) or db.delete(held):
+            db.lpush(keys.queue("q"), mine)
 
     assert left(RedisConfig(redis_url, namespace), keys, between)
     assert not left(RedisConfig(redis_url, namespace), Keys(f"{namespace}empty:"), lambda _: None)
