@@ -19,6 +19,8 @@ from pyworkers.web.showing import cut, duration, number, visible
 _WIDTH, _HEIGHT, _COUNT_HEIGHT = 190, 46, 30
 _GAP, _PADDING, _HEAD = 18, 12, 44
 _ABREAST = 3
+_CHARACTER = 6.5
+"""About the width of a character of a state."""
 # As many of the font have room in the width of a job.
 _MOST_CHARACTERS = 24
 _TONES = {
@@ -82,11 +84,12 @@ def _batch(node: BatchNode, now: float, addressed: Addressed) -> _Box:
     content = _stacked([_abreast(row) for row in rows], arrows=chained)
     parts = [content, *([_abreast(counts)] if counts else []), *map(_note, _callbacks(node))]
     inside = _stacked([part for part in parts if part.height])
-    width = max(inside.width, _WIDTH) + 2 * _PADDING
+    progress = _progress(node.status, now)
+    width = max(inside.width, _WIDTH, len(progress) * _CHARACTER) + 2 * _PADDING
     title = _text("name", 19, cut(visible(_words_of(node.status)), int(width / 7.5)))
     head = _linked("batches", node.status.id, title, addressed)
     shapes = _rect("frame", node.status.state, width, _HEAD + inside.height + _PADDING) + head
-    shapes += _text(f"state {_tone(node.status.state)}", 36, _progress(node.status, now))
+    shapes += _text(f"state {_tone(node.status.state)}", 36, progress)
     return _Box(width, _HEAD + inside.height + _PADDING, shapes + _moved(_PADDING, _HEAD, inside.shapes))
 
 
