@@ -330,3 +330,24 @@ def test_an_undo_reads_a_page_at_a_time(where: RedisConfig, keys: Keys, db: redi
     assert sum(read) == 600
     assert max(read) <= 105
     assert db.zcard(keys.dead) == 300
+
+
+@pytest.mark.parametrize(("jobs", "size"), [(3, 600_000), (9, 65_536 + 300)])
+def test_a_cleared_queue_is_read_until_there_is_no_room(
+    where: RedisConfig, keys: Keys, db: redis.Redis, jobs: int, size: int
+) -> None:
+    text = scripts.load("removal/keep").text
+    limits = f"{undo.LIFE_S}, {undo.MOST_JOBS}, {undo.MOST_BYTES}"
+    small = text.replace(limits, f"{undo.LIFE_S}, {jobs}, {size}")
+    assert small != text
+    db.rpush(keys.queue("q"), *(b"x" * 100 + b"%d" % n for n in range(10)))
+    deletion = Deletion(where=where)
+    names = [keys.queue("q"), keys.deletions, keys.deletion(deletion.id)]
+
+    def read(first: int) -> int:
+        found: int = db.eval(small, 3, *names, deletion.id, "queue:q", first, 4, keys.namespace)
+        return found
+
+    assert (read(0), read(4)) == (4, 0)
+    assert deletion.numbers is not None
+    assert sum(deletion.numbers[1:]) == 10

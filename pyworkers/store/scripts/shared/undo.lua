@@ -6,7 +6,7 @@ local UNDO_LIFE_S, MOST_KEPT, MOST_KEPT_BYTES, MOST_DELETIONS = 600, 100000, 671
 
 -- Keeps the bytes of jobs that this deletion removes: `add` one, `lose` some, and `note` the numbers at the end. The
 -- oldest other deletions make room for it. What Redis refuses is lost, and the jobs are deleted nevertheless; so are all
--- while its memory is full (`is_full`), because the deletion is to free some. Call it before the first write of the script.
+-- while its memory is full, because the deletion is to free some. Call it before the first write of the script.
 local function keeping(deletions, hash, id)
   local now = tonumber(clock())
   local at, jobs, bytes, lost = now, 0, 0, 0
@@ -46,7 +46,8 @@ local function keeping(deletions, hash, id)
     redis.call('UNLINK', PREFIX .. 'pyworkers:deletion:' .. oldest.id)
   end
 
-  local kept = { is_full = is_full }
+  -- `is_over`: there is no room for a job of some kilobytes, and none comes.
+  local kept = { is_over = is_full or jobs >= MOST_KEPT or bytes > MOST_KEPT_BYTES - 65536 }
   function kept.lose(number)
     lost = lost + number
   end
