@@ -230,16 +230,37 @@ def test_a_job_that_moves_between_two_reads_is_cancelled(app: App, way: str) -> 
     assert gap > 5
 
 
-@pytest.mark.parametrize(("by", "number"), [("tag", 1700), ("id", 1200)])
-def test_jobs_that_leave_a_set_between_two_pages_hide_none(app: App, by: str, number: int) -> None:
+def test_few_jobs_of_a_long_queue_are_taken_out_together(app: App) -> None:
+    """Each removal takes Redis through half of the queue."""
+    raws = [json.dumps({"jid": f"j{n}", "class": "A", "tags": [f"t{n % 2500}"]}) for n in range(8000)]
+    app.redis.lpush(app.keys.queue("q"), *raws)
+    app.redis.sadd(app.keys.queues, "q")
+    removals = 0
+    with app.redis.monitor() as monitor:
+        assert app.admin.run(cancel_jobs(app.keys, Wanted("tag", "t7"))).removed == 4
+        app.redis.echo("end")
+        for about in monitor.listen():
+            name, *words = about["command"].split()
+            if name == "ECHO":
+                break
+            removals += name == "LREM" and words[0] == app.keys.queue("q")
+    assert removals == 1
+
+
+@pytest.mark.parametrize(
+    ("by", "jobs", "number", "leave"), [("tag", 25_000, 12_000, 2500), ("id", 2500, 1200, 600)]
+)
+def test_jobs_that_leave_a_set_between_two_pages_hide_none(
+    app: App, by: str, jobs: int, number: int, leave: int
+) -> None:
     """The first ones become due while the set is read."""
     keys = app.keys
-    raws = [json.dumps({"jid": f"j{n}", "class": "A", "args": [], "tags": [f"t{n}"]}) for n in range(2500)]
+    raws = [json.dumps({"jid": f"j{n}", "class": "A", "args": [], "tags": [f"t{n}"]}) for n in range(jobs)]
     app.redis.zadd(keys.schedule, {raw: n for n, raw in enumerate(raws)})
 
     def perform(request: Request[Any]) -> Any:
         reply = app.admin.run(request)
-        app.redis.zremrangebyrank(keys.schedule, 0, 599)
+        app.redis.zremrangebyrank(keys.schedule, 0, leave - 1)
         return reply
 
     if by == "tag":

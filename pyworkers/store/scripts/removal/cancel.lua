@@ -5,8 +5,9 @@
 -- ARGV 1 place: 0 in the first call  2 'batch', 'tag' or 'class'  3 the tag or the class  4 life of the day's counter in s
 -- Returns { next place or -1, number of jobs that were removed }.
 
--- Some milliseconds of Redis' time: what one call reads, and removes.
-local MOST, MOST_REMOVED = 1000, 200
+-- Some milliseconds of Redis' time: what one call reads, decodes and removes. It reads many jobs, because a removal from
+-- the middle of a queue takes Redis through half of it, be it of one job or of many.
+local MOST, MOST_DECODED, MOST_REMOVED = 10000, 1000, 200
 local kind, wanted = ARGV[2], ARGV[3]
 local made
 local function batch()
@@ -41,12 +42,13 @@ local fits = {
 }
 
 -- Few texts hold what is looked for, and only these are decoded.
-local needle = kind == 'batch' and '"batch"' or wanted
+local needle, decoded = kind == 'batch' and '"batch"' or wanted, 0
 local function job_in(raw)
   -- A text with escapes may have the name in another form.
   if not (string.find(raw, needle, 1, true) or string.find(raw, '\\', 1, true)) then
     return nil
   end
+  decoded = decoded + 1
   local read, job = pcall(cjson.decode, raw)
   return read and type(job) == 'table' and type(job.jid) == 'string' and fits[kind](job) and job or nil
 end
@@ -56,7 +58,7 @@ local type_of, first = redis.call('TYPE', KEYS[1]).ok, tonumber(ARGV[1])
 local raws, ended = page_of(KEYS[1], true, first, MOST)
 local read, taken = 0, {}
 for _, raw in ipairs(raws) do
-  if #taken == MOST_REMOVED then
+  if #taken == MOST_REMOVED or decoded == MOST_DECODED then
     break
   end
   local job = job_in(raw)
