@@ -184,9 +184,30 @@ func (once) NoRetry() bool { return true }
 func (c *Client) send(ctx context.Context, commands ...[]any) ([]any, error) {
 	replies, err := c.try(ctx, commands)
 	if isRefusal(err) {
+		if len(commands) > 1 {
+			c.leave(ctx)
+		}
 		replies, err = c.try(ctx, commands)
 	}
 	return replies, err
+}
+
+// leave closes the idle connections for transactions that lead to a former primary, which is a replica now. go-redis
+// closes a connection whose command was refused with READONLY, but not one whose transaction was.
+func (c *Client) leave(ctx context.Context) {
+	stats := c.rdb.PoolStats()
+	idle := stats.IdleConns
+	if stats.PipelineStats != nil {
+		idle = stats.PipelineStats.IdleConns // they have their own pool
+	}
+	for range idle {
+		_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			return pipe.Process(ctx, once{redis.NewCmd(ctx, "EXPIRE", c.own("awaited"), noteLife)}) // changes nothing
+		})
+		if codeOf(err) != "READONLY" {
+			return
+		}
+	}
 }
 
 func (c *Client) try(ctx context.Context, commands [][]any) ([]any, error) {

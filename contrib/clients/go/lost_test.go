@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,16 +15,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// losing is the address of a server that closes the connection when it has read one of these commands, and the number
-// of times that it has.
-func losing(t *testing.T, commands ...string) (string, *atomic.Int32) {
+// answering is the address of a server that answers each command as a function says, which gets the number of the
+// connection, from 1, and the name of the command. It closes the connection for an empty answer.
+func answering(t *testing.T, answer func(connection int, name string) string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	lost := new(atomic.Int32)
-	serve := func(connection net.Conn) {
+	serve := func(number int, connection net.Conn) {
 		defer connection.Close()
 		for reader := bufio.NewReader(connection); ; {
 			var parts, size int
@@ -43,29 +43,74 @@ func losing(t *testing.T, commands ...string) (string, *atomic.Int32) {
 					name = strings.ToUpper(string(text[:size]))
 				}
 			}
-			for _, command := range commands {
-				if name == command {
-					lost.Add(1)
-					return
-				}
-			}
-			if name == "ZRANGEBYSCORE" {
-				_, _ = io.WriteString(connection, "*0\r\n")
-			} else {
-				_, _ = io.WriteString(connection, "-ERR unknown command\r\n")
+			reply := answer(number, name)
+			if _, err := io.WriteString(connection, reply); err != nil || reply == "" {
+				return
 			}
 		}
 	}
 	go func() {
-		for {
+		for number := 1; ; number++ {
 			connection, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go serve(connection)
+			go serve(number, connection)
 		}
 	}()
-	return listener.Addr().String(), lost
+	return listener.Addr().String()
+}
+
+// losing is the address of a server that closes the connection when it has read one of these commands, and the number
+// of times that it has.
+func losing(t *testing.T, commands ...string) (string, *atomic.Int32) {
+	lost := new(atomic.Int32)
+	address := answering(t, func(_ int, name string) string {
+		switch {
+		case slices.Contains(commands, name):
+			lost.Add(1)
+			return ""
+		case name == "ZRANGEBYSCORE":
+			return "*0\r\n"
+		}
+		return "-ERR unknown command\r\n"
+	})
+	return address, lost
+}
+
+func TestAPushLeavesAServerThatIsAReplicaNow(t *testing.T) {
+	var opened, replicas atomic.Int32 // connections up to this number lead to the former primary
+	address := answering(t, func(connection int, name string) string {
+		opened.Store(max(opened.Load(), int32(connection)))
+		isReplica := int32(connection) <= replicas.Load()
+		switch {
+		case name == "MULTI":
+			return "+OK\r\n"
+		case name == "EXEC" && isReplica:
+			return "-EXECABORT Transaction discarded because of previous errors.\r\n"
+		case name == "EXEC":
+			return "*2\r\n:0\r\n:1\r\n"
+		case name == "ZRANGEBYSCORE":
+			return "*0\r\n"
+		case name == "HELLO" || name == "CLIENT":
+			return "-ERR unknown command\r\n"
+		case isReplica:
+			return "-READONLY You can't write against a read only replica.\r\n"
+		case name == "EXPIRE":
+			return ":0\r\n"
+		}
+		return "+QUEUED\r\n"
+	})
+	client, err := New(redis.NewClient(&redis.Options{Addr: address}), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := client.Enqueue(t.Context(), Job{Queue: "q", Class: "A"}); err != nil {
+			t.Fatal(err)
+		}
+		replicas.Store(opened.Load())
+	}
 }
 
 func TestAPushWhoseReplyIsLostIsNotRepeated(t *testing.T) {

@@ -145,6 +145,9 @@ func (c *Client) checkTracked(ctx context.Context, id string, state State) error
 // for the servers, which end it if the job is nowhere.
 const block = 5 * time.Second
 
+// Seconds for which the notes of waits live after the last one.
+const noteLife = 3600
+
 // wait waits for the end of a job.
 func (c *Client) wait(ctx context.Context, id string) (*answer, error) {
 	for {
@@ -207,7 +210,7 @@ func (c *Client) noteWait(ctx context.Context, id string) error {
 		return translate(err)
 	}
 	awaited := c.own("awaited")
-	_, err = c.send(ctx, []any{"ZADD", awaited, seconds(now), id}, []any{"EXPIRE", awaited, 3600})
+	_, err = c.send(ctx, []any{"ZADD", awaited, seconds(now), id}, []any{"EXPIRE", awaited, noteLife})
 	return err
 }
 
