@@ -629,17 +629,21 @@ def test_programs_are_answered_in_json(opened: Opened, users: Path) -> None:
 
 def test_guesses_are_limited(opened: Opened, users: Path) -> None:
     visitor = opened(auth=users)
-    statuses: list[int] = []
-    # One more try is allowed every six seconds, which a busy machine can take for some of them.
-    while 429 not in statuses and len(statuses) < 3 * OF_NAME_AT_ADDRESS.burst:
-        found = visitor.ask("api/queues", Authorization="Bearer rita:no")
-        statuses.append(found.status)
-    assert set(statuses[: OF_NAME_AT_ADDRESS.burst]) == {401}
-    assert statuses[-1] == 429
-    assert int(found.headers["retry-after"]) in range(1, 7)
-    answer = log_in(visitor, "rita")
-    assert answer.status == 429
-    assert "Too many failed attempts." in answer.text
+
+    def until_refused(guess: Callable[[], Answer]) -> list[Answer]:
+        """One more try is allowed every six seconds, which a busy machine can take for some of them."""
+        answers = [guess()]
+        while answers[-1].status != 429 and len(answers) < 3 * OF_NAME_AT_ADDRESS.burst:
+            answers.append(guess())
+        return answers
+
+    by_token = until_refused(lambda: visitor.ask("api/queues", Authorization="Bearer rita:no"))
+    assert {answer.status for answer in by_token[: OF_NAME_AT_ADDRESS.burst]} == {401}
+    assert by_token[-1].status == 429
+    assert int(by_token[-1].headers["retry-after"]) in range(1, 7)
+    by_form = until_refused(lambda: log_in(visitor, "rita"))
+    assert by_form[-1].status == 429 and len(by_form) < OF_NAME_AT_ADDRESS.burst
+    assert "Too many failed attempts." in by_form[-1].text
     # Others behind the same address are not shut out.
     assert log_in(visitor).status == 200
 
