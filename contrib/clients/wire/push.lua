@@ -230,8 +230,8 @@ end
 batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
 -- Of a group whose results are put together; another program may have written any size.
 batch.MOST_MEMBERS = 1000000
--- The placeholder of the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
--- the bytes before each `null` that a result replaces, or '-' (filling.py).
+-- The placeholder of the result of a group in a job that an earlier server wrote. Later ones have the places of the
+-- results in front: the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
 
 -- A ready job: its queue, the places of results or nil, and its payload.

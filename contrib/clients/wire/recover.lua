@@ -1,7 +1,8 @@
 -- pyworkers recover, wire 1
 --
 -- Give the jobs of an incarnation without a lease back to their queues, a bounded number in each call, and fewer if they
--- are large: 500 of a megabyte would block Redis for seconds. If several peers call it, each job is moved once. The tombstone shows the owner the loss, if it still runs.
+-- are large: 500 of a megabyte would block Redis for seconds. If several peers call it, each job is moved once. The
+-- tombstone shows the owner the loss, if it still runs.
 --
 -- The identity is removed from ``processes`` here, before its hash expires: the heartbeat of go-workers2 ends
 -- for good when it finds a member without a hash. It reads the set first and the hashes after it, so the hash

@@ -5,8 +5,8 @@
 -- the batch is open. Or delete it: without a callback, and its jobs run nevertheless.
 --
 -- KEYS 1 queues  2 schedule  3 pyworkers:batches  then the list of each queue of the jobs below
--- ARGV 1 id of the batch  2 'create', 'open', 'add', or 'delete', for which the others are '' and 0  3 name of the hold to put, or ''
---      4 name of the hold to release, or ''
+-- ARGV 1 id of the batch  2 'create', 'open', 'add', or 'delete', for which the others are '' and 0
+--      3 name of the hold to put, or ''  4 name of the hold to release, or ''
 --      5 number of fields  6 number of jobs that follow  7 number of members, at most 1000
 --      then name and value of each field of the hash, for 'create'
 --      then the jobs that follow a group, each 'QUEUE JOB', for 'create'

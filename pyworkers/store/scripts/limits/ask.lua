@@ -5,8 +5,8 @@
 -- after a lost reply, a job that holds its slots gets the same answer.
 --
 -- A limit has two keys. The members of the first are the starts of the last window (a rate), or the jobs that hold
--- a slot; the score is the time of the start, which is expected until it is noted (NoteStart). The members of the second are the jobs that wait: for a rate with
--- the time of their turn, else as `call_next` explains.
+-- a slot; the score is the time of the start, which is expected until it is noted (NoteStart). The members of the
+-- second are the jobs that wait: for a rate with the time of their turn, else as `call_next` explains.
 --
 -- KEYS 1 in-progress list  2 schedule  3 limits  4 queues
 --      then for each limit: both keys

@@ -1,7 +1,8 @@
 -- pyworkers limited, wire 1
 --
 -- Take jobs from a queue with its own limits: no more than may start now, counted over all servers. Starts are
--- counted when their jobs are taken, and again when they are noted (NoteStart); running are the jobs in all in-progress lists of the queue.
+-- counted when their jobs are taken, and again when they are noted (NoteStart); running are the jobs in all in-progress
+-- lists of the queue.
 --
 -- KEYS 1 queue  2 in-progress list  3 tombstone of this incarnation  4 owners  5 starts  6 limits
 -- ARGV 1 identity  2 number of jobs wanted  3 a name that no other call has

@@ -5,8 +5,8 @@
 -- the batch is open. Or delete it: without a callback, and its jobs run nevertheless.
 --
 -- KEYS 1 queues  2 schedule  3 pyworkers:batches  then the list of each queue of the jobs below
--- ARGV 1 id of the batch  2 'create', 'open', 'add', or 'delete', for which the others are '' and 0  3 name of the hold to put, or ''
---      4 name of the hold to release, or ''
+-- ARGV 1 id of the batch  2 'create', 'open', 'add', or 'delete', for which the others are '' and 0
+--      3 name of the hold to put, or ''  4 name of the hold to release, or ''
 --      5 number of fields  6 number of jobs that follow  7 number of members, at most 1000
 --      then name and value of each field of the hash, for 'create'
 --      then the jobs that follow a group, each 'QUEUE JOB', for 'create'
@@ -218,8 +218,8 @@ end
 batch.MOST_FOLLOWING, batch.MOST_RESULTS = 8388608, 67108864
 -- Of a group whose results are put together; another program may have written any size.
 batch.MOST_MEMBERS = 1000000
--- The placeholder of the result of a group in a job that an earlier server wrote. Later ones have the places of the results in front:
--- the bytes before each `null` that a result replaces, or '-' (filling.py).
+-- The placeholder of the result of a group in a job that an earlier server wrote. Later ones have the places of the
+-- results in front: the bytes before each `null` that a result replaces, or '-' (filling.py).
 batch.RESULTS = '{"pyworkers":"RESULTS"}'
 
 -- A ready job: its queue, the places of results or nil, and its payload.
