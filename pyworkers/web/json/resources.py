@@ -150,6 +150,11 @@ class Resource:
         return self.parameters if self.rows is None else [*self.parameters, FORMAT]
 
     @property
+    def widest(self) -> Given:
+        """The parameters of a page with as many rows as it may have."""
+        return {parameter.name: parameter.most for parameter in self.parameters if parameter.name == "count"}
+
+    @property
     def row_schema(self) -> Schema:
         """The schema of a row of a list."""
         rows = self.schema["properties"][self.rows] if self.rows else self.schema

@@ -34,6 +34,8 @@ async def answer(
     connection within the file.
     """
     columns = columns_of(resource)
+    if whole:
+        given = {**given, **resource.widest}
     first = await read(given)
 
     async def lines() -> AsyncIterator[str]:
