@@ -159,6 +159,8 @@ def act(deeds: Sequence[Deed], mode: BulkOptions, title: str) -> None:
         check_terminal()
         seen = _sum(deed.look() for deed in deeds)
         if seen.movable:
+            if warning := deeds[0].move.warning(seen.movable):
+                click.echo(warning, err=True)
             ask(f"{command.verb.capitalize()} {count(seen.movable)} in {title}?")
         else:
             tell(command, selection, seen, mode)

@@ -11,12 +11,20 @@ from pyworkers import Client
 from pyworkers.api import AuditLog
 from pyworkers.api.browse.actions import JobAction, Order
 from pyworkers.api.browse.filter import Filter
-from pyworkers.api.browse.places import DEAD
+from pyworkers.api.browse.places import DEAD, RETRIES
 from pyworkers.api.browse.search import Sought
-from pyworkers.api.browse.tasks import TaskState, confirm_task, create_task, read_task
+from pyworkers.api.browse.tasks import (
+    TaskProgress,
+    TaskState,
+    confirm_task,
+    create_task,
+    fields_of,
+    read_task,
+)
 from pyworkers.api.browse.work import work_on
 from pyworkers.api.target import admin_of
 from pyworkers.protocol.keys import Keys
+from pyworkers.store.browse import tasks
 from tests.helpers.records import raw_job
 from tests.web.chromium import Chromium
 from tests.web.visitor import Visitor
@@ -152,3 +160,17 @@ def test_a_task_says_how_many_of_its_jobs_can_be_put_back(
     assert offered and "95,870 jobs can be put back, the other 204,130 cannot: there was no room" in text
     offered, text = shown("0 0 1")
     assert not offered and "They cannot be put back: there was no room" in text
+
+
+def test_a_task_says_that_dead_does_not_keep_all(
+    dashboard: Visitor, keys: Keys, one_redis_url: str, namespace: str
+) -> None:
+    admin = admin_of(one_redis_url, namespace)
+    sought = Sought(RETRIES, Filter(error="Timeout"), time.time())
+    task = create_task(admin, Order(RETRIES, JobAction.KILL), sought, "Ann")
+    for selected, said in ((9_999, False), (12_000, True)):
+        counted = fields_of(TaskState.COUNTED, TaskProgress(20_000, selected=selected))
+        admin.run(tasks.report(keys, task.id, counted))
+        text = dashboard.get(f"tasks/{task.id}").text
+        assert f"{selected:,} jobs are selected" in text
+        assert ("Dead keeps its last 9,999 jobs: the others are lost." in text) == said

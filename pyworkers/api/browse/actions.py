@@ -23,6 +23,7 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import JobSet, ScheduledSet, SortedEntry
 from pyworkers.api.target import Admin
 from pyworkers.errors import BadArgumentError
+from pyworkers.store.sets import DEAD_MAX_JOBS
 from pyworkers.store.undo import new_id, offered
 from pyworkers.text import counted
 
@@ -99,6 +100,12 @@ class JobMove:
         """The text of the button for all jobs that match."""
         head, *rest = self.label.split(" ", 1)
         return " ".join([head, "all", *rest])
+
+    def warning(self, number: int) -> str:
+        """What a person should know before it is done with this many jobs; empty for most."""
+        if self.action is JobAction.KILL and number > DEAD_MAX_JOBS:
+            return f"Dead keeps its last {DEAD_MAX_JOBS:,} jobs: the others are lost."
+        return ""
 
     def done_with(self, number: int) -> str:
         """What was done with this many jobs: ``put into its queue``, ``put into their queues``."""
