@@ -17,6 +17,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
 from tests.helpers.records import raw_job
+from tests.store.conftest import Cli
 
 TIMEOUT = "Timeout: no answer in # s"
 
@@ -74,6 +75,19 @@ def test_a_group_has_the_deployments_after_which_its_jobs_failed(
     }
     assert page.deploy is not None
     assert page.deploy.label == "v3"
+
+
+def test_the_command_shows_versions_if_there_are_deployments(cli: Cli, keys: Keys, db: redis.Redis) -> None:
+    now = time.time()
+    db.zadd(keys.dead, {raw_job("a", error_class="Late", failed_at=now - 60): now - 50})
+    head, line = cli("errors").stdout.splitlines()
+    assert "versions" not in head.lower()
+    minute = time.gmtime(now - 86_400)
+    mark = time.strftime("%Y-%m-%dT%H:%M:00Z", minute)
+    db.hset(keys.marks(time.strftime("%Y%m%d", minute)), mark, "v2.7")
+    head, line = cli("errors").stdout.splitlines()
+    assert "versions" in head.lower()
+    assert " v2.7 " in line
 
 
 def test_each_page_reads_a_part_and_all_of_them_every_job_once(

@@ -19,10 +19,7 @@ from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import Located
 from pyworkers.config.fields import RedisConfig
 
-_ERRORS = Records(
-    ERROR.shown("count", "retries", "dead", "first", "last", "of_classes", "of_queues", "error"),
-    "No errors: no job waits for a retry, and none is dead.",
-)
+_NONE = "No errors: no job waits for a retry, and none is dead."
 
 
 @click.command("errors")
@@ -55,7 +52,11 @@ def errors(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> No
     targets = source.targets()
     pages = targets.gather(read)
     found = [Located(page.redis, group) for page in pages for group in page.item.groups]
-    _ERRORS.print(targets, found, as_json, Form(time.time(), times))
+    versions = ["of_versions"] if any(one.item.versions for one in found) else []
+    columns = ERROR.shown(
+        "count", "retries", "dead", "first", "last", *versions, "of_classes", "of_queues", "error"
+    )
+    Records(columns, _NONE).print(targets, found, as_json, Form(time.time(), times))
     for page in pages:
         if page.item.cursor:
             looked = f"{page.item.looked_at:,} of {page.item.total:,} jobs"
