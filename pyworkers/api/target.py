@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.producers import config_for, stores_for
+from pyworkers.config.stores import Stores
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
 from pyworkers.store.calls import Operation, Steps
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 
-__all__ = ["Admin", "AtRedis", "Operation", "Steps", "Store", "Where", "admin_of", "others_of", "store_of"]
+__all__ = ["Admin", "AtRedis", "Operation", "Steps", "Store", "Where", "admin_of", "store_of", "stores_of"]
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""
@@ -36,14 +36,11 @@ class AtRedis:
         self._admin = admin_of(where, namespace)
 
 
-def others_of(where: Where, namespace: str | None) -> Mapping[str, RedisConfig]:
-    """The other Redis servers of the environment by name, if ``where`` names no Redis itself.
-
-    Raises ConfigError.
-    """
+def stores_of(where: Where, namespace: str | None) -> Stores | None:
+    """All Redis servers of the environment, if ``where`` names no Redis itself. Raises ConfigError."""
     if where is not None or namespace is not None:
-        return {}
-    return stores_for(None, None, os.environ).others
+        return None
+    return stores_for(None, None, os.environ)
 
 
 def store_of(admin: Admin) -> Store:

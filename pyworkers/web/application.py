@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from pyworkers.api.target import Where, admin_of, others_of
+from pyworkers.api.target import Where, admin_of, stores_of
 from pyworkers.api.webshared import keep_scripts
 from pyworkers.config.fields import OidcConfig
 from pyworkers.config.loading import load
@@ -92,9 +92,10 @@ def app(
     ConfigError.
     """
     _check(authorize, token, has_people=auth is not None or bool(oidc))
-    settings = SiteSettings(tuple(mask), _thresholds(thresholds))
+    stores = stores_of(url, namespace) if others is None else None
+    settings = SiteSettings(tuple(mask), _thresholds(thresholds), stores=stores)
     site = Site(admin_of(url, namespace), settings)
-    named = others_of(url, namespace) if others is None else others
+    named = others or (stores.others if stores else {})
     more = {name: Site(admin_of(where), replace(settings, name=name)) for name, where in named.items()}
     _check_names(more)
     access: Access = Local(new_token() if token is None else token, is_announced=bool(token))

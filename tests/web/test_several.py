@@ -160,3 +160,34 @@ def test_a_mounted_dashboard_has_those_of_the_configuration(
 def test_a_name_that_the_configuration_refuses_is_refused(one_redis_url: str) -> None:
     with pytest.raises(ConfigError, match="others"):
         app(one_redis_url, others={"a/b": one_redis_url})
+
+
+def test_a_queue_in_two_is_at_the_redis_of_the_configuration(
+    one_redis_url: str, second_redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dashboard is mounted: the environment names the file."""
+    for url in (one_redis_url, second_redis_url):
+        with Client(url, namespace=namespace) as client:
+            client.enqueue("reports", "Report", [1])
+            client.enqueue("mail", "Send", [1])
+    file = tmp_path / "workers.toml"
+    file.write_text(
+        f"""
+        [redis]
+        url = "{one_redis_url}"
+        namespace = "{namespace}"
+        [redis.archive]
+        url = "{second_redis_url}"
+        namespace = "{namespace}"
+        [queues.reports]
+        redis = "archive"
+        """
+    )
+    for name in ("REDIS_URL", "PYWORKERS_REDIS__URL", "PYWORKERS_REDIS__NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYWORKERS_CONFIG", str(file))
+    with served(app(token="")) as root:
+        found = Visitor(f"{root}/")
+        assert found.get("queues/reports").path == "/redis/archive/queues/reports"
+        assert found.get("queues/mail").path == "/queues/mail"
+        assert json.loads(found.get("api/queues/reports").html)["name"] == "reports"

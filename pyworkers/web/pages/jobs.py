@@ -174,7 +174,10 @@ async def _of_queue(request: Request, queue: str) -> dict[str, Any]:
 
 
 async def show_queue(request: Request) -> Response:
-    """The page of a queue. If the address names no Redis, it leads to the Redis that has the queue."""
+    """The page of a queue. If the address names no Redis, it leads to the Redis that has the queue.
+
+    Of several that have it, to the one of the configuration.
+    """
     sites, queue = sites_of(request), names.decode(request.path_params["name"])
     if not sites.parts:
         return await show(request)
@@ -184,10 +187,11 @@ async def show_queue(request: Request) -> Response:
         return bool(facts.size or facts.in_progress or facts.served or facts.paused)
 
     having = [name for name, has in (await sites.each(request, read)).items() if has]
-    if not having or sites.own in having:
+    home = site_of(request).settings.elsewhere(queue)
+    if home not in having and (not having or sites.own in having):
         return await show(request)
     query = f"?{request.url.query}" if request.url.query else ""
-    there = address(sites.at(request, having[0]), "queues", queue)
+    there = address(sites.at(request, home if home in having else having[0]), "queues", queue)
     return RedirectResponse(f"{there}{query}", status_code=303)
 
 
