@@ -184,16 +184,15 @@ func (once) NoRetry() bool { return true }
 func (c *Client) send(ctx context.Context, commands ...[]any) ([]any, error) {
 	replies, err := c.try(ctx, commands)
 	if isRefusal(err) {
-		if len(commands) > 1 {
-			c.leave(ctx)
-		}
+		c.leave(ctx)
 		replies, err = c.try(ctx, commands)
 	}
 	return replies, err
 }
 
 // leave closes the idle connections for transactions that lead to a former primary, which is a replica now. go-redis
-// closes a connection whose command was refused with READONLY, but not one whose transaction was.
+// closes a connection whose command was refused with READONLY, but not one whose transaction was; and one that is only
+// read from finds no job that has not come to the replica yet.
 func (c *Client) leave(ctx context.Context) {
 	stats := c.rdb.PoolStats()
 	idle := stats.IdleConns

@@ -87,6 +87,10 @@ func (c *Client) Status(ctx context.Context, id string) (Status, error) {
 // it starts.
 func (c *Client) Result(ctx context.Context, id string, result any) error {
 	status, end, err := c.look(ctx, id)
+	if err == nil && end == nil && status.State == Unknown {
+		c.leave(ctx)
+		status, end, err = c.look(ctx, id)
+	}
 	if err != nil {
 		return err
 	}
