@@ -83,8 +83,6 @@ class Queues:
             await manager.stop(now() + self._stop_s)
         except PyworkersError as error:
             log.error("stop.failed", group=manager.name, error=error.message)
-            # No peer recovers its jobs while this server lives.
-            await manager.empty()
         finally:
             del self.stopping[manager]
             self._on_stopped(manager)

@@ -354,23 +354,6 @@ def test_a_drain_waits_for_the_jobs_of_a_queue_that_a_reload_has_dropped(pair: P
     assert (len(pair.noted("end")), drained["jobs"]) == (2, 2)
 
 
-def test_jobs_of_a_queue_that_a_reload_drops_during_an_outage_are_given_back(pair: Pair) -> None:
-    text = pair.text.replace("lease = 2", "lease = 2\nshutdown_timeout = 1")
-    pair.file.write_text(text)
-    server = pair.server.start()
-    running = pair.report("never")
-    pair.wait_for("start", running)
-    with pair.archive.stopped():
-        server.write_app(APP.replace('"reports"', '"mail"'))
-        pair.reload(text.replace('[queues.reports]\nconcurrency = 2\nredis = "archive"\n', ""))
-        server.wait_for_event("stop.failed", group="reports")
-    with pair.archive.client() as client:
-        wait_for(lambda: client.llen(ARCHIVE.queue("reports")) == 1, message="the job is given back")
-        assert client.keys("*:inprogress") == []
-    pair.wait_for("end", pair.mail())
-    assert server.stop() == 0
-
-
 LINK = """
 @worker.client_middleware
 def elsewhere(draft, call_next):
