@@ -68,6 +68,10 @@ class BulkResult:
         """Count jobs that the action has changed."""
         self.done += number
 
+    def add_kept(self, deletions: Mapping[str, DeletionNumbers]) -> None:
+        """Note how many of the deleted jobs can be put back, by the ids of the deletions."""
+        self.undo |= deletions
+
     def add(self, other: BulkResult) -> None:
         """Count what the same action has done elsewhere."""
         self.selected += other.selected
@@ -75,7 +79,7 @@ class BulkResult:
         self.done += other.done
         self.reason = other.reason or self.reason
         self.found |= other.found
-        self.undo |= other.undo
+        self.add_kept(other.undo)
 
     def refuse(self, reason: str) -> None:
         """Count a selected job that cannot be moved."""
@@ -118,7 +122,7 @@ class Deed:
                 tally.add_done(self.move.act(self.jobs, portion, How(self.at, self.deletion)))
             noted.end(result_of(tally.done))
         if self.deletion and tally.done:
-            tally.undo = kept_by(self.redis, self.deletion)
+            tally.add_kept(kept_by(self.redis, self.deletion))
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
