@@ -144,6 +144,8 @@ async function opened(own, wireOf, signal) {
   // Without a listener, a lost connection would end the process.
   own.on("error", () => {});
   const end = () => (own.destroy ?? own.disconnect).call(own);
+  // A signal that is aborted calls no listener.
+  signal?.throwIfAborted();
   signal?.addEventListener("abort", end);
   try {
     await own.connect();
@@ -214,7 +216,8 @@ function ioredis(redis) {
         tell = (isReady) => (isReady ? begin() : reject(new Error("the connection was lost")));
         calls.add(tell);
         if (redis.status === "ready") return begin();
-        timer = setTimeout(() => reject(new Error("no connection in the time (connectTimeout)")), redis.options.connectTimeout);
+        const { connectTimeout } = redis.options;
+        if (connectTimeout) timer = setTimeout(() => reject(new Error("no connection in the time (connectTimeout)")), connectTimeout);
         if (redis.status === "wait") redis.connect().catch(() => {});
       }).finally(() => {
         clearTimeout(timer);

@@ -224,6 +224,14 @@ test("a call during a connect of ioredis that fails is not sent by the next one"
   assert.equal(await call, 1);
 });
 
+test("a wait that is over opens no connection", async () => {
+  let connects = 0;
+  const own = Object.assign(new EventEmitter(), { connect: async () => (connects += 1), disconnect() {} });
+  const redis = Object.assign(fakeOfIoredis("ready"), { duplicate: () => own });
+  await assert.rejects(wireOf(redis).apart(AbortSignal.abort()));
+  assert.equal(connects, 0);
+});
+
 test("a wait for a result ends in its time, also if Redis hangs", async () => {
   const silent = net.createServer(() => {});
   await new Promise((resolve) => silent.listen(0, "127.0.0.1", resolve));
