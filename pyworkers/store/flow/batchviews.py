@@ -19,7 +19,6 @@ from pyworkers.store.flow.batches import PORTION
 from pyworkers.store.transport.replies import blobs
 from pyworkers.store.values import decoded_json
 
-_SETS = (":members", ":failed", ":dead")
 SETS = {"waiting": ":members", "failed": ":failed", "dead": ":dead"}
 """The sets of members, by their state: the ends of their keys."""
 STATES = tuple(SETS)
@@ -192,7 +191,7 @@ def _statuses(keys: Keys, ids: Iterable[str]) -> Steps[list[BatchStatus]]:
 def facts(keys: Keys, batch: str) -> list[Command]:
     """The commands whose replies ``status_of`` takes."""
     key = keys.batch(batch)
-    return [command("HGETALL", key), *(command("SCARD", key + part) for part in _SETS)]
+    return [command("HGETALL", key), *(command("SCARD", key + part) for part in SETS.values())]
 
 
 def status_of(batch: str, stored: Mapping[bytes, bytes] | None, *sizes: int | None) -> BatchStatus | None:
