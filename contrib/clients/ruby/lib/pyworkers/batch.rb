@@ -302,13 +302,13 @@ module Pyworkers
       Push.portions(jobs).with_index do |portion, number|
         Push.new(@connection, @keys).call(portion)
       rescue DuplicateJobError, QueueFullError => error
-        undo(id, exists, hold) if number.zero?
+        delete_or_close(id, exists, hold) if number.zero?
         raise error
       end
     end
 
     # Nothing is a member yet. If this fails, the batch stays open; the caller gets the error of the push nevertheless.
-    def undo(id, exists, hold)
+    def delete_or_close(id, exists, hold)
       exists ? send_script(id, "add", release: hold) : send_script(id, "delete")
     rescue Error
       nil

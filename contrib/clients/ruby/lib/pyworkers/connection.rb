@@ -90,13 +90,13 @@ module Pyworkers
             follow(connection)
             @checked ||= check_versions(connection)
             connection.call("PING") if rested?(connection)
-            push(connection, &block)
+            send_twice_if_refused(connection, &block)
           end
         end
       end
     end
 
-    def push(connection, &block)
+    def send_twice_if_refused(connection, &block)
       without_reconnecting(connection, &block)
     rescue StandardError => error
       raise unless refused?(error) && error.message.match?(REFUSALS)
