@@ -13,7 +13,7 @@ _LONGEST_S = 10**15
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNITS_S = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 TIME_UNITS_S = (("d", 86_400, 2 * 86_400), ("h", 3600, 3600), ("min", 60, 60), ("s", 1, 1))
-"""The units of times for people, and from which time on: "36 h ago" says more than "1 d ago"."""
+"""The units of times for people: name, seconds, shortest time in it ("36 h ago" says more than "1 d ago")."""
 
 
 def printable(text: str) -> str:

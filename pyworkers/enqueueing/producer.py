@@ -149,7 +149,7 @@ def one_job(
 
 
 Portions = Generator[list[PushedJob], Others, list[str]]
-"""Yields the jobs of a bulk enqueue, up to 1000 at a time, takes their duplicates, and returns all jids."""
+"""Yields the jobs of a bulk enqueue, 1000 or 16 MB at a time, takes their duplicates, returns all jids."""
 
 
 Moments = datetime | float | Sequence[datetime | float]

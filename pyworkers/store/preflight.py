@@ -163,7 +163,7 @@ def judge_password(addresses: Sequence[str]) -> list[Finding]:
 
 
 def judge_files(redis: RedisConfig) -> list[Finding]:
-    """Findings if files for TLS are set, and the connections go over a network without TLS."""
+    """Findings if files for TLS are set, and the URL is one without TLS."""
     scheme = redis.url.partition("://")[0]
     names = " and ".join(name for name in ("ca_file", "cert_file", "key_file") if getattr(redis, name))
     if not names or has_tls(redis.url) or not scheme.startswith("redis"):

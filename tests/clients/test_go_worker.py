@@ -89,7 +89,7 @@ class Side:
         return [[who, number] for who, noted, number in found if noted == word]
 
     def enqueue(self, aside: int = 0) -> str:
-        """A batch of jobs; its id. Nobody gets the last ones, which are put aside, before ``check``."""
+        """A batch of jobs; its id. No server gets the last ones, which are put aside, before ``check``."""
         with new_batch(self.client, "marks") as batch:
             for number in range(JOBS):
                 self.client.enqueue("shared", "mark", [number, 20], track=60)

@@ -18,7 +18,7 @@ from tests.helpers.support import PATIENCE_S, wait_for
 
 ROUNDS, MEMBERS = 200, 80
 MANY = 50_000
-"""So many rounds, or so much room, that no racer comes to an end before it is killed."""
+"""Enough rounds, or enough room, that no racer ends before it is killed."""
 LEFT = 300
 """Room for those that are not killed. The test itself fills the rest."""
 FILL = """

@@ -201,7 +201,7 @@ func (c *Client) leave(ctx context.Context) {
 	}
 	for range idle {
 		_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			return pipe.Process(ctx, once{redis.NewCmd(ctx, "EXPIRE", c.own("awaited"), noteLife)}) // changes nothing
+			return pipe.Process(ctx, once{redis.NewCmd(ctx, "EXPIRE", c.own("awaited"), noteLife)}) // a write that changes no fact
 		})
 		if codeOf(err) != "READONLY" {
 			return

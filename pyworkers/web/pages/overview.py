@@ -48,7 +48,6 @@ TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
 LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
 EVER = ("done", "failed")
 PARTS = ("tiles", "graph", "graph_table", "problems", "servers")
-# Five years, which Sidekiq keeps (protocol.md, Counters).
 
 
 async def show(request: Request) -> Response:

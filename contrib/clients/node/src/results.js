@@ -26,7 +26,7 @@ const UNNOTED_S = 5;
 const LONGEST_BLOCK_S = 30;
 const NOTES_LIFE_S = 3600;
 const PAUSE_MS = 200;
-// How long Redis may be late with its answer, that nothing has come in the time.
+// How much later than the timeout Redis may answer that the job has not ended.
 const LATE_MS = 1000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 

@@ -46,7 +46,7 @@ local function keeping(deletions, hash, id)
     redis.call('UNLINK', PREFIX .. 'pyworkers:deletion:' .. oldest.id)
   end
 
-  -- `is_over`: there is no room for a job of some kilobytes, and none comes.
+  -- `is_over`: less than 64 KB of room is left, which grows no more.
   local kept = { is_over = is_full or jobs >= MOST_KEPT or bytes > MOST_KEPT_BYTES - 65536 }
   function kept.lose(number)
     lost = lost + number
