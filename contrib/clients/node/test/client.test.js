@@ -203,7 +203,7 @@ for (const [name, connect] of Object.entries(packages)) {
 
     test("a push whose reply is lost is reported, and never repeated", async () => {
       const direct = await connect();
-      for (const [command, options] of [["LPUSH", {}], ["EVALSHA", { uniqueFor: 60 }]]) {
+      for (const [command, options] of [["EXEC", {}], ["EVALSHA", { uniqueFor: 60 }]]) {
         const { namespace } = apart(direct);
         // The server knows the script, so that its first call is the one that counts.
         await new Client(direct, { namespace: `${namespace}0:` }).enqueue("mail", "send_mail", [0], { uniqueFor: 1 });

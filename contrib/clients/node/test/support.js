@@ -71,7 +71,7 @@ export async function losing(command) {
     far.on("error", () => {});
     near.on("close", () => far.end());
     near.on("data", (data) => {
-      const loses = !isLost && data.includes(`\r\n${command}\r\n`);
+      const loses = !isLost && data.toString("latin1").toUpperCase().includes(`\r\n${command}\r\n`);
       isLost ||= loses;
       far.write(data, () => loses && near.destroy());
     });

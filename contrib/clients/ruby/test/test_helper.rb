@@ -74,7 +74,7 @@ module Served
         far = TCPSocket.new(far_end.host, far_end.port)
         forward(far, near)
         forward(near, far) do |data|
-          loses = !lost && data.include?("\r\n#{command}\r\n")
+          loses = !lost && data.upcase(:ascii).include?("\r\n#{command}\r\n")
           lost ||= loses
           # Before the reply comes.
           near.close if loses
