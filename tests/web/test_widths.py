@@ -65,6 +65,21 @@ def test_lengthy_names_and_numbers(
     assert found == []
 
 
+def test_the_times_below_a_chart_fit_at_any_hour(
+    chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str
+) -> None:
+    """Those of yesterday have the day in front, and before noon an hour of two digits is at each end."""
+    lengthy.fill(db, keys, one_redis_url)
+    for path in ("?range=24h", "?range=72h"):
+        chromium.open(dashboard.root + path)
+        assert chromium.run(
+            "const times = [...document.querySelectorAll('.ticks time')];"
+            "for (const time of times) time.textContent = 'Wed 12:00 AM';"
+            "return times.length"
+        )
+        assert too_wide(chromium, path, (320, 385, *WIDTHS)) == []
+
+
 def test_hostile_texts_stay_text_and_break_no_page(
     chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys
 ) -> None:
