@@ -142,7 +142,7 @@ MEASURES: dict[str, Measure] = {
         ),
         Measure(
             "exactness",
-            "Scheduled jobs: start after their time",
+            "Scheduled jobs: start after their time (negative: before it)",
             stamps.exactness,
             _LATE,
             _can_schedule,
