@@ -98,7 +98,7 @@ class Records(Generic[R]):
         times: Times,
         order: Callable[[R], Any] | None = None,
     ) -> None:
-        """Print the records that are read at each Redis; those of several in this ``order``."""
+        """Print the records of all Redis servers; with more than one, sorted by ``order``."""
         found = each(targets.gather(lambda redis: list(read(redis))))
         if order is not None and targets.several:
             found.sort(key=lambda one: order(one.item))
