@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,8 +46,13 @@ def left(where: RedisConfig, keys: Keys, between: Callable[[int], None]) -> bool
     raise AssertionError("it waits")
 
 
-@pytest.mark.parametrize("gap", range(8))
-@pytest.mark.parametrize("what", ["it becomes due", "others become due", "it is recovered"])
+@pytest.mark.parametrize(
+    ("what", "gap"),
+    [
+        *product(["it becomes due", "others become due"], range(3)),
+        *product(["it is recovered"], range(6)),
+    ],
+)
 def test_a_job_that_moves_during_the_reads_is_left(
     redis_url: str, namespace: str, keys: Keys, db: redis.Redis, what: str, gap: int
 ) -> None:
@@ -61,13 +67,17 @@ def test_a_job_that_moves_during_the_reads_is_left(
         # In none of the first pages, from both ends.
         db.zadd(keys.schedule, {mine: soon + 0.0255})
 
+    moved = []
+
     def between(number: int) -> None:
         if number != gap:
             return
+        moved.append(number)
         if what == "others become due":
             db.zremrangebyrank(keys.schedule, 0, OTHERS // 2)
         elif db.zrem(keys.schedule, mine) or db.delete(held):
             db.lpush(keys.queue("q"), mine)
 
     assert left(RedisConfig(redis_url, namespace), keys, between)
+    assert moved, "there were fewer reads"
     assert not left(RedisConfig(redis_url, namespace), Keys(f"{namespace}empty:"), lambda _: None)
