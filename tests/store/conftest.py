@@ -36,6 +36,12 @@ def cli(redis_url: str, namespace: str) -> Cli:
 
 
 @pytest.fixture
+def where(redis_url: str, namespace: str) -> RedisConfig:
+    """The Redis of this test, for the API."""
+    return RedisConfig(redis_url, namespace)
+
+
+@pytest.fixture
 def there(second_redis_url: str) -> Iterator[redis.Redis]:
     """A connection to the other Redis."""
     with redis.Redis.from_url(second_redis_url) as connection:

@@ -38,11 +38,6 @@ GROUPS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def where(redis_url: str, namespace: str) -> RedisConfig:
-    return RedisConfig(redis_url, namespace)
-
-
 def beat(db: redis.Redis, keys: Keys, identity: str, **fields: Any) -> None:
     info = {"hostname": "web", "pid": 1, "queues": ["ledger"]}
     register(db, keys, identity, info, **{"beat": time.time(), **fields})

@@ -30,11 +30,6 @@ def db(one_redis_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
-
-
-@pytest.fixture
 def run(one_redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(command, "_WATCH_S", 0.05)
 

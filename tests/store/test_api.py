@@ -40,11 +40,6 @@ from tests.helpers.support import ROOT
 SETS: list[type[JobSet]] = [ScheduledSet, RetrySet, DeadSet]
 
 
-@pytest.fixture
-def where(redis_url: str, namespace: str) -> RedisConfig:
-    return RedisConfig(url=redis_url, namespace=namespace)
-
-
 # Queues
 
 

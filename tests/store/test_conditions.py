@@ -58,11 +58,6 @@ def push(request: pytest.FixtureRequest, redis_url: str, namespace: str) -> Iter
     yield blocking if request.param == "blocking" else lambda *jobs: asyncio.run(in_loop(list(jobs)))
 
 
-@pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
-
-
 def job(
     jid: str, conditions: Conditions | None = None, at: float | None = None, queue: str = "q"
 ) -> PushedJob:

@@ -28,11 +28,6 @@ def job(*args: Any, **options: Any) -> BatchedJob:
 
 
 @pytest.fixture
-def keys(namespace: str) -> Keys:
-    return Keys(namespace)
-
-
-@pytest.fixture
 def receipt(keys: Keys) -> Receipt:
     return Receipt(keys.own("web:request:r"), "digest", 86_400)
 

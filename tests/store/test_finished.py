@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,17 +39,6 @@ async def test_a_list_has_about_the_last_and_none_older(bench: Bench) -> None:
     # The index lives as long as its longest list.
     await bench.done(b"job", kept(Keep("queue/q", 50, 600), 1), kept(Keep("server", 50, 60), 2))
     assert await bench.redis.ttl(bench.keys.finished) > 500
-
-
-@pytest.fixture
-def where(redis_url: str, namespace: str) -> RedisConfig:
-    return RedisConfig(redis_url, namespace)
-
-
-@pytest.fixture
-def db(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
 
 
 def fill(db: redis.Redis, keys: Keys, numbers: int) -> None:

@@ -54,11 +54,6 @@ class Sweeper:
 
 
 @pytest.fixture
-def where(redis_url: str, namespace: str) -> RedisConfig:
-    return RedisConfig(url=redis_url, namespace=namespace)
-
-
-@pytest.fixture
 def sweeper(where: RedisConfig, keys: Keys, db: redis.Redis) -> Iterator[Sweeper]:
     made = Sweeper(where, keys, db)
     yield made

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from contrib.pictures import shop
+from pyworkers import Client
 from pyworkers.api.target import Admin, admin_of
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
@@ -101,6 +102,13 @@ def db(one_redis_url: str) -> Iterator[redis.Redis]:
     """A connection to the server of the dashboard."""
     with redis.Redis.from_url(one_redis_url) as connection:
         yield connection
+
+
+@pytest.fixture
+def client(one_redis_url: str, namespace: str) -> Iterator[Client]:
+    """A producer."""
+    with Client(one_redis_url, namespace=namespace) as client:
+        yield client
 
 
 @pytest.fixture

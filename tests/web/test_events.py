@@ -26,13 +26,6 @@ from tests.web.events import Listener
 from tests.web.visitor import Visitor
 
 
-@pytest.fixture
-def own_redis(valkey_binary: str, tmp_path: Path) -> Iterator[OwnRedis]:
-    """A server for this test alone."""
-    with OwnRedis(valkey_binary, tmp_path / "redis") as server:
-        yield server.start()
-
-
 def commands(connection: redis.Redis) -> int:
     """The number of commands so far, without those of the tests."""
     stats = connection.info("commandstats")

@@ -20,11 +20,6 @@ from tests.web.following import events
 from tests.web.visitor import Visitor
 
 
-@pytest.fixture
-def redis_url(one_redis_url: str) -> str:
-    return one_redis_url
-
-
 def form(page: Page) -> Form:
     """The form of the jobs, after the one of all that match; or the only one of a page."""
     return [form for form in page.forms if form.method == "post"][-1]

@@ -30,13 +30,6 @@ def program(dashboard: Visitor) -> Program:
 
 
 @pytest.fixture
-def client(one_redis_url: str, namespace: str) -> Iterator[Client]:
-    """A producer."""
-    with Client(one_redis_url, namespace=namespace) as client:
-        yield client
-
-
-@pytest.fixture
 def program_without_redis() -> Iterator[Program]:
     """A program on a dashboard whose Redis is away."""
     with served(app(f"redis://127.0.0.1:{free_port()}", token="")) as root:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -27,13 +26,6 @@ from tests.web.visitor import Visitor
 def program(dashboard: Visitor) -> Program:
     """A program on the dashboard of this test, which may operate."""
     return Program.with_token(dashboard.root)
-
-
-@pytest.fixture
-def client(one_redis_url: str, namespace: str) -> Iterator[Client]:
-    """A producer."""
-    with Client(one_redis_url, namespace=namespace) as client:
-        yield client
 
 
 def test_a_queue_is_paused_resumed_and_cleared(program: Program, client: Client) -> None:

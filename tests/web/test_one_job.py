@@ -24,11 +24,6 @@ from tests.web.visitor import Visitor
 OWNER = "host:1:abcdef"
 
 
-@pytest.fixture
-def redis_url(one_redis_url: str) -> str:
-    return one_redis_url
-
-
 def form(page: Page) -> Form:
     """The form with the actions, or the one after it with a new time."""
     return [form for form in page.forms if form.method == "post"][-1]

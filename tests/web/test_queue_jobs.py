@@ -15,11 +15,6 @@ from tests.web import hostile
 from tests.web.visitor import Visitor
 
 
-@pytest.fixture
-def redis_url(one_redis_url: str) -> str:
-    return one_redis_url
-
-
 def fill(db: redis.Redis, keys: Keys, number: int) -> None:
     db.lpush(keys.queue("mail"), *(raw_job(f"j{jid}", tags=["odd"] * (jid % 2)) for jid in range(number)))
 

@@ -86,12 +86,6 @@ def ann(root: str) -> Program:
 
 
 @pytest.fixture
-def client(one_redis_url: str, namespace: str) -> Iterator[Client]:
-    with Client(one_redis_url, namespace=namespace) as client:
-        yield client
-
-
-@pytest.fixture
 def bills(db: redis.Redis, keys: Keys, client: Client, ann: Program) -> dict[str, Any]:
     """A job of the queue ``bills`` in each place, and what else ``mia`` may not change, by its name."""
     jid = client.enqueue("bills", "Bill", [1])
