@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -22,27 +22,20 @@ from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
 from pyworkers.enqueueing.interception import gathering, in_thread, interceptor, running_loop
 from pyworkers.enqueueing.producer import Moments, bulk, one_job, push_portions_async, timed
-from pyworkers.errors import (
-    PyworkersError,
-    QueueFullError,
-    RedisUnavailableError,
-    StoreError,
-    UntrackedJobError,
-)
+from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob, moment, seconds
 from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
-from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.options import EnqueueOptions
-from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
-from pyworkers.store.calls import arun
-from pyworkers.store.cancel import cancel, check_id
+from pyworkers.protocol.status import Cancelled, JobStatus
+from pyworkers.store.calls import adrive
+from pyworkers.store.cancel import check_id
 from pyworkers.store.flow import tracking
-from pyworkers.store.flow.finding import find
-from pyworkers.store.routes import apart, cancelled, keys_of, known, push_async
+from pyworkers.store.questions import At, Question, Questions
+from pyworkers.store.routes import apart, keys_of, push_async
 from pyworkers.store.transport.connections import connect_async, errors_translated
 from pyworkers.store.transport.wire import AsyncWires
 from pyworkers.store.wiresteps import run_async
@@ -73,6 +66,7 @@ class AsyncClient(BaseClient):
         )
         self._several = self.stores.several
         self._keys = keys_of(self.stores)
+        self._questions = Questions(self.stores)
         self._open: dict[tuple[int, asyncio.AbstractEventLoop, str], _LoopConnection] = {}
 
     async def enqueue(
@@ -175,25 +169,14 @@ class AsyncClient(BaseClient):
         check_id(jid)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.cancel, jid, self.owner))
-        running_loop()
-        results: list[Cancelled] = []
-        missing: PyworkersError | None = None
-        for redis in self.stores.by_name.values():
-            try:
-                results.append(await _cancel(redis, jid))
-            except (RedisUnavailableError, StoreError) as error:
-                missing = error
-        return cancelled(results, missing)
+        return await self._ask(self._questions.cancel(jid))
 
     async def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.status(jid)
-        return await _first(partial(self._known, jid, name) for name in self._keys) or UNKNOWN
-
-    async def _known(self, jid: str, name: str) -> JobStatus | None:
-        return known((await run_async(await self._wires(name), tracking.look(self._keys[name], jid))).status)
+        return await self._ask(self._questions.status(jid))
 
     async def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """As ``Client.result``."""
@@ -201,63 +184,41 @@ class AsyncClient(BaseClient):
         deadline = tracking.deadline_of(timeout)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.result, jid, deadline))
-        if not self._several:
-            return await self._result(jid, deadline, DEFAULT)
-        name = await _first(partial(self._where, jid, name) for name in self._keys)
-        if name is not None:
-            return await self._result(jid, deadline, name)
-        # Nothing is known of it by a status: each Redis says why it has no result.
-        for name in self._keys:
-            try:
-                return await self._result(jid, deadline, name)
-            except UntrackedJobError as error:
-                unknown = error
-        raise unknown
-
-    async def _where(self, jid: str, name: str) -> str | None:
-        return name if await self._known(jid, name) else None
-
-    async def _result(self, jid: str, deadline: float, name: str) -> Any:
-        redis, keys = self.stores.by_name[name], self._keys[name]
-        return await run_async(await self._wires(name), tracking.result(redis, keys, jid, deadline))
+        return await self._ask(self._questions.result(jid, deadline))
 
     async def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.history(jid)
-        return await _first(partial(self._history, jid, name) for name in self._keys)
-
-    async def _history(self, jid: str, name: str) -> JobHistory | None:
-        return await run_async(await self._wires(name), tracking.history(self._keys[name], jid))
+        return await self._ask(self._questions.history(jid))
 
     async def logs(self, jid: str) -> list[LogLine]:
         """As ``Client.logs``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.logs(jid)
-        return await _first(partial(self._logs, jid, name) for name in self._keys) or []
-
-    async def _logs(self, jid: str, name: str) -> list[LogLine] | None:
-        return await run_async(await self._wires(name), tracking.logs(self._keys[name], jid)) or None
+        return await self._ask(self._questions.logs(jid))
 
     async def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return other.iteration(jid)
-        return await _first(partial(self._iteration, jid, name) for name in self._keys) or {}
-
-    async def _iteration(self, jid: str, name: str) -> Mapping[str, bytes] | None:
-        return await run_async(await self._wires(name), tracking.iteration(self._keys[name], jid)) or None
+        return await self._ask(self._questions.iteration(jid, None))
 
     async def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""
         tracking.check_jid(jid)
         if (other := interceptor()) is not None:
             return await in_thread(partial(other.find, jid))
-        running_loop()
-        return await _first(partial(_find, redis, jid) for redis in self.stores.by_name.values()) or UNKNOWN
+        return await self._ask(self._questions.find(jid))
+
+    async def _ask(self, question: Question[T]) -> T:
+        return await adrive(question, self._asked)
+
+    async def _asked(self, at: At) -> Any:
+        return await run_async(await self._wires(at.name), at.steps)
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""
@@ -328,29 +289,3 @@ class _LoopConnection:
         finally:
             with errors_translated():
                 await self.wires.aclose()
-
-
-async def _first(asks: Iterable[Callable[[], Coroutine[Any, Any, T | None]]]) -> T | None:
-    """As ``first_answer`` of routes.py, in an event loop."""
-    missing: PyworkersError | None = None
-    for ask in asks:
-        try:
-            if (answer := await ask()) is not None:
-                return answer
-        except (RedisUnavailableError, StoreError) as error:
-            missing = missing or error
-    if missing is not None:
-        raise missing
-    return None
-
-
-async def _cancel(config: RedisConfig, jid: str) -> Cancelled:
-    # Its own connection: many commands, rarely needed.
-    async with connect_async(config) as redis:
-        return await arun(redis, cancel(Keys(config.namespace), jid))
-
-
-async def _find(config: RedisConfig, jid: str) -> JobStatus | None:
-    async with connect_async(config) as redis:
-        found = await arun(redis, find(Keys(config.namespace), jid))
-    return found.status if found else None

@@ -1,7 +1,7 @@
 """Routes: the Redis servers of a producer; each push and each question goes to the one that has the queue.
 
-Used by the clients, which block here; ``AsyncClient`` takes the decisions and the pushes from here. What is
-known by an id alone, such as a status, is asked of all of them. A program with one Redis decides nothing.
+Used by the clients, which block here; ``AsyncClient`` takes the decisions and the pushes from here. A program
+with one Redis decides nothing.
 
 A push whose connection was lost is reported and never repeated: perhaps only its reply was lost, and then
 each job would run twice.
@@ -11,20 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import hiredis
 from redis.exceptions import RedisError, ResponseError
 
 from pyworkers.config.stores import DEFAULT, Stores
-from pyworkers.errors import (
-    BadArgumentError,
-    PyworkersError,
-    RedisUnavailableError,
-    StoreError,
-    UntrackedJobError,
-)
+from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import envelope
 from pyworkers.protocol.conditions import NO_OTHERS, Others
 from pyworkers.protocol.draft import PushedJob
@@ -32,13 +26,12 @@ from pyworkers.protocol.flow.history import JobHistory
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.plans import BatchPlan, BatchStatus, CancelledBatch, queues_of
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.status import UNKNOWN, Cancelled, JobStatus
+from pyworkers.protocol.status import Cancelled, JobStatus
 from pyworkers.store.admin import Admin
-from pyworkers.store.cancel import cancel
-from pyworkers.store.flow import batchviews, conditions, tracking
-from pyworkers.store.flow.cancelling import cancel_batch
+from pyworkers.store.calls import drive
+from pyworkers.store.flow import conditions
 from pyworkers.store.flow.conditions import REFUSALS
-from pyworkers.store.flow.finding import find
+from pyworkers.store.questions import Question, Questions
 from pyworkers.store.transport.blocking import Wires
 from pyworkers.store.transport.connections import connect, errors_translated
 from pyworkers.store.transport.errors import code_of
@@ -58,6 +51,7 @@ class Routes:
         self._stores = stores
         self._several = stores.several
         self._keys = keys_of(stores)
+        self._questions = Questions(stores)
         self._open: dict[str, Wires] = {}
 
     def push(self, jobs: Sequence[PushedJob]) -> Others:
@@ -79,92 +73,46 @@ class Routes:
 
     def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
-        return self._ask(partial(self._known, jid)) or UNKNOWN
-
-    def _known(self, jid: str, name: str) -> JobStatus | None:
-        return known(run(self._wires(name), tracking.look(self._keys[name], jid)).status)
+        return self._ask(self._questions.status(jid))
 
     def result(self, jid: str, deadline: float) -> Any:
         """As ``Client.result``, until ``deadline`` (monotonic)."""
-        if not self._several:
-            return self._result(DEFAULT, jid, deadline)
-        name = self._ask(lambda name: name if self._known(jid, name) else None)
-        if name is not None:
-            return self._result(name, jid, deadline)
-        return first_result([partial(self._result, name, jid, deadline) for name in self._keys])
-
-    def _result(self, name: str, jid: str, deadline: float) -> Any:
-        redis, keys = self._stores.by_name[name], self._keys[name]
-        return run(self._wires(name), tracking.result(redis, keys, jid, deadline))
-
-    def batch_status(self, batch: str) -> BatchStatus | None:
-        """The status of a batch; None for an unknown one."""
-        return self._ask(lambda name: self._batch_status(name, batch))
-
-    def _batch_status(self, name: str, batch: str) -> BatchStatus | None:
-        admin = Admin(self._stores.by_name[name])
-        return admin.run(batchviews.status(admin.keys, batch))
-
-    def cancel_batch(self, batch: str) -> CancelledBatch | None:
-        """Cancel a batch; None for an unknown one."""
-        return self._ask(lambda name: self._cancel_batch(name, batch))
-
-    def _cancel_batch(self, name: str, batch: str) -> CancelledBatch | None:
-        admin = Admin(self._stores.by_name[name])
-        return admin.run(cancel_batch(admin.keys, batch))
-
-    def cancel(self, jid: str) -> Cancelled:
-        """As ``Client.cancel``."""
-        results: list[Cancelled] = []
-        missing: PyworkersError | None = None
-        for redis in self._stores.by_name.values():
-            admin = Admin(redis)
-            try:
-                results.append(admin.run(cancel(admin.keys, jid)))
-            except (RedisUnavailableError, StoreError) as error:
-                missing = error
-        return cancelled(results, missing)
-
-    def find(self, jid: str) -> JobStatus:
-        """As ``Client.find``."""
-        return self._ask(partial(self._find, jid)) or UNKNOWN
-
-    def _find(self, jid: str, name: str) -> JobStatus | None:
-        admin = Admin(self._stores.by_name[name])
-        found = admin.run(find(admin.keys, jid))
-        return found.status if found else None
-
-    def batch_result(self, batch: str, deadline: float) -> Any:
-        """As ``Batch.result``, until ``deadline`` (monotonic)."""
-        name = self._ask(lambda name: name if self._batch_status(name, batch) else None) or DEFAULT
-        redis, keys, wires = self._stores.by_name[name], self._keys[name], self._wires(name)
-        status = self._batch_status(name, batch)
-        if status is not None and not status.answered:
-            run(wires, tracking.wait(redis, keys, batch, deadline))
-        return self._result(name, batch, deadline)
+        return self._ask(self._questions.result(jid, deadline))
 
     def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
-        return self._ask(lambda name: run(self._wires(name), tracking.history(self._keys[name], jid)))
+        return self._ask(self._questions.history(jid))
 
     def logs(self, jid: str) -> list[LogLine]:
         """As ``Client.logs``."""
-        return self._ask(partial(self._logs, jid)) or []
+        return self._ask(self._questions.logs(jid))
 
-    def _logs(self, jid: str, name: str) -> list[LogLine] | None:
-        return run(self._wires(name), tracking.logs(self._keys[name], jid)) or None
-
-    def iteration(self, jid: str, queue: str | None) -> Mapping[str, bytes]:
+    def iteration(self, jid: str, queue: str | None = None) -> Mapping[str, bytes]:
         """As ``Client.iteration``; of a job whose ``queue`` is known, one Redis is asked."""
-        if queue is not None:
-            return self._iteration(self._stores.name_of(queue), jid)
-        return self._ask(lambda name: self._iteration(name, jid) or None) or {}
+        return self._ask(self._questions.iteration(jid, queue))
 
-    def _iteration(self, name: str, jid: str) -> Mapping[str, bytes]:
-        return run(self._wires(name), tracking.iteration(self._keys[name], jid))
+    def find(self, jid: str) -> JobStatus:
+        """As ``Client.find``."""
+        return self._ask(self._questions.find(jid))
 
-    def _ask(self, ask: Callable[[str], T | None]) -> T | None:
-        return first_answer([partial(ask, name) for name in self._keys])
+    def cancel(self, jid: str) -> Cancelled:
+        """As ``Client.cancel``."""
+        return self._ask(self._questions.cancel(jid))
+
+    def batch_status(self, batch: str) -> BatchStatus | None:
+        """The status of a batch; None for an unknown one."""
+        return self._ask(self._questions.batch_status(batch))
+
+    def cancel_batch(self, batch: str) -> CancelledBatch | None:
+        """As ``Batch.cancel``; None for an unknown one."""
+        return self._ask(self._questions.cancel_batch(batch))
+
+    def batch_result(self, batch: str, deadline: float) -> Any:
+        """As ``Batch.result``, until ``deadline`` (monotonic)."""
+        return self._ask(self._questions.batch_result(batch, deadline))
+
+    def _ask(self, question: Question[T]) -> T:
+        return drive(question, lambda at: run(self._wires(at.name), at.steps))
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""
@@ -271,39 +219,6 @@ def keys_of(stores: Stores) -> dict[str, Keys]:
     return {name: Keys(redis.namespace) for name, redis in stores.by_name.items()}
 
 
-def known(status: JobStatus) -> JobStatus | None:
-    """The status of a job that is known."""
-    return None if status.state == UNKNOWN.state else status
-
-
-def first_answer(asks: Iterable[Callable[[], T | None]]) -> T | None:
-    """The first answer. Without one, raises the error of a Redis that is away: it may have had the answer."""
-    missing: PyworkersError | None = None
-    for ask in asks:
-        try:
-            if (answer := ask()) is not None:
-                return answer
-        except (RedisUnavailableError, StoreError) as error:
-            missing = missing or error
-    if missing is not None:
-        raise missing
-    return None
-
-
-def first_result(asks: Sequence[Callable[[], Any]]) -> Any:
-    """The result at the first Redis that knows the job. Raises as ``first_answer``, or UntrackedJobError."""
-    missing: PyworkersError | None = None
-    for ask in asks:
-        try:
-            return ask()
-        except UntrackedJobError as error:
-            missing = missing or error
-        except (RedisUnavailableError, StoreError) as error:
-            missing = error
-    assert missing is not None, "there is a Redis"
-    raise missing
-
-
 def apart(stores: Stores, jobs: Iterable[PushedJob]) -> dict[str, list[PushedJob]]:
     """The jobs of each Redis.
 
@@ -365,11 +280,3 @@ def one_of(stores: Stores, queues: Iterable[str], rule: str, fix: str) -> str:
         where = " and ".join(f"the queue {queue!r} is on {name!r}" for name, queue in found.items())
         raise BadArgumentError(f"{rule}: {where}", hint=fix)
     return next(iter(found), DEFAULT)
-
-
-def cancelled(results: Iterable[Cancelled], error: PyworkersError | None) -> Cancelled:
-    """What became of a job by the answers of all Redis servers; ``error``: of one that is away."""
-    found = next((result for result in results if result is not Cancelled.UNKNOWN), None)
-    if found is None and error is not None:
-        raise error
-    return found or Cancelled.UNKNOWN
