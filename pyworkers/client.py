@@ -20,7 +20,7 @@ from pyworkers.config.producers import stores_for, stores_of_file
 from pyworkers.config.stores import Stores, one_store
 from pyworkers.encryption import Encryption, KeySource
 from pyworkers.enqueueing.carrying import Carrying
-from pyworkers.enqueueing.interception import gathering, in_thread, interceptor, warn_in_loop
+from pyworkers.enqueueing.interception import Transport, gathering, in_thread, interceptor, warn_in_loop
 from pyworkers.enqueueing.producer import Producer
 from pyworkers.middleware import ClientMiddleware
 from pyworkers.protocol.conditions import NO_OTHERS, Others
@@ -156,6 +156,11 @@ class Client(BaseClient, Producer):
     def _routes(self) -> Routes:
         return Routes(self.stores)
 
+    def _transport(self) -> Transport:
+        """Who answers a call that blocks: the Redis servers, or the transport that replaces them."""
+        warn_in_loop()
+        return interceptor() or self._routes
+
     def push(self, jobs: list[PushedJob]) -> Others:
         """Send the jobs to Redis, or to the transport that intercepts them; a batch keeps them for later."""
         if not jobs:
@@ -174,11 +179,7 @@ class Client(BaseClient, Producer):
 
         Raises BatchError, BadArgumentError, RedisUnavailableError and StoreError.
         """
-        warn_in_loop()
-        if (other := interceptor()) is not None:
-            other.enlist(plan, owner or self.owner)
-            return
-        self._routes.enlist(plan)
+        self._transport().enlist(plan, owner or self.owner)
 
     def defer(self, _action: Callable[[], object]) -> bool:
         """Keep the action until the end of a transaction; False if it is to be done now. For subclasses."""
@@ -191,10 +192,7 @@ class Client(BaseClient, Producer):
         killed. Reads all waiting jobs. Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         check_id(jid)
-        warn_in_loop()
-        if (other := interceptor()) is not None:
-            return other.cancel(jid, self.owner)
-        return self._routes.cancel(jid)
+        return self._transport().cancel(jid, self.owner)
 
     def status(self, jid: str) -> JobStatus:
         """The status of a job that is enqueued with ``track``; ``unknown`` for any other.
@@ -202,10 +200,7 @@ class Client(BaseClient, Producer):
         Raises BadArgumentError, RedisUnavailableError and StoreError.
         """
         tracking.check_jid(jid)
-        warn_in_loop()
-        if (other := interceptor()) is not None:
-            return other.status(jid)
-        return self._routes.status(jid)
+        return self._transport().status(jid)
 
     def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """The result of a job that is enqueued with ``track``; waits for it, None: without a limit.
@@ -216,11 +211,7 @@ class Client(BaseClient, Producer):
         UntrackedJobError at once if the job is unknown; and the errors of ``status``.
         """
         tracking.check_jid(jid)
-        warn_in_loop()
-        deadline = tracking.deadline_of(timeout)
-        if (other := interceptor()) is not None:
-            return other.result(jid, deadline)
-        return self._routes.result(jid, deadline)
+        return self._transport().result(jid, tracking.deadline_of(timeout))
 
     def history(self, jid: str) -> JobHistory | None:
         """A job that is enqueued with ``track`` and ``history``: its envelope, its runs, its result.
@@ -228,10 +219,7 @@ class Client(BaseClient, Producer):
         None for any other. Raises the errors of ``status``.
         """
         tracking.check_jid(jid)
-        warn_in_loop()
-        if (other := interceptor()) is not None:
-            return other.history(jid)
-        return self._routes.history(jid)
+        return self._transport().history(jid)
 
     def logs(self, jid: str) -> list[LogLine]:
         """The log of a job: the lines of ``message.log`` and, if it is tracked, its other log lines.
@@ -239,10 +227,7 @@ class Client(BaseClient, Producer):
         Empty without one. Raises the errors of ``status``.
         """
         tracking.check_jid(jid)
-        warn_in_loop()
-        if (other := interceptor()) is not None:
-            return other.logs(jid)
-        return self._routes.logs(jid)
+        return self._transport().logs(jid)
 
     def iteration(self, jid: str) -> Mapping[str, bytes]:
         """The state of a long job: ``c`` is its last checkpoint, as JSON; empty if it has none.
@@ -268,10 +253,7 @@ class Client(BaseClient, Producer):
         Reads all jobs that wait, run or are dead: a million take seconds. Raises the errors of ``status``.
         """
         tracking.check_jid(jid)
-        warn_in_loop()
-        if (other := interceptor()) is not None:
-            return other.find(jid)
-        return self._routes.find(jid)
+        return self._transport().find(jid)
 
     def close(self) -> None:
         """Close the connections of this process. A later call opens new ones."""

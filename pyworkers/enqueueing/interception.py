@@ -30,7 +30,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class Transport(Protocol):
-    """A destination of pushed jobs other than Redis."""
+    """A destination of pushed jobs: the Redis servers (store/routes.py), or what replaces them."""
 
     def now(self) -> float:
         """The time of the enqueue calls, in epoch seconds."""

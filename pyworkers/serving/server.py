@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -25,8 +25,8 @@ from pyworkers.config.stores import Stores
 from pyworkers.enqueueing.interception import intercept
 from pyworkers.errors import AppImportError, PyworkersError
 from pyworkers.programs.interpreter import interpreter_flags
-from pyworkers.serving.live import Live
 from pyworkers.serving.naming import import_path
+from pyworkers.store.routes import Routes
 
 # Beyond its ``shutdown_timeout`` a server kills its workers, gives their jobs back and stops its Redis.
 _GRACE_S = 60.0
@@ -91,8 +91,8 @@ class Server:
 
         ``status``, ``result`` and batches are read there, too.
         """
-        with Live(Stores.of(self.config)) as live:
-            previous = intercept(live)
+        with closing(Routes(Stores.of(self.config))) as routes:
+            previous = intercept(routes)
             try:
                 yield
             finally:

@@ -9,6 +9,7 @@ each job would run twice.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -45,7 +46,10 @@ _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 
 
 class Routes:
-    """Connects to each Redis at its first use in a process or a thread."""
+    """The transport to the Redis servers (``interception``); connects to each at its first use in a process.
+
+    Threads share it. A call blocks.
+    """
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -54,7 +58,11 @@ class Routes:
         self._questions = Questions(stores)
         self._open: dict[str, Wires] = {}
 
-    def push(self, jobs: Sequence[PushedJob]) -> Others:
+    def now(self) -> float:
+        """The system's time, in epoch seconds."""
+        return time.time()
+
+    def push(self, jobs: Sequence[PushedJob], owner: object = None) -> Others:
         """As the function ``push``, for each Redis. Raises BadArgumentError as ``apart``."""
         if not self._several:
             return push(self._wires(DEFAULT), self._keys[DEFAULT], jobs)
@@ -63,7 +71,7 @@ class Routes:
             others |= push(self._wires(name), self._keys[name], part)
         return others
 
-    def enlist(self, plan: BatchPlan) -> None:
+    def enlist(self, plan: BatchPlan, owner: object = None) -> None:
         """Make a batch and push its jobs. Raises BadArgumentError if it is on several Redis servers."""
         # Imported at the first batch.
         from pyworkers.store.flow.batches import enlist
@@ -95,7 +103,7 @@ class Routes:
         """As ``Client.find``."""
         return self._ask(self._questions.find(jid))
 
-    def cancel(self, jid: str) -> Cancelled:
+    def cancel(self, jid: str, owner: object = None) -> Cancelled:
         """As ``Client.cancel``."""
         return self._ask(self._questions.cancel(jid))
 
@@ -103,7 +111,7 @@ class Routes:
         """The status of a batch; None for an unknown one."""
         return self._ask(self._questions.batch_status(batch))
 
-    def cancel_batch(self, batch: str) -> CancelledBatch | None:
+    def cancel_batch(self, batch: str, owner: object = None) -> CancelledBatch | None:
         """As ``Batch.cancel``; None for an unknown one."""
         return self._ask(self._questions.cancel_batch(batch))
 
