@@ -1,7 +1,7 @@
 """Questions: what a client asks about jobs and batches, as steps at one Redis, or at each until one answers.
 
-Used by ``Routes``, which blocks, and by ``AsyncClient``. What is known by an id alone, such as a status, is asked
-of all Redis servers, one after the other. This module opens no connection.
+Used by ``Routes``, which blocks, and by ``AsyncClient``. What is known by an id alone, such as a status, is
+asked of all Redis servers, one after the other. This module opens no connection.
 """
 
 from __future__ import annotations

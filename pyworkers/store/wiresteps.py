@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import hiredis
+import redis
+
 from pyworkers.config.fields import RedisConfig
 from pyworkers.store import calls
 from pyworkers.store.transport.blocking import Wires
@@ -60,6 +63,20 @@ class OverClient:
 
 WireSteps = Generator[Sent | Pause | Apart | OverClient, Any, T]
 """Steps that yield the above, and return a value. Errors of Redis are raised where the step is yielded."""
+
+
+def sent(*commands: tuple[Any, ...], refusals: Collection[str] = ()) -> Sent:
+    """The step that sends these commands."""
+    return Sent(b"".join(map(hiredis.pack_command, commands)), len(commands), refusals)
+
+
+def asked(*commands: tuple[Any, ...]) -> WireSteps[list[Any]]:
+    """The replies to commands. Raises the first refusal."""
+    replies: list[Any] = yield sent(*commands)
+    for reply in replies:
+        if isinstance(reply, redis.RedisError):
+            raise reply
+    return replies
 
 
 def run(wires: Wires, steps: WireSteps[T]) -> T:

@@ -10,7 +10,6 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import hiredis
 import redis
 from redis.exceptions import NoScriptError
 
@@ -23,7 +22,7 @@ from pyworkers.store import scripts
 from pyworkers.store.flow import deadlines
 from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.replies import integer
-from pyworkers.store.wiresteps import Pause, Sent, WireSteps
+from pyworkers.store.wiresteps import Pause, WireSteps, sent
 
 # Refusals before anything is written; the next connection may lead to the new primary (Sidekiq's client.rb).
 REFUSALS = frozenset({"READONLY", "NOREPLICAS", "UNBLOCKED"})
@@ -53,10 +52,9 @@ def pushing(keys: Keys, jobs: Sequence[PushedJob]) -> WireSteps[Others]:
 
 def _comes(queue: str, most: int, due: float, pauses: Iterator[float]) -> WireSteps[bool]:
     """Wait for room in a queue, without its jobs; False if there is none in the time."""
-    call: tuple[Any, ...] = ("LLEN", queue)
     while most >= 0 and (left_s := due - deadlines.now_s()) > 0:
         yield Pause(min(next(pauses), left_s))
-        [length] = yield Sent(hiredis.pack_command(call), 1, REFUSALS)
+        [length] = yield sent(("LLEN", queue), refusals=REFUSALS)
         if isinstance(length, Exception):
             raise length
         if length <= most:
@@ -76,12 +74,12 @@ def _called(keys: Keys, names: Sequence[str], args: Sequence[Any]) -> WireSteps[
     """Call ``push.lua``; the reply, or the error."""
     script = scripts.load("push")
     parts = script.parts(keys.namespace, names, args)
-    call = Sent(hiredis.pack_command(("EVALSHA", script.sha, *parts)), 1, REFUSALS)
+    call = sent(("EVALSHA", script.sha, *parts), refusals=REFUSALS)
     [reply] = yield call
     if _is_refusal(reply):
         [reply] = yield call
     if isinstance(reply, NoScriptError):
-        [reply] = yield Sent(hiredis.pack_command(("EVAL", script.text, *parts)), 1, REFUSALS)
+        [reply] = yield sent(("EVAL", script.text, *parts), refusals=REFUSALS)
     return reply
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import hiredis
 import redis
 
 from pyworkers.config.fields import RedisConfig
@@ -32,7 +31,7 @@ from pyworkers.protocol.status import FIELDS, Answer, JobState, JobStatus, read_
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow import batchviews, deadlines
 from pyworkers.store.flow.finding import find
-from pyworkers.store.wiresteps import Apart, OverClient, Pause, Sent, WireSteps
+from pyworkers.store.wiresteps import Apart, OverClient, Pause, WireSteps, asked, sent
 
 # How long Redis blocks at a time. A connection that is half open is found that late.
 _LONGEST_BLOCK_S = 30.0
@@ -45,8 +44,6 @@ _PATIENCE_S = 5.0
 _PAUSE_S = 0.2
 # The fields of Sidekiq's hash for a long job.
 _ITERATION = ("ex", "c", "rt")
-_pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
-_TIME = _pack(("TIME",))
 
 
 class TrackedJob(NamedTuple):
@@ -74,20 +71,14 @@ def result(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireSt
 
 def look(keys: Keys, jid: str) -> WireSteps[TrackedJob]:
     """Read both in one round trip. Raises BadArgumentError, RedisUnavailableError and StoreError."""
-    return _seen((yield Sent(_looking(keys, jid), 2)))
+    status = ("HMGET", keys.job(jid), *FIELDS)
+    values, entries = yield from asked(status, _ending(keys, jid))
+    return TrackedJob(read_status(values), _first(entries))
 
 
 def history(keys: Keys, jid: str) -> WireSteps[JobHistory | None]:
     """The job as it was enqueued, and its runs; None without them. Raises as ``look``."""
-    return _history(jid, (yield Sent(_reading_all(keys, jid), 2)))
-
-
-def _reading_all(keys: Keys, jid: str) -> bytes:
-    return _pack(("HGETALL", keys.job(jid))) + _ending(keys, jid)
-
-
-def _history(jid: str, replies: Sequence[Any]) -> JobHistory | None:
-    found, entries = map(_checked, replies)
+    found, entries = yield from asked(("HGETALL", keys.job(jid)), _ending(keys, jid))
     # In RESP3 a map.
     stored = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
     return read_history(jid, stored, _first(entries))
@@ -95,21 +86,13 @@ def _history(jid: str, replies: Sequence[Any]) -> JobHistory | None:
 
 def logs(keys: Keys, jid: str) -> WireSteps[list[LogLine]]:
     """The lines of a job's log. Raises as ``look``."""
-    [entries] = map(_checked, (yield Sent(_pack(("XRANGE", keys.log(jid), "-", "+")), 1)))
+    [entries] = yield from asked(("XRANGE", keys.log(jid), "-", "+"))
     return [read_line(parts[1]) for _, parts in entries]
 
 
 def iteration(keys: Keys, jid: str) -> WireSteps[dict[str, bytes]]:
     """The state of a long job, which Sidekiq may have written. Raises as ``look``."""
-    return _iteration((yield Sent(_reading(keys, jid), 1)))
-
-
-def _reading(keys: Keys, jid: str) -> bytes:
-    return _pack(("HMGET", keys.iteration(jid), *_ITERATION))
-
-
-def _iteration(replies: Sequence[Any]) -> dict[str, bytes]:
-    [values] = map(_checked, replies)
+    [values] = yield from asked(("HMGET", keys.iteration(jid), *_ITERATION))
     return {name: value for name, value in zip(_ITERATION, values, strict=True) if value is not None}
 
 
@@ -132,17 +115,24 @@ def wait(config: RedisConfig, keys: Keys, jid: str, deadline: float) -> WireStep
         lost, noted = None, True
         if deadlines.now_s() >= deadline:
             break
-    raise _too_late(jid) from lost
+    raise ResultTimeout(f"the job {jid} has not ended in the time") from lost
 
 
 def _announcement(keys: Keys, jid: str, block_s: float) -> WireSteps[Answer | None]:
     """The end of a job, if it comes within a time; otherwise the wait is noted."""
-    [reply] = yield Sent(_waiting(keys, jid, block_s), 1)
-    answer = _announced(reply)
+    # Not 0, which blocks for ever.
+    block_ms = max(1, math.ceil(block_s * 1000))
+    read = ("XREAD", "COUNT", "1", "BLOCK", str(block_ms), "STREAMS", keys.result(jid), "0")
+    [found] = yield from asked(read)
+    # In RESP3 a map.
+    streams = found.items() if isinstance(found, dict) else found or ()
+    answer = next((_first(entries) for _, entries in streams), None)
     if answer is None:
-        # The rights of a reader are not enough: then its wait is not noted.
-        [clock] = yield Sent(_TIME, 1)
-        yield Sent(_noting(keys, jid, clock), 2)
+        # The sweep forgets old notes by Redis' time. A user may have no right to it, or to note a wait.
+        [clock] = yield sent(("TIME",))
+        now = str(time.time()) if isinstance(clock, redis.RedisError) else clock[0]
+        noting = ("ZADD", keys.awaited, now, jid)
+        yield sent(noting, ("EXPIRE", keys.awaited, str(_NOTES_LIFE_S)))
     return answer
 
 
@@ -204,47 +194,9 @@ def deadline_of(timeout: float | None) -> float:
     return deadlines.now_s() + timeout
 
 
-def _too_late(jid: str) -> ResultTimeout:
-    return ResultTimeout(f"the job {jid} has not ended in the time")
-
-
-def _looking(keys: Keys, jid: str) -> bytes:
-    read = _pack(("HMGET", keys.job(jid), *FIELDS))
-    return read + _ending(keys, jid)
-
-
-def _ending(keys: Keys, jid: str) -> bytes:
-    return _pack(("XRANGE", keys.result(jid), "-", "+", "COUNT", "1"))
-
-
-def _waiting(keys: Keys, jid: str, block_s: float) -> bytes:
-    # Not 0, which blocks for ever.
-    block_ms = max(1, math.ceil(block_s * 1000))
-    key = keys.result(jid)
-    return _pack(("XREAD", "COUNT", "1", "BLOCK", str(block_ms), "STREAMS", key, "0"))
-
-
-def _noting(keys: Keys, jid: str, clock: Any) -> bytes:
-    """The commands that note a wait, at Redis' time: the sweep forgets old notes by that clock.
-
-    ``clock`` is the reply to TIME, for which a user of Redis may have no right.
-    """
-    now = str(time.time()) if isinstance(clock, redis.RedisError) else clock[0]
-    return _pack(("ZADD", keys.awaited, now, jid)) + _pack(("EXPIRE", keys.awaited, str(_NOTES_LIFE_S)))
-
-
-def _seen(replies: Sequence[Any]) -> TrackedJob:
-    values, entries = map(_checked, replies)
-    return TrackedJob(read_status(values), _first(entries))
-
-
-def _announced(reply: Any) -> Answer | None:
-    found = _checked(reply)
-    if found is None:
-        return None
-    # In RESP3 a map.
-    [(_, entries)] = found.items() if isinstance(found, dict) else found
-    return _first(entries)
+def _ending(keys: Keys, jid: str) -> tuple[str, ...]:
+    """The command that reads the end of a job."""
+    return "XRANGE", keys.result(jid), "-", "+", "COUNT", "1"
 
 
 def _first(entries: Sequence[Any]) -> Answer | None:
@@ -254,9 +206,3 @@ def _first(entries: Sequence[Any]) -> Answer | None:
         return read_answer(packed)
     except (ValueError, TypeError):
         return None
-
-
-def _checked(reply: Any) -> Any:
-    if isinstance(reply, redis.RedisError):
-        raise reply
-    return reply
