@@ -93,6 +93,13 @@ class Pages(ABC, Generic[T]):
     def next_page(self) -> Steps[list[T]]:
         """Read the next items: perhaps none, although more follow."""
 
+    def first(self) -> Steps[T | None]:
+        """Read on until there is an item; None if there is none."""
+        while not self.ended:
+            for item in (yield from self.next_page()):
+                return item
+        return None
+
     def rest(self) -> Steps[list[T]]:
         """Read all remaining pages."""
         found: list[T] = []

@@ -8,7 +8,7 @@ during the search; the search finds a job that would still wait after the note h
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.ending import Ending
@@ -17,9 +17,9 @@ from pyworkers.protocol.status import Cancelled
 from pyworkers.store.calls import Mode, Request, Steps, command, every, one, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
-from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set, is_job
+from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set, reported
 from pyworkers.store.notes import NOTE_TTL_S
-from pyworkers.store.processes.reading import Processes, Works
+from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.stats import read_in_progress, read_owners
 from pyworkers.store.transport.replies import integer
@@ -61,7 +61,7 @@ def cancel_running(keys: Keys, jid: str, identity: str, queue: str) -> Steps[Can
     if not is_ours:
         servers = yield from read_servers(keys, [identity])
         return (yield from _end_elsewhere(keys, jid, {view.about.identity: view.about for view in servers}))
-    if not (yield from _any_copy([keys.inprogress(queue, identity)], jid)):
+    if (yield from CopiesInLists([keys.inprogress(queue, identity)], jid).first()) is None:
         return Cancelled.UNKNOWN
     yield from _note(keys, jid)
     return Cancelled.RUNNING
@@ -93,15 +93,8 @@ def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
 
 
 def _is_running(keys: Keys, jid: str) -> Steps[bool]:
-    return (yield from _any_copy((yield from read_in_progress(keys)), jid))
-
-
-def _any_copy(lists: Iterable[str], jid: str) -> Steps[bool]:
-    copies = CopiesInLists(lists, jid)
-    while not copies.ended:
-        if (yield from copies.next_page()):
-            return True
-    return False
+    lists = yield from read_in_progress(keys)
+    return (yield from CopiesInLists(lists, jid).first()) is not None
 
 
 def _cancel_elsewhere(keys: Keys, jid: str) -> Steps[Cancelled]:
@@ -113,13 +106,11 @@ def _cancel_elsewhere(keys: Keys, jid: str) -> Steps[Cancelled]:
 
 def _end_elsewhere(keys: Keys, jid: str, others: Mapping[str, ProcessView]) -> Steps[Cancelled]:
     """ELSEWHERE if one of these servers reports the job as running; it is asked to end the job."""
-    works = Works(keys, list(others))
-    while not works.ended:
-        for work in (yield from works.next_page()):
-            if is_job(work.payload, jid):
-                yield from _end_iteration(keys, jid, others[work.identity].version)
-                return Cancelled.ELSEWHERE
-    return Cancelled.UNKNOWN
+    work = yield from reported(keys, list(others), jid)
+    if work is None:
+        return Cancelled.UNKNOWN
+    yield from _end_iteration(keys, jid, others[work.identity].version)
+    return Cancelled.ELSEWHERE
 
 
 def _end_iteration(keys: Keys, jid: str, version: str) -> Steps[None]:

@@ -12,10 +12,9 @@ from pyworkers.protocol.flow.joblog import LogLine, read_line
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, UNKNOWN, Answer, JobStatus, read_answer, read_status
 from pyworkers.store.calls import Mode, Steps, command, decoded, every
-from pyworkers.store.flow.copies import CopiesInLists, is_job
+from pyworkers.store.flow.copies import CopiesInLists, reported
 from pyworkers.store.flow.ordered import is_head, until_of
-from pyworkers.store.processes.reading import Processes, Works
-from pyworkers.store.processes.views import WorkView
+from pyworkers.store.processes.reading import Processes
 from pyworkers.store.stats import one_queue, read_in_progress, read_owners
 
 _MOST_LIMITS = 1000
@@ -90,16 +89,15 @@ def read_log(keys: Keys, jid: str, after: str) -> Steps[tuple[list[tuple[str, Lo
 def read_held(keys: Keys, jid: str) -> Steps[Held | None]:
     """A running job with this id, and who runs it; None if there is none."""
     lists = yield from read_in_progress(keys)
-    copies = CopiesInLists(lists, jid)
-    while not copies.ended:
-        for key, raw in (yield from copies.next_page()):
-            queue, owner = lists[key]
-            work = yield from _reported(keys, [owner], jid)
-            return Held(owner, queue, raw, work.run_at if work else 0.0, work.thread if work else "")
+    if found := (yield from CopiesInLists(lists, jid).first()):
+        key, raw = found
+        queue, owner = lists[key]
+        work = yield from reported(keys, [owner], jid)
+        return Held(owner, queue, raw, work.run_at if work else 0.0, work.thread if work else "")
     owners = yield from read_owners(keys)
     servers = yield from Processes(keys).rest()
     others = [server.identity for server in servers if server.identity not in owners]
-    work = yield from _reported(keys, others, jid)
+    work = yield from reported(keys, others, jid)
     return None if work is None else Held(work.identity, work.queue, work.payload, work.run_at, work.thread)
 
 
@@ -144,16 +142,6 @@ def _retry_at(keys: Keys, queue: str, until_ms: bytes | None, head: bytes | None
         return None
     [raw] = yield from every([command("LINDEX", keys.queue(queue), -1)], Mode.LENIENT)
     return retry_at if raw and is_head(raw, head) else None
-
-
-def _reported(keys: Keys, identities: list[str], jid: str) -> Steps[WorkView | None]:
-    """A running job as its server reported it."""
-    works = Works(keys, identities)
-    while not works.ended:
-        for work in (yield from works.next_page()):
-            if is_job(work.payload, jid):
-                return work
-    return None
 
 
 def _answer(entries: Any) -> Answer | None:

@@ -6,7 +6,7 @@ Used by ``cancel``, ``finding`` and ``browse``; never by the server. It changes 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,6 +18,8 @@ from pyworkers.protocol.portions import portions
 from pyworkers.store import plain, queues
 from pyworkers.store.calls import Pages, Steps, script
 from pyworkers.store.measures.look import present
+from pyworkers.store.processes.reading import Works
+from pyworkers.store.processes.views import WorkView
 from pyworkers.store.queues import Entries
 from pyworkers.store.sets import Matches
 from pyworkers.store.stats import read_owners
@@ -80,6 +82,16 @@ class CopiesInLists(Pages[tuple[str, bytes]]):
         self._longer.extend((key, Copies(Entries(key), self._jid)) for key in (keys[at - 1] for at in longer))
         matches = ((place, raw) for place, raw in portions(found, 2) if place not in longer)
         return [(keys[place - 1], raw) for place, raw in matches if is_job(raw, self._jid)]
+
+
+def reported(keys: Keys, identities: Sequence[str], jid: str) -> Steps[WorkView | None]:
+    """A running job, as one of these servers reports it."""
+    works = Works(keys, identities)
+    while not works.ended:
+        for work in (yield from works.next_page()):
+            if is_job(work.payload, jid):
+                return work
+    return None
 
 
 def filled_queues(keys: Keys) -> Steps[dict[str, str]]:

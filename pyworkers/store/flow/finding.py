@@ -44,10 +44,8 @@ def _in_sets(keys: Keys, jid: str) -> Steps[Found | None]:
         keys.schedule: JobState.SCHEDULED, keys.retry: JobState.RETRYING, keys.dead: JobState.DEAD,
     }  # fmt: skip
     for zset, state in places.items():
-        copies = in_set(zset, jid)
-        while not copies.ended:
-            for raw in (yield from copies.next_page()):
-                return _found(state, raw)
+        if (raw := (yield from in_set(zset, jid).first())) is not None:
+            return _found(state, raw)
     return None
 
 
@@ -71,11 +69,8 @@ def _in_moves(keys: Keys, jid: str) -> Steps[Found | None]:
 
 def _in_lists(queues: Mapping[str, str], jid: str, state: JobState) -> Steps[Found | None]:
     """Find it in lists; ``queues`` holds the queue of each list."""
-    copies = CopiesInLists(queues, jid)
-    while not copies.ended:
-        for key, raw in (yield from copies.next_page()):
-            return _found(state, raw, queues[key])
-    return None
+    found = yield from CopiesInLists(queues, jid).first()
+    return None if found is None else _found(state, found[1], queues[found[0]])
 
 
 def _found(state: JobState, raw: bytes, queue: str = "") -> Found | None:
