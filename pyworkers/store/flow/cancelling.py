@@ -18,9 +18,9 @@ from pyworkers.protocol.flow.plans import CancelledBatch, CancelledNumbers
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
-from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, script
+from pyworkers.store.calls import Request, Steps, script
 from pyworkers.store.counters import STATS_TTL_S
-from pyworkers.store.flow.batchviews import SETS
+from pyworkers.store.flow.batchviews import STATES, read_members
 from pyworkers.store.flow.copies import filled_queues
 from pyworkers.store.notes import NOTE_TTL_S
 from pyworkers.store.stats import read_in_progress
@@ -107,22 +107,16 @@ def _cancel_inner(keys: Keys, batch: str) -> Steps[list[str]]:
     left = [batch]
     while left:
         around = left.pop()
-        for part in SETS.values():
-            cursor: Any = 0
+        for state in STATES:
+            cursor = 0
             while True:
-                scan = command("SSCAN", keys.batch(around) + part, cursor, "COUNT", _PER_SCAN)
-                [page] = yield from every([scan], Mode.LENIENT)
-                cursor, found = page or (0, [])
-                ids = [name for name in map(decoded, found) if not name.startswith("hold:")]
-                known = yield from every([command("EXISTS", keys.batch(name)) for name in ids])
-                batches = [
-                    name for name, exists in zip(ids, known, strict=True) if exists and name not in inner
-                ]
+                cursor, members = yield from read_members(keys, around, state, cursor, _PER_SCAN)
+                batches = [member.id for member in members if member.is_batch and member.id not in inner]
                 for some in portions(batches, _PER_SCRIPT):
                     yield from _mark(keys, some, refuse=False)
                 inner.update(dict.fromkeys(batches))
                 left += batches
-                if not int(cursor):
+                if not cursor:
                     break
     return list(inner)
 
