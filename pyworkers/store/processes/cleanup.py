@@ -5,10 +5,9 @@ Used by ``api`` and by the server, which calls it each minute.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Mode, Steps, command, every, one
+from pyworkers.store.calls import Steps, one
+from pyworkers.store.measures.look import present
 from pyworkers.store.processes.reading import Identities
 from pyworkers.store.transport.replies import integer
 
@@ -27,17 +26,9 @@ def cleanup(keys: Keys) -> Steps[list[bytes]]:
     identities = Identities(keys)
     while not identities.ended:
         names = yield from identities.next_page()
-        expired = yield from _expired(keys, names)
+        described = {*(yield from present([keys.process(name) for name in names]))}
+        expired = [name for name in names if keys.process(name) not in described]
         if expired:
             yield from one("SREM", keys.processes, *expired, read=integer)
             removed += (name.encode(errors="surrogateescape") for name in expired)
     return removed
-
-
-def _expired(keys: Keys, names: Sequence[str]) -> Steps[list[str]]:
-    """Those without a description: most often none, which one command tells."""
-    descriptions = [keys.process(name) for name in names]
-    if not names or (yield from every([command("EXISTS", *descriptions)], Mode.LENIENT)) == [len(names)]:
-        return []
-    present = yield from every([command("EXISTS", description) for description in descriptions], Mode.LENIENT)
-    return [name for name, there in zip(names, present, strict=True) if there == 0]
