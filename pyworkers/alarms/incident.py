@@ -13,7 +13,7 @@ from typing import Any
 
 import simplejson
 
-from pyworkers.store.alarms import as_object
+from pyworkers.store.values import decoded_json
 
 BEGUN, ENDED = "begun", "ended"
 _CALM_S = 30.0
@@ -59,7 +59,7 @@ class Incident:
     @classmethod
     def load(cls, name: str, raw: bytes) -> Incident | None:
         """The stored incident of this alarm; None for what another program has written."""
-        value = as_object(raw)
+        value = decoded_json(raw, dict) or {}
         try:
             pending = tuple((str(target), str(state)) for target, state in value["pending"])
             known: dict[str, Any] = {item.name: value[item.name] for item in fields(cls)}

@@ -18,8 +18,9 @@ from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import alarms as store
 from pyworkers.store import muting
-from pyworkers.store.alarms import as_object, silenced_as
+from pyworkers.store.alarms import silenced_as
 from pyworkers.store.calls import Steps
+from pyworkers.store.values import decoded_json
 from pyworkers.text import valid
 
 _MOST = 200
@@ -118,7 +119,10 @@ def read_alarms(keys: Keys) -> Steps[Alarms]:
     declared = list(_objects(watcher.get("alarms")))[:_MOST]
     names = [_text(one, "name") for one in declared]
     silenced = yield from muting.read_muted(keys, [silenced_as(name) for name in names])
-    alarms = [_alarm(one, as_object(begun.get(_text(one, "name"), b"")), silenced) for one in declared]
+    alarms = [
+        _alarm(one, decoded_json(begun.get(name), dict) or {}, silenced)
+        for one, name in zip(declared, names, strict=True)
+    ]
     return Alarms(bool(watcher), alarms, [_sent(one) for one in sent])
 
 

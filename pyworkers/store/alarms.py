@@ -11,6 +11,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.store import full
 from pyworkers.store.calls import Mode, Request, Steps, command, decoded, every, one
 from pyworkers.store.transport.replies import integer, maybe_blob
+from pyworkers.store.values import decoded_json
 
 _KEPT = 100
 """The messages that are kept."""
@@ -33,7 +34,7 @@ def take_watch(keys: Keys, holder: str, about: Mapping[str, Any], life_s: int) -
     stored, left_s = yield from every(reads)
     if stored is None:
         return (yield from full.write(keys, "SET", keys.alarming, value, "EX", life_s, "NX", read=bool))
-    if left_s != _NO_END and as_object(stored).get("holder") != holder:
+    if left_s != _NO_END and (decoded_json(stored, dict) or {}).get("holder") != holder:
         return False
     return (yield from full.write(keys, "SET", keys.alarming, value, "EX", life_s, read=bool))
 
@@ -76,17 +77,9 @@ def read_all(keys: Keys) -> Request[tuple[dict[str, Any], dict[str, bytes], list
 
 def _all(replies: list[Any]) -> tuple[dict[str, Any], dict[str, bytes], list[dict[str, Any]]]:
     watcher, begun, sent = replies
-    return as_object(watcher or b""), begun or {}, [as_object(raw) for raw in sent or ()]
+    messages = [decoded_json(raw, dict) or {} for raw in sent or ()]
+    return decoded_json(watcher, dict) or {}, begun or {}, messages
 
 
 def _by_name(reply: dict[bytes, bytes]) -> dict[str, bytes]:
     return {decoded(name): text for name, text in reply.items()}
-
-
-def as_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in these bytes; an empty one if another program wrote something else."""
-    try:
-        value = simplejson.loads(raw)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
