@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from itertools import starmap
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
@@ -50,14 +51,19 @@ class Works(Pages[WorkView]):
     def next_page(self) -> Steps[list[WorkView]]:
         names = self._portions.popleft()
         self.ended = not self._portions
-        keys = [key for name in names for key in (self._keys.work(name), self._keys.workers(name))]
-        replies = yield from every([command("HGETALL", key) for key in keys], Mode.LENIENT)
-        views = (
-            work_view(name, thread, value)
-            for name, now, before in zip(names, replies[::2], replies[1::2], strict=True)
-            for thread, value in {**(before or {}), **(now or {})}.items()
-        )
+        views = starmap(work_view, (yield from stored_works(self._keys, names)))
         return [view for view in views if view is not None]
+
+
+def stored_works(keys: Keys, names: Sequence[str]) -> Steps[list[tuple[str, bytes, bytes]]]:
+    """The running jobs of these processes, not decoded: the process, the thread, and the job."""
+    both = [key for name in names for key in (keys.work(name), keys.workers(name))]
+    replies = yield from every([command("HGETALL", key) for key in both], Mode.LENIENT)
+    return [
+        (name, thread, value)
+        for name, now, before in zip(names, replies[::2], replies[1::2], strict=True)
+        for thread, value in {**(before or {}), **(now or {})}.items()
+    ]
 
 
 def registered(keys: Keys) -> Request[int]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import FIELDS, JobState, JobStatus, read_status
 from pyworkers.store.calls import Mode, Steps, command, every
 from pyworkers.store.processes.decoding import work_view
+from pyworkers.store.processes.reading import stored_works
 from pyworkers.store.processes.views import WorkView
 from pyworkers.store.queues import first_jobs
 from pyworkers.store.stats import read_owners
@@ -63,7 +65,8 @@ def read_running(
     found: list[StoredWork] = []
     begin = 0
     while begin < len(names) and len(found) < most:
-        found += yield from _stored(keys, names[begin : begin + _PER_ROUND_TRIP])
+        stored = yield from stored_works(keys, names[begin : begin + _PER_ROUND_TRIP])
+        found += starmap(StoredWork, stored)
         begin += _PER_ROUND_TRIP
     found.sort(key=lambda stored: (stored.run_at, stored.identity, stored.thread))
     chosen = found[first:] if count is None else found[first : first + count]
@@ -95,13 +98,3 @@ def read_memory(keys: Keys, owners: Iterable[str]) -> Steps[dict[tuple[str, str]
     return {
         (identity, str(worker.pid)): worker.rss_kb for identity, those in workers.items() for worker in those
     }
-
-
-def _stored(keys: Keys, names: Sequence[str]) -> Steps[list[StoredWork]]:
-    both = [key for name in names for key in (keys.work(name), keys.workers(name))]
-    replies = yield from every([command("HGETALL", key) for key in both], Mode.LENIENT)
-    return [
-        StoredWork(name, thread, value)
-        for name, now, before in zip(names, replies[::2], replies[1::2], strict=True)
-        for thread, value in {**(before or {}), **(now or {})}.items()
-    ]
