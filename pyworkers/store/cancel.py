@@ -18,7 +18,7 @@ from pyworkers.store.calls import Mode, Request, Steps, command, every, one, scr
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow import removal
 from pyworkers.store.flow.copies import CopiesInLists, filled_queues, in_set, reported
-from pyworkers.store.notes import NOTE_TTL_S
+from pyworkers.store.notes import note
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.stats import read_in_progress, read_owners
@@ -38,7 +38,7 @@ def cancel(keys: Keys, jid: str) -> Steps[Cancelled]:
     check_id(jid)
     # Before the note: servers read it at once, and a job that runs now may then be gone from every list.
     ran = yield from _is_running(keys, jid)
-    yield from _note(keys, jid)
+    yield from note(keys, jid)
     # Twice, because during a search the job may move from a place not yet searched to one already searched.
     for _ in range(2):
         if (yield from _revoke_waiting(keys, jid)):
@@ -63,7 +63,7 @@ def cancel_running(keys: Keys, jid: str, identity: str, queue: str) -> Steps[Can
         return (yield from _end_elsewhere(keys, jid, {view.about.identity: view.about for view in servers}))
     if (yield from CopiesInLists([keys.inprogress(queue, identity)], jid).first()) is None:
         return Cancelled.UNKNOWN
-    yield from _note(keys, jid)
+    yield from note(keys, jid)
     return Cancelled.RUNNING
 
 
@@ -71,10 +71,6 @@ def check_id(jid: str) -> None:
     """Raise BadArgumentError for a value that cannot be the id of a job; other programs choose any text."""
     if not encodable(jid):
         raise BadArgumentError(f"a jid is a text that is not empty, not {jid!r}")
-
-
-def _note(keys: Keys, jid: str) -> Request[None]:
-    return script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], _nothing)
 
 
 def _revoke_waiting(keys: Keys, jid: str) -> Steps[int]:
@@ -131,7 +127,3 @@ def _revoke(keys: Keys, kind: str, key: str, jid: str, raw: bytes) -> Request[in
     more_names, more_args = removal.written(keys, effects)
     args = [kind, jid.encode(), raw, STATS_TTL_S, *more_args]
     return script("removal/revoke", [*names, *more_names], args, integer, keys.namespace)
-
-
-def _nothing(_reply: object) -> None:
-    return None

@@ -1,16 +1,15 @@
 """Notes: reads and removes the ids of cancelled jobs, Sidekiq's cancellations included.
 
-Run by the master.
+Run by the master; ``note`` by clients and ``api``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
-from pyworkers.store.calls import Request, Steps, one, script
+from pyworkers.store.calls import Request, Steps, decoded, one, script
 from pyworkers.store.transport.replies import integer
 
 NOTE_TTL_S = 86_400
@@ -22,6 +21,11 @@ _PER_SCRIPT = 500
 def notes(keys: Keys) -> Request[frozenset[str]]:
     """The ids of the cancelled jobs."""
     return one("ZRANGE", keys.cancelled, 0, -1, read=texts)
+
+
+def note(keys: Keys, jid: str) -> Request[object]:
+    """Note that a job must not run. Servers read the note within a second."""
+    return script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], bool)
 
 
 def note_cancelled(keys: Keys, jids: Sequence[str]) -> Steps[int]:
@@ -38,6 +42,6 @@ def forget(keys: Keys, jids: Sequence[str]) -> Request[int]:
     return one("ZREM", keys.cancelled, *jids, read=integer)
 
 
-def texts(stored: Any) -> frozenset[str]:
+def texts(stored: Iterable[bytes]) -> frozenset[str]:
     """Stored names as text, also those that are not UTF-8."""
-    return frozenset(name.decode(errors="surrogateescape") for name in stored)
+    return frozenset(map(decoded, stored))

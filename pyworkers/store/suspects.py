@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.suspects import SuspectEntry
-from pyworkers.store.calls import Mode, Request, command
+from pyworkers.store.calls import Mode, Request, command, every
 
 ENTRIES_TTL_S = 86_400
 """The life of all entries after the last change. The entry of a job that ends is deleted at once."""
@@ -30,19 +30,19 @@ def read(keys: Keys, identity: str, fields: Sequence[str]) -> Request[NotedSuspe
     return Request(wanted, _found, Mode.LENIENT)
 
 
-def run_alone(keys: Keys, identity: str, field: str) -> Request[None]:
+def run_alone(keys: Keys, identity: str, field: str) -> Request[object]:
     """Note that a server runs this suspect: if the server dies, the job is held responsible.
 
     All entries live for another day from now.
     """
     noted = command("HSET", keys.suspects, identity, field)
     prolonged = command("EXPIRE", keys.suspects, ENTRIES_TTL_S)
-    return Request([noted, prolonged], _nothing, Mode.LENIENT)
+    return every([noted, prolonged], Mode.LENIENT)
 
 
-def run_none(keys: Keys, identity: str) -> Request[None]:
+def run_none(keys: Keys, identity: str) -> Request[object]:
     """Note that a server runs no suspect."""
-    return Request([command("HDEL", keys.suspects, identity)], _nothing, Mode.LENIENT)
+    return every([command("HDEL", keys.suspects, identity)], Mode.LENIENT)
 
 
 def _found(replies: list[Any]) -> NotedSuspects:
@@ -50,7 +50,3 @@ def _found(replies: list[Any]) -> NotedSuspects:
     return NotedSuspects(
         (running or b"").decode(errors="replace"), [SuspectEntry.parse(entry) for entry in entries]
     )
-
-
-def _nothing(_replies: list[Any]) -> None:
-    return None

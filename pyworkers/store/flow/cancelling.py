@@ -22,7 +22,7 @@ from pyworkers.store.calls import Request, Steps, script
 from pyworkers.store.counters import STATS_TTL_S
 from pyworkers.store.flow.batchviews import STATES, read_members
 from pyworkers.store.flow.copies import filled_queues
-from pyworkers.store.notes import NOTE_TTL_S
+from pyworkers.store.notes import note
 from pyworkers.store.stats import read_in_progress
 from pyworkers.store.transport.replies import integers
 
@@ -86,7 +86,7 @@ def cancel_jobs(keys: Keys, wanted: Wanted) -> Steps[CancelledNumbers]:
         found = yield from _remove(keys, wanted)
         new = (yield from _running(keys, wanted)) - running
         for jid in sorted(new):
-            yield from script("mark", [keys.cancelled], [jid.encode(), NOTE_TTL_S], bool)
+            yield from note(keys, jid)
         running |= new
         # A run may have failed after the retries were read, and before its list was.
         found += yield from _remove_from(keys, wanted, [keys.retry])

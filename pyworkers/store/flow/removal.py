@@ -72,18 +72,15 @@ def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT
     jobs = yield from script("removal/clear", [key, cleared], [_CLEARED_TTL_S], integer, keys.namespace)
     if kept.deletion:
         yield from _keep(keys, cleared, jobs, kept)
-    if MARKS:
-        first = 0
-        while first < jobs:
-            read, found = yield from _search(cleared, first)
-            if not read:
-                break
-            first += read
-            names, args = written(
-                keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue))
-            )
-            if args:
-                yield from script("removal/apply", names, args, _nothing, keys.namespace)
+    first = 0
+    while first < jobs:
+        read, found = yield from _search(cleared, first)
+        if not read:
+            break
+        first += read
+        names, args = written(keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue)))
+        if args:
+            yield from script("removal/apply", names, args, bool, keys.namespace)
     yield from one("UNLINK", cleared, read=integer)
     return jobs
 
@@ -106,7 +103,3 @@ def _keep(keys: Keys, cleared: str, jobs: int, kept: KeptFor) -> Steps[None]:
         if not read:
             return
         first += read
-
-
-def _nothing(_reply: object) -> None:
-    return None
