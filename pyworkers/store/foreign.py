@@ -16,9 +16,10 @@ from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.protocol.portions import PageSize, portions
 from pyworkers.store import queues
-from pyworkers.store.calls import Mode, Steps, command, decoded, every, one, script
+from pyworkers.store.calls import Mode, Steps, command, every, one, script
 from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes.reading import Processes
+from pyworkers.store.search import scan
 from pyworkers.store.stats import claim_of
 from pyworkers.store.transport.replies import blobs, integer
 
@@ -27,8 +28,7 @@ PROGRAMS = (GO, "go-workers2", PRO)
 _PRO = "sq|"
 # The identities of pyworkers, whose lists look like lists of go-workers.
 _OURS = re.compile(r":\d+:[0-9a-f]{12}:inprogress\Z")
-# Redis scans a thousand names in 1 to 2 ms.
-_PER_SCAN, _PER_SCRIPT, _PAGE = 1000, 100, 1000
+_PER_SCRIPT, _PAGE = 100, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def lists_of(keys: Keys, program: str, process: str) -> Steps[list[ForeignList]]
     begin, end = keys.queue(""), f":{process}{INPROGRESS_SUFFIX}"
     if program == PRO:
         begin, end = keys.queue(f"{_PRO}{process}|"), ""
-    found = yield from _scan(f"{literal(begin)}*{literal(end)}")
+    _, found = yield from scan(f"{literal(begin)}*{literal(end)}")
     names = sorted(name[len(begin) : len(name) - len(end)] for name in found)
     return [named(keys, program, process, queue) for queue in names if queue]
 
@@ -119,14 +119,16 @@ def left(keys: Keys, budget_s: float = 1.0) -> Steps[list[LeftList]]:
 
     The search among all keys ends after ``budget_s`` seconds. Who may not search finds none.
     """
+    deadline = time.monotonic() + budget_s
+    pattern = f"{literal(keys.queue(''))}*"
     try:
-        found = yield from _scan(f"{literal(keys.queue(''))}*", time.monotonic() + budget_s)
+        _, found = yield from scan(pattern, goes_on=lambda: time.monotonic() < deadline)
     except StoreError as error:
         if error.code != "NOPERM":
             raise
         return []
     known = set((yield from queues.known(keys)))
-    lists = list(_foreign(keys, found, known))
+    lists = list(_foreign(keys, sorted(found), known))
     sizes = yield from every([command("LLEN", item.key) for item in lists], Mode.LENIENT)
     filled = [(item, size) for item, size in zip(lists, sizes, strict=True) if size]
     by_process = []
@@ -153,14 +155,3 @@ def _foreign(keys: Keys, found: Iterable[str], known: Collection[str]) -> Iterat
             claim = claim_of(rest, known)
             if claim.owner:
                 yield ForeignList(name, claim.queue, GO, claim.owner)
-
-
-def _scan(pattern: str, deadline: float | None = None) -> Steps[list[str]]:
-    """The names of the lists that match, until the end of the search, or a time of the monotonic clock."""
-    options = ("MATCH", pattern, "COUNT", _PER_SCAN, "TYPE", "list")
-    found: set[str] = set()
-    cursor = None
-    while cursor != 0 and (deadline is None or time.monotonic() < deadline):
-        cursor, names = yield from one("SCAN", cursor or 0, *options, read=tuple)
-        found.update(map(decoded, names))
-    return sorted(found)

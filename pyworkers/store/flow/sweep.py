@@ -22,14 +22,15 @@ from pyworkers.store.flow.removal import written
 from pyworkers.store.measures.look import present
 from pyworkers.store.processes.reading import Processes
 from pyworkers.store.processes.views import ProcessView
+from pyworkers.store.search import scan
 from pyworkers.store.stats import read_owners
-from pyworkers.store.transport.replies import begins_with, blob, blobs, integer, integers, scanned
+from pyworkers.store.transport.replies import begins_with, blob, blobs, integer, integers
 
 LIFE_S = 20.0
 """A sweep without a call for this time has ended."""
 MOST = 200_000
 """The jobs that one sweep looks for, which take 150 bytes of Redis each. Of more, it looks for a share."""
-_PER_SCAN, _PER_CALL = 1000, 100
+_PER_CALL = 100
 _RELEASED_AT_ONCE = 200
 # Those who wait ask again at least each half a minute.
 _ASK_LIFE_S = 600
@@ -233,14 +234,8 @@ class _Sweep:
     def _scan_for_lists(self) -> Steps[list[str]]:
         """The in-progress lists that no server reports: go-workers' lists, among the names of all keys."""
         pattern = f"{literal(self._keys.queue(''))}*{INPROGRESS_SUFFIX}"
-        options = ("MATCH", pattern, "COUNT", _PER_SCAN, "TYPE", "list")
-        found: dict[str, None] = {}
-        cursor = b"0"
-        while True:
-            cursor, names = yield from one("SCAN", cursor, *options, read=scanned)
-            found |= dict.fromkeys(map(decoded, names))
-            if cursor == b"0":
-                return list(found)
+        _, found = yield from scan(pattern)
+        return found
 
     def _release(self, gone: Sequence[bytes], lists: Sequence[str]) -> Steps[Swept]:
         keys = self._keys
