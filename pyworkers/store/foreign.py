@@ -17,8 +17,7 @@ from pyworkers.protocol.keys import INPROGRESS_SUFFIX, Keys, literal
 from pyworkers.protocol.portions import PageSize, portions
 from pyworkers.store import queues
 from pyworkers.store.calls import Mode, Steps, command, every, one, script
-from pyworkers.store.heartbeat import clock
-from pyworkers.store.processes.reading import Processes
+from pyworkers.store.processes.reading import live
 from pyworkers.store.search import scan
 from pyworkers.store.stats import claim_of
 from pyworkers.store.transport.replies import blobs, integer
@@ -78,11 +77,10 @@ def lives(keys: Keys, lists: Sequence[ForeignList], process: str) -> Steps[str]:
 
     go-workers, and the releases of go-workers2, have no heartbeat.
     """
-    now = yield from clock()
     names = {item.key for item in lists}
-    for view in (yield from Processes(keys).rest()):
+    for view in (yield from live(keys)):
         theirs = {keys.queue(name) for _, name in view.lists}
-        if not view.silent(now) and (view.identity == process or names & theirs):
+        if view.identity == process or names & theirs:
             return view.identity
     return ""
 

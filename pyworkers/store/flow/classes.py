@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Steps, command, every
-from pyworkers.store.heartbeat import clock
-from pyworkers.store.processes.reading import Processes
+from pyworkers.store.processes.reading import live
 from pyworkers.store.transport.replies import maybe_blob
 from pyworkers.store.values import decoded_json
 
@@ -70,8 +69,7 @@ class KnownClass(NamedTuple):
 
 def known_classes(keys: Keys) -> Steps[dict[str, KnownClass]]:
     """The classes that live servers of pyworkers declare, by name; at most a thousand servers are asked."""
-    now = yield from clock()
-    names = [view.identity for view in (yield from Processes(keys).rest()) if not view.silent(now)]
+    names = [view.identity for view in (yield from live(keys))]
     reads = [
         command("HMGET", keys.process(name), "classes", "signatures", read=list)
         for name in sorted(names)[:_MOST_SERVERS]
@@ -105,9 +103,8 @@ def _is_signature(parameters: object, least: object, most: object) -> bool:
 
 def declarations(keys: Keys) -> Steps[list[Declared]]:
     """The live servers of pyworkers that describe their classes, by name."""
-    now = yield from clock()
-    views = [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
-    views = sorted((view for view in views if view.look is not None), key=lambda view: view.identity)
+    ours = (view for view in (yield from live(keys)) if view.look is not None)
+    views = sorted(ours, key=lambda view: view.identity)
     reads = [command("HGET", keys.process(view.identity), "classes", read=maybe_blob) for view in views]
     stored = yield from every(reads, Mode.LENIENT)
     pairs = ((view, _classes(text)) for view, text in zip(views, stored, strict=True))

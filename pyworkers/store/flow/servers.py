@@ -18,7 +18,7 @@ from pyworkers.protocol.flow import features, unique
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one
 from pyworkers.store.heartbeat import clock
-from pyworkers.store.processes.reading import Processes
+from pyworkers.store.processes.reading import Processes, live
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.transport.replies import maybe_blob
 from pyworkers.store.values import decoded_json
@@ -75,20 +75,20 @@ def uninformed(keys: Keys, own: Uses | None = None, current: Collection[str] = (
     """
     now = yield from clock()
     processes = Processes(keys, current)
-    live = [view for view in (yield from processes.rest()) if not view.silent(now)]
-    older = [view for view in live if view.is_older]
-    others = [view for view in live if view.look is None]
-    ours = processes.left_out.union(view.identity for view in live if view.look is not None)
+    found = [view for view in (yield from processes.rest()) if not view.silent(now)]
+    older = [view for view in found if view.is_older]
+    others = [view for view in found if view.look is None]
+    ours = processes.left_out.union(view.identity for view in found if view.look is not None)
     current = ours.difference(view.identity for view in older)
     if not others:
         return Uninformed(older, [], frozenset(current))
-    found = yield from _declared(keys, sorted(ours))
+    uses = yield from _declared(keys, sorted(ours))
     for queue, names in (own or {}).items():
-        found[queue].update(names)
+        uses[queue].update(names)
     for queue in (yield from _queues_of_locks(keys)):
-        found[queue].add(features.UNIQUE)
-    yield from _add_waiting(keys, found, {queue for view in others for queue in view.queues})
-    foreign = [Foreign(view, _shared(view, found)) for view in others]
+        uses[queue].add(features.UNIQUE)
+    yield from _add_waiting(keys, uses, {queue for view in others for queue in view.queues})
+    foreign = [Foreign(view, _shared(view, uses)) for view in others]
     return Uninformed(older, [one for one in foreign if one.uses], frozenset(current))
 
 
@@ -126,9 +126,8 @@ FIELDS_OF_OTHERS: Mapping[str, str] = {
 
 def fields_of_others(keys: Keys) -> Steps[dict[str, set[str]]]:
     """By field of ``FIELDS_OF_OTHERS``, the queues of live servers of pyworkers in which such jobs wait."""
-    now = yield from clock()
-    live = [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
-    queues = {queue for view in live if view.look is not None for queue in view.queues}
+    servers = yield from live(keys)
+    queues = {queue for view in servers if view.look is not None for queue in view.queues}
     found: defaultdict[str, set[str]] = defaultdict(set)
     for queue, job in (yield from _sample(keys, queues, _NEXT)):
         for field in FIELDS_OF_OTHERS:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Mode, Steps, command, every, one
-from pyworkers.store.transport.replies import nonzero, seconds
+from pyworkers.store.heartbeat import clock
+from pyworkers.store.transport.replies import nonzero
 
 TTL_S = 90 * 86_400
 _LOCK_S = 60
@@ -31,7 +32,7 @@ def mark(keys: Keys, label: str) -> Steps[bool]:
 
     Each host of a deployment may mark it: the same label counts once in a minute.
     """
-    now = datetime.fromtimestamp((yield from one("TIME", read=seconds)), UTC)
+    now = datetime.fromtimestamp((yield from clock()), UTC)
     stamp = f"{now:%Y-%m-%dT%H:%M}:00Z"
     if not (yield from one("SET", keys.deploy_lock(label), stamp, "NX", "EX", _LOCK_S, read=bool)):
         return False

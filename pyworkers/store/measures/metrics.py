@@ -19,7 +19,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Mode, Steps, command, decoded, every, one
 from pyworkers.store.counters import histogram_moments, minute_of, ten_minutes_of
-from pyworkers.store.transport.replies import seconds
+from pyworkers.store.heartbeat import clock
 from pyworkers.store.values import as_count
 
 BUCKETS = len(BOUNDS_MS) + 1
@@ -124,7 +124,7 @@ class Sums:
 
 def span_now(period: Period) -> Steps[Span]:
     """The period that ends now, by Redis' clock."""
-    now = yield from one("TIME", read=seconds)
+    now = yield from clock()
     return Span(period, datetime.fromtimestamp(now, UTC))
 
 

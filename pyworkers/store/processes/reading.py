@@ -12,6 +12,7 @@ from itertools import starmap
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Mode, Pages, Request, Steps, command, decoded, every, one
+from pyworkers.store.heartbeat import clock
 from pyworkers.store.processes.decoding import described, reading, work_view
 from pyworkers.store.processes.views import ProcessView, WorkView
 from pyworkers.store.transport.replies import integer
@@ -38,6 +39,12 @@ class Processes(Pages[ProcessView]):
         replies = yield from every([reading(self._keys, name) for name in names], Mode.LENIENT)
         views = (described(name, values) for name, values in zip(names, replies, strict=True))
         return [view for view in views if view is not None]
+
+
+def live(keys: Keys) -> Steps[list[ProcessView]]:
+    """The processes with a recent heartbeat, by Redis' clock: all of them write their own time."""
+    now = yield from clock()
+    return [view for view in (yield from Processes(keys).rest()) if not view.silent(now)]
 
 
 class Works(Pages[WorkView]):
