@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from click.testing import CliRunner, Result
 from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.embedded import spawn_bound
-from pyworkers.store.calls import Operation, arun, run
-from pyworkers.store.transport.connections import connect, connect_async
+from pyworkers.store.calls import Operation, run
+from pyworkers.store.transport.connections import connect
 from tests.helpers.support import free_port, running_server, wait_for
 
 Cli = Callable[..., Result]
@@ -74,17 +73,12 @@ def sentinel_url(tmp_path: Path, valkey_binary: str) -> Iterator[str]:
             sentinel.wait()
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def run_work(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Run]:
-    """Runs calls and steps over one kind of client, each time over a new one."""
-    config = RedisConfig(redis_url)
+@pytest.fixture
+def run_work(redis_url: str) -> Run:
+    """Runs calls and steps over a new client each time; test_calls.py does it in an event loop as well."""
 
     def blocking(operation: Operation[Any]) -> Any:
-        with connect(config) as client:
+        with connect(RedisConfig(redis_url)) as client:
             return run(client, operation)
 
-    async def in_loop(operation: Operation[Any]) -> Any:
-        async with connect_async(config) as client:
-            return await arun(client, operation)
-
-    yield blocking if request.param == "blocking" else lambda operation: asyncio.run(in_loop(operation))
+    return blocking

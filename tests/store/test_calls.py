@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import PAUSE, Mode, Steps, arun, arun_one, command, every, one, script
-from pyworkers.store.transport.connections import connect_async
+from pyworkers.store.calls import (
+    PAUSE,
+    Mode,
+    Operation,
+    Steps,
+    arun,
+    arun_one,
+    command,
+    every,
+    one,
+    run,
+    script,
+)
+from pyworkers.store.transport.connections import connect, connect_async
 from pyworkers.store.transport.link import Link
 from pyworkers.store.transport.replies import integer
 from tests.store.conftest import Run
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def run_work(request: pytest.FixtureRequest, redis_url: str) -> Run:
+    """Runs calls and steps over one kind of client, each time over a new one."""
+    config = RedisConfig(redis_url)
+
+    def blocking(operation: Operation[Any]) -> Any:
+        with connect(config) as client:
+            return run(client, operation)
+
+    async def in_loop(operation: Operation[Any]) -> Any:
+        async with connect_async(config) as client:
+            return await arun(client, operation)
+
+    return blocking if request.param == "blocking" else lambda operation: asyncio.run(in_loop(operation))
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ def ended(ending: Ending, jid: str = "j", result: bytes | None = None, **data: A
         (Ending.CANCELLED, "cancelled"),
         (Ending.EXPIRED, "expired"),
         (Ending.DELETED, "deleted"),
+        (Ending.REPLACED, "replaced"),
     ],
 )
 def test_a_member_is_counted_by_its_ending(ending: Ending, state: str) -> None:

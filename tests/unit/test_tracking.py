@@ -59,6 +59,7 @@ def stored(found: StoreFields) -> dict[str, str]:
         (Ending.CANCELLED, "cancelled", 60),
         (Ending.EXPIRED, "expired", 60),
         (Ending.DELETED, "cancelled", 60),
+        (Ending.REPLACED, "cancelled", 60),
         (Ending.PUT_OFF, "scheduled", track.ALIVE_S),
         (Ending.GIVEN_BACK, "waiting", track.ALIVE_S),
     ],
