@@ -16,22 +16,14 @@ from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
-from pyworkers.cli.params import parse_queue
+from pyworkers.cli.params import parse_queue, reads
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import PyworkersError
+from pyworkers.text import counted
 
 # In this time, a live process of go-workers most probably ends a job or takes one: it shows nothing else.
 _WATCH_S = 10.0
-
-
-def _parse_queues(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    try:
-        return tuple(map(parse_queue, values))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -45,7 +37,7 @@ def _parse_queues(
     "names",
     multiple=True,
     metavar="NAME",
-    callback=_parse_queues,
+    callback=reads(parse_queue),
     help="Only this queue; may be repeated. Without it, the names of all keys are searched.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the lists; change nothing.")
@@ -87,15 +79,16 @@ def adopt(
     else:
         _watch(dead, jobs)
         if not yes:
-            ask(f"Return {_number(total)} of {printable(process)} to {_queues(_counted(jobs))}?")
+            ask(f"Return {counted(total, 'job')} of {printable(process)} to {_queues(_counted(jobs))}?")
         moved = _adopt(config, dead, jobs)
     if as_json:
         number = 0 if dry_run else sum(moved.values())
         print_action("adopt", number, process=process, queues=moved, dry_run=dry_run)
     elif dry_run:
-        click.echo(f"would return {_number(total)} to {_queues(moved)}")
+        click.echo(f"would return {counted(total, 'job')} to {_queues(moved)}")
     else:
-        click.echo(f"{printable(process)}: {_number(sum(moved.values()))} returned to {_queues(moved)}")
+        returned = counted(sum(moved.values()), "job")
+        click.echo(f"{printable(process)}: {returned} returned to {_queues(moved)}")
 
 
 def _left(
@@ -133,10 +126,6 @@ def _adopt(config: RedisConfig, dead: ForeignProcess, jobs: ForeignJobs) -> dict
 
 def _counted(jobs: ForeignJobs) -> dict[str, int]:
     return {item.queue: len(found) for item, found in jobs.items()}
-
-
-def _number(jobs: int) -> str:
-    return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
 def _queues(numbers: dict[str, int]) -> str:

@@ -12,25 +12,18 @@ import click
 
 from pyworkers.api.actions import result_of
 from pyworkers.api.moving import QueueMove
-from pyworkers.cli.bulk import ask, check_terminal, count
+from pyworkers.cli.bulk import ask, check_terminal
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
+from pyworkers.cli.params import parse_queue, reads
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
-from pyworkers.protocol.keys import check_queue_name
-
-
-def _parse_queue(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    try:
-        check_queue_name(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    return value
+from pyworkers.text import counted
 
 
 @click.command()
-@click.argument("queue", callback=_parse_queue)
+@click.argument("queue", callback=reads(parse_queue))
 @click.option("--from", "source_name", required=True, metavar="REDIS", help="Redis that has the jobs.")
 @click.option("--to", "target_name", required=True, metavar="REDIS", help="Redis that the jobs are moved to.")
 @click.option("--back", is_flag=True, help="Put the parked jobs of an unfinished move back instead.")
@@ -96,7 +89,7 @@ def _look(moving: QueueMove, title: str, *, asks: bool) -> None:
         check_terminal()
     _run(moving, moving.look(), "Looking")
     if asks and moving.counts.total:
-        ask(f"Move {count(moving.counts.total)} of {title}?")
+        ask(f"Move {counted(moving.counts.total, 'job')} of {title}?")
 
 
 def _move(start: RedisConfig, moving: QueueMove, title: str) -> None:
@@ -119,10 +112,10 @@ def _give_back(start: RedisConfig, moving: QueueMove, title: str, *, yes: bool, 
         print_action("move", found.back, queue=moving.queue, back=found.back, arrived=found.arrived)
         _tell_odd(moving, found.odd)
         return
-    click.echo(f"gave back {count(found.back)}")
+    click.echo(f"gave back {counted(found.back, 'job')}")
     _tell_odd(moving, found.odd)
     if found.arrived:
-        click.echo(f"{count(found.arrived)} had arrived there", err=True)
+        click.echo(f"{counted(found.arrived, 'job')} had arrived there", err=True)
 
 
 def _tell_odd(moving: QueueMove, number: int) -> None:
@@ -151,9 +144,10 @@ def _tell(moving: QueueMove, dry_run: bool, about: Mapping[str, str] | None) -> 
         return
     places = ", ".join(f"{_PLACES[place]} {number:,}" for place, number in counts.moved.items() if number)
     verb = "would move" if dry_run else "moved"
-    click.echo(f"{verb} {count(counts.total)}{f' ({places})' if places else ''}")
+    click.echo(f"{verb} {counted(counts.total, 'job')}{f' ({places})' if places else ''}")
     for reason, number in sorted(counts.left.items()):
-        click.echo(f"{count(number)} {'stays' if number == 1 else 'stay'}: {printable(reason)}", err=True)
+        stays = "stays" if number == 1 else "stay"
+        click.echo(f"{counted(number, 'job')} {stays}: {printable(reason)}", err=True)
 
 
 _PLACES = {"queue": "waiting", "schedule": "scheduled", "retry": "for a retry"}

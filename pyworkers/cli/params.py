@@ -23,12 +23,14 @@ NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _DURATION = re.compile("".join(f"(?:({NUMBER}){unit})?" for unit in _UNITS_S))
 
 
-def reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """A click callback from a parser of text; its ValueError becomes a usage error."""
+def reads(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A click callback from a parser of text, or of each text; its ValueError becomes a usage error."""
 
-    def callback(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+    def callback(_context: click.Context, _parameter: click.Parameter, given: Any) -> Any:
         try:
-            return None if text is None else parse(text)
+            if isinstance(given, tuple):
+                return tuple(map(parse, given))
+            return None if given is None else parse(given)
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 

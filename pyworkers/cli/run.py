@@ -2,61 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 
 from pyworkers.cli.options import ConfigOptions, config_options
-from pyworkers.cli.params import parse_duration, reads
+from pyworkers.cli.params import parse_duration, parse_queue, reads
 from pyworkers.cli.setup.foreign import RunCommand
 from pyworkers.config.fields import LOG_FORMATS, LOG_LEVELS
 from pyworkers.config.groups import Only, Queues, parse_queues
-from pyworkers.protocol.keys import check_queue_name
 from pyworkers.server import serve
-
-
-def _parse_queues(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, int | None]:
-    return dict(_parse_queue(value) for value in values)
 
 
 def _parse_queue(value: str) -> tuple[str, int | None]:
     name, number = _numbered(value)
-    try:
-        check_queue_name(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    return name, number
+    return parse_queue(name), number
 
 
-def _parse_groups(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, tuple[Queues, int | None]]:
-    groups: dict[str, tuple[Queues, int | None]] = {}
-    for value in values:
-        text, number = _numbered(value)
-        try:
-            queues = parse_queues(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-        name = ",".join(queues)
-        if name in groups:
-            raise click.BadParameter(f"the group {name} is named twice")
-        groups[name] = queues, number
-    return groups
+def _parse_group(value: str) -> tuple[str, tuple[Queues, int | None]]:
+    text, number = _numbered(value)
+    queues = parse_queues(text)
+    return ",".join(queues), (queues, number)
 
 
 def _numbered(value: str) -> tuple[str, int | None]:
-    """The text before the last ``=``, and the number after it."""
+    """The text before the last ``=``, and the number after it. Raises ValueError."""
     text, equals, number = value.rpartition("=")
     if not equals:
         return value, None
     if not number.isdecimal() or int(number) < 1:
-        raise click.BadParameter(f"{number!r} is not a number of jobs; write {text}=10")
+        raise ValueError(f"{number!r} is not a number of jobs; write {text}=10")
     return text, int(number)
+
+
+def _only(
+    queues: Sequence[tuple[str, int | None]], groups: Sequence[tuple[str, tuple[Queues, int | None]]]
+) -> Only:
+    """What the server serves, by its options; of one queue, the last number counts."""
+    names = [name for name, _ in groups]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.BadParameter(f"the group {twice[0]} is named twice", param_hint="'--group'")
+    return Only(dict(queues), dict(groups))
 
 
 def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: bool) -> None:
@@ -78,7 +66,7 @@ def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: 
     "queues",
     multiple=True,
     metavar="NAME[=CONCURRENCY]",
-    callback=_parse_queues,
+    callback=reads(_parse_queue),
     help="Serve only this queue, with this many jobs at a time; may be repeated.",
 )
 @click.option(
@@ -86,7 +74,7 @@ def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: 
     "groups",
     multiple=True,
     metavar="QUEUES[=CONCURRENCY]",
-    callback=_parse_groups,
+    callback=reads(_parse_group),
     help="Serve only these queues, with the same workers: a,b in this order, or a:5,b:2 by weight; may be "
     "repeated.",
 )
@@ -109,8 +97,8 @@ def _check(source: ConfigOptions, drain_s: float | None, *, once: bool, reload: 
 def run(
     source: ConfigOptions,
     app: str | None,
-    queues: Mapping[str, int | None],
-    groups: Mapping[str, tuple[Queues, int | None]],
+    queues: Sequence[tuple[str, int | None]],
+    groups: Sequence[tuple[str, tuple[Queues, int | None]]],
     log_level: str | None,
     log_format: str | None,
     as_json: bool,
@@ -147,6 +135,7 @@ def run(
               pyworkers run --app tasks:worker --drain && echo migrated
     """
     _check(source, drain_s, once=once, reload=reload)
+    only = _only(queues, groups)
     given = {"app": app, "log.level": log_level, "log.format": "json" if as_json else log_format}
     config, again = source.load(given), partial(source.load_again, given)
-    serve(config, Only(queues, groups), fail_fast, again, reload=reload, drain_s=drain_s, once=once)
+    serve(config, only, fail_fast, again, reload=reload, drain_s=drain_s, once=once)
