@@ -19,7 +19,7 @@ from pyworkers.store.flow.classes import declarations, unaware_servers
 from pyworkers.store.flow.servers import uninformed
 from pyworkers.store.moving import unfinished
 from pyworkers.store.preflight import Finding, inspect, judge_classes, judge_moves, judge_servers
-from pyworkers.text import valid
+from pyworkers.text import counted, valid
 
 # Only the first of each kind: a thousand queues may be paused together.
 _MOST = 20
@@ -121,7 +121,7 @@ def _lost(stats: Stats) -> Iterator[Problem]:
 def _unserved(stats: Stats) -> Iterator[Problem]:
     for queue in stats.queues:
         if queue.size and not queue.served:
-            jobs = "1 waiting job" if queue.size == 1 else f"{queue.size:,} waiting jobs"
+            jobs = counted(queue.size, "waiting job")
             yield Problem(
                 Severity.ERROR,
                 "unserved",

@@ -25,6 +25,7 @@ from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.portions import portions
+from pyworkers.text import counted
 
 T = TypeVar("T")
 
@@ -165,7 +166,7 @@ def act(deeds: Sequence[Deed], mode: BulkOptions, title: str) -> None:
         if seen.movable:
             if warning := deeds[0].move.warning(seen.movable):
                 click.echo(warning, err=True)
-            ask(f"{command.verb.capitalize()} {count(seen.movable)} in {title}?")
+            ask(f"{command.verb.capitalize()} {counted(seen.movable, 'job')} in {title}?")
         else:
             tell(command, selection, seen, mode)
             return
@@ -193,14 +194,14 @@ def tell(command: MoveCommand, selection: Selection, tally: BulkResult, mode: Bu
         print_json({**about, **undo_facts(tally.undo)})
         return
     if mode.dry_run:
-        click.echo(f"would {command.verb} {count(tally.movable)}")
+        click.echo(f"would {command.verb} {counted(tally.movable, 'job')}")
     else:
-        click.echo(f"{command.done} {count(tally.done)}")
+        click.echo(f"{command.done} {counted(tally.done, 'job')}")
         tell_undo(tally.undo)
     if gone:
-        click.echo(f"{count(gone)} moved elsewhere in the meantime", err=True)
+        click.echo(f"{counted(gone, 'job')} moved elsewhere in the meantime", err=True)
     if tally.refused:
-        click.echo(f"{count(tally.refused)} cannot be moved: {printable(tally.reason)}", err=True)
+        click.echo(f"{counted(tally.refused, 'job')} cannot be moved: {printable(tally.reason)}", err=True)
     for jid in missing:
         click.echo(f"no such job: {printable(jid)}", err=True)
 
@@ -224,12 +225,8 @@ def tell_undo(deletions: Mapping[str, DeletionNumbers]) -> None:
             them = f"{numbers.kept:,} of them" if numbers.lost else "them"
             click.echo(f"`pyworkers undo {deletion}` puts {them} back, for ten minutes", err=True)
         if numbers.lost:
-            click.echo(f"{count(numbers.lost)} cannot be put back: there was no room to keep them", err=True)
-
-
-def count(number: int) -> str:
-    """The number with its noun: ``1 job``, ``2,000 jobs``."""
-    return f"{number:,} {'job' if number == 1 else 'jobs'}"
+            lost = counted(numbers.lost, "job")
+            click.echo(f"{lost} cannot be put back: there was no room to keep them", err=True)
 
 
 def check_terminal() -> None:

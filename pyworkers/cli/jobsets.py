@@ -24,7 +24,6 @@ from pyworkers.cli.bulk import (
     act,
     ask,
     check_terminal,
-    count,
     kept_by,
     progressing,
     tell_undo,
@@ -51,6 +50,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing, timestamps
 from pyworkers.protocol.options import suggestion
+from pyworkers.text import counted
 
 _SHOWN = 25
 # A search among more jobs says so also if it has looked at all.
@@ -195,10 +195,10 @@ class _SelectedJobs:
     def tell(self, where: str) -> None:
         """Say how far it has looked, unless that is all of a few jobs."""
         if self._looked_at < self._total:
-            looked = f"{self._looked_at:,} of {count(self._total)}{where}"
+            looked = f"{self._looked_at:,} of {counted(self._total, 'job')}{where}"
             click.echo(f"looked at {looked}: --limit 0 looks at all", err=True)
         elif self._total > _FEW:
-            click.echo(f"looked at all {count(self._total)}{where}", err=True)
+            click.echo(f"looked at all {counted(self._total, 'job')}{where}", err=True)
 
 
 def _show(place: ListedPlace) -> click.Command:
@@ -371,7 +371,7 @@ def _clear(place: ListedPlace) -> click.Command:
         number, undo = sum(jobs.size for _, jobs in lists), dict[str, DeletionNumbers]()
         if not (dry_run or yes):
             check_terminal()
-            ask(f"Delete all jobs in {_title(place)} ({count(number) if number else 'none now'})?")
+            ask(f"Delete all jobs in {_title(place)} ({counted(number, 'job') if number else 'none now'})?")
         if not dry_run:
             cleared = [_cleared(config, jobs, _title(place)) for config, jobs in lists]
             number = sum(done for done, _ in cleared)
@@ -380,7 +380,7 @@ def _clear(place: ListedPlace) -> click.Command:
             facts = undo_facts(undo)
             print_action("clear", 0 if dry_run else number, selected=number, dry_run=dry_run, **facts)
         else:
-            click.echo(f"{'would delete' if dry_run else 'deleted'} {count(number)}")
+            click.echo(f"{'would delete' if dry_run else 'deleted'} {counted(number, 'job')}")
             tell_undo(undo)
 
     return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")

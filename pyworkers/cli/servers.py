@@ -15,6 +15,7 @@ from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
 from pyworkers.errors import PyworkersError
+from pyworkers.text import counted
 
 
 def steering_command(action: Action[ServerView]) -> click.Command:
@@ -48,8 +49,7 @@ def steering_command(action: Action[ServerView]) -> click.Command:
         chosen = accepting if every else named
         if every and chosen and not (yes or dry_run):
             check_terminal()
-            servers = "1 server" if len(chosen) == 1 else f"{len(chosen)} servers"
-            ask(f"{name.capitalize()} {servers}?")
+            ask(f"{name.capitalize()} {counted(len(chosen), 'server')}?")
         names = [process.identity for process in chosen]
         if dry_run or not names:
             _tell(name, names, as_json, dry_run)
