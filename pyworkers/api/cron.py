@@ -11,7 +11,7 @@ from typing import Any
 from pyworkers.api.actions import AbsentError, Action, Given
 from pyworkers.api.cronjob import CronJob, read_cron_job, read_cron_page
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, AtRedis
 from pyworkers.config.cron_entries import check_entry, dump, load
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import cron
@@ -25,24 +25,19 @@ _QUEUE = "default"
 _UNKNOWN_HINT = "`pyworkers cron list` shows all; entries of code and configuration, while a server runs"
 
 
-class CronSet:
+class CronSet(AtRedis):
     """All entries. Servers apply a change within about three seconds.
 
     All methods raise RedisUnavailableError and StoreError.
     """
 
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
-        self._keys = self._admin.keys
-
     def __iter__(self) -> Iterator[CronJob]:
         """Iterate by name. Entries of code and configuration are listed while a server with them runs."""
-        return iter(self._admin.run(read_cron_page(self._keys)).jobs)
+        return iter(self._admin.run(read_cron_page(self._admin.keys)).jobs)
 
     def find(self, name: str) -> CronJob | None:
         """The active or paused entry of that name; None if there is none."""
-        return self._admin.run(read_cron_job(self._keys, name))
+        return self._admin.run(read_cron_job(self._admin.keys, name))
 
     def add(
         self,
@@ -97,7 +92,7 @@ class CronSet:
 
     def remove(self, name: str) -> None:
         """Remove a run-time entry. Raises BadArgumentError if there is none."""
-        if not self._admin.run(cron_store.remove(self._keys, name)):
+        if not self._admin.run(cron_store.remove(self._admin.keys, name)):
             job = self.find(name)
             if job is None:
                 raise self._no_run_time_entry(name)
@@ -107,11 +102,11 @@ class CronSet:
     def pause(self, name: str) -> bool:
         """Pause an entry, however it was declared; False if it was paused already."""
         self._require(name)
-        return self._admin.run(cron_store.pause(self._keys, name))
+        return self._admin.run(cron_store.pause(self._admin.keys, name))
 
     def resume(self, name: str) -> bool:
         """Undo ``pause``; False if the entry was not paused. Slots missed during the pause do not fire."""
-        return self._admin.run(cron_store.resume(self._keys, name, time.time()))
+        return self._admin.run(cron_store.resume(self._admin.keys, name, time.time()))
 
     def trigger(self, name: str) -> str:
         """Enqueue the job of an entry now, also of a paused one. Returns its jid, or its duplicate's.
@@ -128,7 +123,7 @@ class CronSet:
         return others.get(jid, jid)
 
     def _read(self) -> StoredCron:
-        return self._admin.run(cron_store.read(self._keys))
+        return self._admin.run(cron_store.read(self._admin.keys))
 
     def _require(self, name: str) -> CronJob:
         job = self.find(name)
@@ -153,7 +148,7 @@ class CronSet:
         if found is not None and found.origin != "run time":
             hint = f"it is declared in the {found.origin}: choose another name"
             raise BadArgumentError(f"a cron entry {entry.name!r} exists already", hint=hint)
-        put = cron_store.put(self._keys, entry.name, dump(entry), time.time(), exists=exists)
+        put = cron_store.put(self._admin.keys, entry.name, dump(entry), time.time(), exists=exists)
         if not self._admin.run(put):
             if exists:
                 raise self._no_run_time_entry(entry.name)

@@ -13,7 +13,7 @@ from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.groups import GROUP, GroupStats, by_state
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.schemas import TEXT, array
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import AtRedis, Countable, Where
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
@@ -113,12 +113,12 @@ class Process:
         self._admin.run(signals.signal(self._admin.keys, self.identity, word))
 
 
-class ProcessSet:
+class ProcessSet(AtRedis, Countable):
     """The live servers, in no order. All methods raise RedisUnavailableError and StoreError."""
 
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
+        super().__init__(where, namespace=namespace)
         self._may_watch = True
 
     def __iter__(self) -> Iterator[Process]:
@@ -155,12 +155,6 @@ class ProcessSet:
     def size(self) -> int:
         """The number of registered servers; a few of them may have crashed."""
         return self._admin.run(reading.registered(self._admin.keys))
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     def find(self, identity: str) -> Process | None:
         """The server with that identity; None if there is none."""

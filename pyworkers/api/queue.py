@@ -12,7 +12,7 @@ from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.queuestats import QueueStats
 from pyworkers.api.record import JobRecord
-from pyworkers.api.target import Admin, Where, admin_of
+from pyworkers.api.target import Admin, Countable, Where, admin_of
 from pyworkers.protocol.editing import Spot, Stored
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import Keys, check_queue_name
@@ -65,7 +65,7 @@ class QueuedJob(EditableJob):
         return self._queue.run_first([self]) == 1
 
 
-class Queue:
+class Queue(Countable):
     """One queue. Iteration starts with the newest job; jobs may be added and removed meanwhile.
 
     All methods raise RedisUnavailableError and StoreError.
@@ -90,12 +90,6 @@ class Queue:
     def size(self) -> int:
         """The number of waiting jobs."""
         return self._admin.run(queues.size(self._admin.keys, self.name))
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     @property
     def latency(self) -> float:

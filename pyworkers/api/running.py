@@ -12,7 +12,7 @@ from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
 from pyworkers.api.schemas import FLAG, more, page_of
-from pyworkers.api.target import Admin, AtRedis
+from pyworkers.api.target import Admin, AtRedis, Countable
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.track import fits
 from pyworkers.protocol.keys import Keys
@@ -184,7 +184,7 @@ JOB_STACK: Table[JobStack] = Table(
 )
 
 
-class WorkSet(AtRedis):
+class WorkSet(AtRedis, Countable):
     """The running jobs. All methods raise RedisUnavailableError and StoreError."""
 
     def __iter__(self) -> Iterator[Work]:
@@ -201,12 +201,6 @@ class WorkSet(AtRedis):
     def size(self) -> int:
         """The number of running jobs that the servers report."""
         return sum(about.busy for about in self._admin.run(Processes(self._admin.keys).rest()))
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     def find_work(self, jid: str) -> Work | None:
         """The running job with that id; None if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -14,12 +13,12 @@ from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.editing import EditableJob, Seat
 from pyworkers.api.record import JOB, SCORED, JobRecord, finite
 from pyworkers.api.schemas import SCORE
-from pyworkers.api.target import Where, admin_of
+from pyworkers.api.target import AtRedis, Countable, Where
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
-from pyworkers.protocol.editing import Spot, Stored, has_times
+from pyworkers.protocol.editing import Spot, Stored, has_times, home_of
 from pyworkers.protocol.envelope import is_plain_id
-from pyworkers.protocol.keys import Keys, check_queue_name
+from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.portions import portions
 from pyworkers.store import sets
 from pyworkers.store.editing import Written
@@ -93,7 +92,7 @@ ENTRY: Table[SortedEntry] = Table(
 )
 
 
-class JobSet(ABC):
+class JobSet(AtRedis, Countable):
     """Jobs in the order of their scores. Iteration begins with the latest, as Sidekiq's does; ``reversed``
     begins with the earliest. It is one of the jobs that there are at its beginning: a job comes once, also if
     this object gives it another time meanwhile.
@@ -101,18 +100,13 @@ class JobSet(ABC):
     All methods raise RedisUnavailableError and StoreError.
     """
 
-    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
-        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
-        self._admin = admin_of(where, namespace)
-        self._key = self._key_of(self._admin.keys)
-        self._walks: WeakSet[MembersByScore] = WeakSet()
-
     _spot: ClassVar[Spot]
 
-    @staticmethod
-    @abstractmethod
-    def _key_of(keys: Keys) -> str:
-        """The key of this set."""
+    def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
+        """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
+        super().__init__(where, namespace=namespace)
+        self._key = home_of(self._admin.keys, self._spot)
+        self._walks: WeakSet[MembersByScore] = WeakSet()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -121,12 +115,6 @@ class JobSet(ABC):
     def size(self) -> int:
         """The number of jobs."""
         return self._admin.run(sets.size(self._key))
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __bool__(self) -> bool:
-        return True
 
     def __iter__(self) -> Iterator[SortedEntry]:
         return self._entries(descending=True)
@@ -264,29 +252,17 @@ class ScheduledSet(JobSet):
 
     _spot = Spot.SCHEDULED
 
-    @staticmethod
-    def _key_of(keys: Keys) -> str:
-        return keys.schedule
-
 
 class RetrySet(JobSet):
     """The failed jobs that wait for their next attempt (``retry``)."""
 
     _spot = Spot.RETRIES
 
-    @staticmethod
-    def _key_of(keys: Keys) -> str:
-        return keys.retry
-
 
 class DeadSet(JobSet):
     """The jobs that are not tried again (``dead``)."""
 
     _spot = Spot.DEAD
-
-    @staticmethod
-    def _key_of(keys: Keys) -> str:
-        return keys.dead
 
 
 def queue_of(job: JobRecord, namespace: str) -> str:

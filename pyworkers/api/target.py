@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.producers import config_for, stores_for
@@ -13,7 +14,18 @@ from pyworkers.store.calls import Operation, Steps
 from pyworkers.store.store import Store
 from pyworkers.store.transport.connections import connect_async
 
-__all__ = ["Admin", "AtRedis", "Operation", "Steps", "Store", "Where", "admin_of", "store_of", "stores_of"]
+__all__ = [
+    "Admin",
+    "AtRedis",
+    "Countable",
+    "Operation",
+    "Steps",
+    "Store",
+    "Where",
+    "admin_of",
+    "store_of",
+    "stores_of",
+]
 
 Where = str | RedisConfig | Admin | None
 """A URL, the ``[redis]`` part of a configuration, an Admin, or None for the environment (see ``Client``)."""
@@ -34,6 +46,21 @@ class AtRedis:
     def __init__(self, where: Where = None, *, namespace: str | None = None) -> None:
         """``where``: a URL or a configuration; None as in ``Client``. Raises ConfigError."""
         self._admin = admin_of(where, namespace)
+
+
+class Countable(ABC):
+    """Things that are counted in Redis. They are true also if there are none."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of them."""
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def stores_of(where: Where, namespace: str | None) -> Stores | None:

@@ -19,6 +19,7 @@ from pyworkers.protocol.draft import PushedJob, unlisted
 from pyworkers.protocol.effects import DeleteIteration, DeleteKey, Effect, StoreFields
 from pyworkers.protocol.flow import history, track, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS
 from pyworkers.protocol.options import RESERVED
 from pyworkers.protocol.sealing import Keyring
@@ -50,6 +51,12 @@ _STATES = {
     Spot.RETRIES: JobState.RETRYING,
     Spot.DEAD: JobState.DEAD,
 }
+
+
+def home_of(keys: Keys, spot: Spot, queue: str = "") -> str:
+    """The key of a set, or of a queue."""
+    sets = {Spot.SCHEDULED: keys.schedule, Spot.RETRIES: keys.retry, Spot.DEAD: keys.dead}
+    return sets.get(spot) or keys.queue(queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pyworkers.errors import BadArgumentError, DuplicateJobError, StoreError
 from pyworkers.protocol.conditions import SCORE_SUFFIX
-from pyworkers.protocol.editing import Edited, Spot, Stored
+from pyworkers.protocol.editing import Edited, Spot, Stored, home_of
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps, decoded, script
 from pyworkers.store.flow.removal import written
@@ -40,7 +40,7 @@ def edit(keys: Keys, job: Stored, new: Edited, place: int = 0) -> Steps[Written 
     ``place``: its index in a queue when it was read. Raises DuplicateJobError, BadArgumentError for a
     time in an ordered queue, and StoreError for a key of another type.
     """
-    home = _home(keys, job)
+    home = home_of(keys, job.spot, job.queue)
     moves = new.score is not None and job.spot in (Spot.QUEUE, Spot.DEAD)
     locks = new.locks
     names = [home, keys.schedule, keys.ordered(job.queue if job.spot is Spot.QUEUE else "")]
@@ -71,8 +71,3 @@ def edit(keys: Keys, job: Stored, new: Edited, place: int = 0) -> Steps[Written 
     if outcome is Editing.WRONG:
         raise StoreError(f"{decoded(blob(rest[0]))} is a key of another type; the job stays as it is")
     return None
-
-
-def _home(keys: Keys, job: Stored) -> str:
-    sets = {Spot.SCHEDULED: keys.schedule, Spot.RETRIES: keys.retry, Spot.DEAD: keys.dead}
-    return sets.get(job.spot) or keys.queue(job.queue)

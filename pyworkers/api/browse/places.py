@@ -10,6 +10,7 @@ from typing import Self
 
 from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet
+from pyworkers.protocol.editing import Spot, home_of
 from pyworkers.protocol.keys import Keys
 
 _QUEUE = "queue:"
@@ -63,8 +64,8 @@ class Place:
 
     def key(self, keys: Keys) -> str:
         """The key in Redis."""
-        sets = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}
-        return sets.get(self.word) or keys.queue(self.queue)
+        spot = Spot(self.word) if self.word in SETS else Spot.QUEUE
+        return home_of(keys, spot, self.queue)
 
     def since(self, job: JobRecord, score: float | None) -> float | None:
         """The time from which the age of a job counts, in epoch seconds; None if unknown.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from pyworkers.api.actions import Acted, Action, Given, Performed
-from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
+from pyworkers.api.browse.places import Place
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JobRecord
@@ -25,7 +25,6 @@ from pyworkers.store.sets import PAGE
 from pyworkers.store.undo import DeletionNumbers, KeptJob, Return
 from pyworkers.text import counted, is_unicode
 
-_SPOTS = {SCHEDULED: Spot.SCHEDULED, RETRIES: Spot.RETRIES, DEAD: Spot.DEAD}
 _REASONS = {
     "gone": "was put back before",
     "batch": "is a member of a batch that has counted it as not done",
@@ -126,8 +125,7 @@ def _ready(keys: Keys, job: KeptJob, now: float) -> Return | None:
         return None
     due = float(job.score) if job.score else None
     record = JobRecord(job.raw)
-    spot = _SPOTS.get(place, Spot.QUEUE)
-    new = restored(Stored(job.raw, spot, place.queue or record.queue, due), now)
+    new = restored(Stored(job.raw, Spot(place.kind), place.queue or record.queue, due), now)
     batch = record.data.get("batch")
     is_member = isinstance(batch, str) and is_unicode(batch) and bool(new.jid)
     return Return(job, place.key(keys), place.queue, new, batch if is_member and batch else "")
