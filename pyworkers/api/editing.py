@@ -86,11 +86,7 @@ class EditableJob(JobRecord):
         """
         seat = self._seat()
         asked = self._asked(args, at, unique_by, encryption)
-        job = copied(self.raw, seat.job.queue, asked, time.time())
-        answered = seat.admin.run(enqueue(seat.admin.keys, [BatchedJob(job)]))
-        if answered.refusal is not None:
-            raise answered.refusal.error
-        return job.jid
+        return enqueue_copied(seat.admin, self.raw, seat.job.queue, asked)
 
     def _asked(
         self, args: Any, at: datetime | float | None, unique_by: Any, source: KeySource | None
@@ -100,3 +96,12 @@ class EditableJob(JobRecord):
         needs_keys = self.data.get(sealing.FIELD) is True and source != ()
         keys = Encryption(source).keys() if needs_keys else None
         return Edit(args, None if at is None else timestamps.due(at), unique_by, keys)
+
+
+def enqueue_copied(admin: Admin, raw: bytes, queue: str, asked: Edit) -> str:
+    """Enqueue a copy of a stored job in this queue; returns its id. Raises as ``enqueue_copy``."""
+    job = copied(raw, queue, asked, time.time())
+    answered = admin.run(enqueue(admin.keys, [BatchedJob(job)]))
+    if answered.refusal is not None:
+        raise answered.refusal.error
+    return job.jid

@@ -12,6 +12,7 @@ import simplejson
 
 from pyworkers.api.actions import AbsentError, Action, Given
 from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.editing import enqueue_copied
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JobRecord
 from pyworkers.api.schemas import ANY, TEXT, Schema, array, maybe, record
@@ -19,12 +20,11 @@ from pyworkers.api.target import Admin, AtRedis
 from pyworkers.encryption import Encryption
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing
-from pyworkers.protocol.editing import Edit, copied
+from pyworkers.protocol.editing import Edit
 from pyworkers.protocol.flow.finished import FinishedEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import finished
 from pyworkers.store.calls import Steps
-from pyworkers.store.flow.enqueueing import BatchedJob, enqueue
 from pyworkers.text import valid
 
 _BUDGET_S = 0.05
@@ -204,11 +204,7 @@ def _again(admin: Admin, at: str) -> str:
     if not job.has_args:
         raise BadArgumentError("its arguments are not kept", hint="keep_args, and at most 4096 bytes a job")
     keys = Encryption(None).keys() if job.data.get(sealing.FIELD) is True else None
-    copy = copied(job.raw, job.queue, Edit(None, None, None, keys), time.time())
-    answered = admin.run(enqueue(admin.keys, [BatchedJob(copy)]))
-    if answered.refusal is not None:
-        raise answered.refusal.error
-    return copy.jid
+    return enqueue_copied(admin, job.raw, job.queue, Edit(encryption=keys))
 
 
 def _queues(admin: Admin, given: Given) -> Iterable[str]:
