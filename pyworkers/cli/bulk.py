@@ -127,7 +127,7 @@ class Deed:
         return tally
 
     def _chosen(self, tally: BulkResult, label: str) -> Iterator[JobRecord]:
-        now, may_meet = time.time(), self.selection.filter().sieve()
+        now, may_meet = time.time(), self.selection.filter.sieve()
         for job in self._candidates(label):
             if not may_meet(job.raw):
                 continue

@@ -182,7 +182,7 @@ class _SelectedJobs:
     def __iter__(self) -> Iterator[JobRecord]:
         where = self._place.searched(self._jobs)
         now = time.time()
-        for stretch in self._browse.stretches(where, self._selection.filter()):
+        for stretch in self._browse.stretches(where, self._selection.filter):
             self._total = stretch.total
             for row in stretch.rows:
                 self._looked_at = row.index + 1

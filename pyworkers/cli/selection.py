@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Concatenate, ParamSpec
 
 import click
 
 from pyworkers.api import JobRecord
-from pyworkers.api.browse.filter import Filter, folded
+from pyworkers.api.browse.filter import Filter
 from pyworkers.cli.params import parse_duration, reads
 from pyworkers.cli.text import exact_duration
 
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
     """The conditions that a selected job meets; None or empty: no condition. Ages are in seconds."""
 
@@ -57,6 +57,7 @@ class Selection:
         ]
         return ", ".join(f"{words} {value}" for words, value in parts if value is not None) or "all jobs"
 
+    @functools.cached_property
     def filter(self) -> Filter:
         """A filter that each selected job meets, and perhaps others: Redis finds the jobs by it.
 
@@ -76,14 +77,10 @@ class Selection:
     def matches(self, job: JobRecord, age_s: float | None) -> bool:
         """True if a job meets all conditions. A job of unknown age (None) is neither older nor newer."""
         return (
-            (not self.jids or job.jid in self.jids)
+            self.filter.matches(job, age_s)
+            and (not self.jids or job.jid in self.jids)
             and (self.job_class is None or fnmatchcase(job.job_class, self.job_class))
             and (self.queue is None or job.queue == self.queue)
-            and (self.batch is None or job.batch == self.batch)
-            and (self.error is None or self.error.casefold() in job.error.casefold())
-            and (self.error_like is None or folded(job.error) == self.error_like)
-            and (self.older_s is None or (age_s is not None and age_s > self.older_s))
-            and (self.newer_s is None or (age_s is not None and age_s < self.newer_s))
         )
 
 
@@ -121,8 +118,7 @@ def selection_options(command: Callable[Concatenate[Selection, P], None]) -> Cal
 
     @functools.wraps(command)
     def with_selection(*args: Any, jids: tuple[str, ...] = (), **others: Any) -> None:
-        names = ("job_class", "queue", "batch", "error", "error_like", "older_s", "newer_s")
-        conditions = {name: others.pop(name) for name in names}
+        conditions = {item.name: others.pop(item.name) for item in fields(Selection) if item.name != "jids"}
         command(Selection(frozenset(jids), **conditions), *args, **others)
 
     decorated: Callable[..., None] = with_selection
