@@ -11,7 +11,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyworkers.errors import BadArgumentError, DeclarationError
 from pyworkers.protocol.call import Awaited, Placeholder
@@ -26,6 +26,8 @@ from pyworkers.typed.annotations import (
 )
 from pyworkers.typed.codec import Codec, TypeCodec, Unchanged
 from pyworkers.typed.signatures import signature_of
+
+T = TypeVar("T")
 
 INSTALL = "install the extra: pip install 'pyworkers-server[types]'"
 """The fix without pydantic."""
@@ -47,22 +49,39 @@ class _Codecs(NamedTuple):
     rest: Codec | None
 
 
+class _MadeOnce(Generic[T]):
+    """What is made at its first use. Under a frozen clock, it is made each time."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: tuple[T, ...] = ()
+
+    def get(self) -> T:
+        """The value, made now if it was not."""
+        if self._made:
+            return self._made[0]
+        value = self._make()
+        if not is_frozen():
+            self._made = (value,)
+        return value
+
+
 class Arguments:
     """The codecs of a job's parameters."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
-        self._codecs: _Codecs | None = None
+        self._codecs = _MadeOnce(self._made)
         self._ignored: list[Ignored] = []
 
     def prepare(self) -> Sequence[Ignored]:
         """Evaluate the annotations and make the codecs; returns the annotations that cannot be used."""
-        self._ready()
+        self._codecs.get()
         return self._ignored
 
     def to_json(self, args: Sequence[Any], path: str) -> Sequence[Any]:
         """The arguments of a call as JSON values. Raises BadArgumentError, with the path of the value."""
-        codecs = self._codecs or self._ready()
+        codecs = self._codecs.get()
         if not codecs.names:
             return args
         return [
@@ -77,7 +96,7 @@ class Arguments:
 
         ``secret``: the error does not say why a value does not fit.
         """
-        codecs = self._codecs or self._ready()
+        codecs = self._codecs.get()
         if not codecs.names:
             return args
         named = args[-1] if args and isinstance(args[-1], Keywords) else None
@@ -94,16 +113,8 @@ class Arguments:
         }
         return [*read, Keywords(found)]
 
-    def _ready(self) -> _Codecs:
-        if self._codecs is not None:
-            return self._codecs
-        self._ignored = []
-        made = self._made()
-        if not is_frozen():
-            self._codecs = made
-        return made
-
     def _made(self) -> _Codecs:
+        self._ignored = []
         codecs = _Codecs([], {}, None)
         signature = signature_of(self._function)
         for parameter in signature.parameters.values() if signature else ():
@@ -136,16 +147,16 @@ class MessageArguments:
     def __init__(self, function: Callable[..., object], annotation: object) -> None:
         self._function = function
         self._annotation = annotation
-        self._codec: tuple[TypeCodec | None, bool] | None = None
+        self._codec = _MadeOnce(self._made)
 
     def prepare(self) -> Sequence[Ignored]:
         """Evaluate the annotation and make the codec. Raises DeclarationError if that is impossible."""
-        self._ready()
+        self._codec.get()
         return ()
 
     def from_json(self, args: Sequence[Any], *, secret: bool = False) -> Any:
         """The arguments of a message as a value of the annotated type. Raises BadArgumentError."""
-        codec, takes_all = self._codec or self._ready()
+        codec, takes_all = self._codec.get()
         if codec is None:
             return args
         if takes_all:
@@ -153,14 +164,6 @@ class MessageArguments:
         if len(args) != 1:
             raise BadArgumentError(f"args has {len(args)} values; the handler takes one")
         return _read(codec, args[0], "args[0]", secret)
-
-    def _ready(self) -> tuple[TypeCodec | None, bool]:
-        if self._codec is not None:
-            return self._codec
-        made = self._made()
-        if not is_frozen():
-            self._codec = made
-        return made
 
     def _made(self) -> tuple[TypeCodec | None, bool]:
         what = f"the handler {getattr(self._function, '__name__', self._function)!r}"
@@ -181,31 +184,22 @@ class Returned:
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
-        self._made = False
-        self._codec: Codec | None = None
+        self._codec = _MadeOnce(self._made)
 
     def to_json(self, value: Any) -> Any:
         """The value as JSON values. Raises BadArgumentError, which names the path below ``result``.
 
         A value of a function without a typed annotation is returned unchanged and unchecked.
         """
-        codec = self._prepared()
+        codec = self._codec.get()
         return value if codec is None else codec.to_json(value, "result")
 
     def from_json(self, value: Any) -> Any:
         """The value that ``to_json`` was given. Raises BadArgumentError."""
-        codec = self._prepared()
+        codec = self._codec.get()
         return value if codec is None else codec.from_json(value, "result")
 
-    def _prepared(self) -> Codec | None:
-        if self._made:
-            return self._codec
-        found = self._found()
-        if not is_frozen():
-            self._codec, self._made = found, True
-        return found
-
-    def _found(self) -> Codec | None:
+    def _made(self) -> Codec | None:
         try:
             return codec_of(_return_annotation(self._function), self._function)
         except Unresolved as error:
