@@ -32,6 +32,15 @@ _ENTRIES = Records(
     CRON.shown("name", "schedule", "timezone", "class", "queue", "origin", "state", "next"),
     "No cron entries: none was added, and no running server declares any.",
 )
+_LIST = _ENTRIES.command(
+    "list",
+    CronSet,
+    """Show all entries by name.
+
+    \b
+    Example: pyworkers cron list --utc
+    """,
+)
 _RUN_COLUMNS = RUN.shown("slot", "outcome", "duration", "jid", "error")
 _HELP = """Show cron entries; add, pause, resume, remove or trigger them.
 
@@ -44,19 +53,6 @@ Examples: pyworkers cron
           pyworkers cron add nightly '0 3 * * *' Sweep '[7]' --timezone Europe/Paris
 """
 _name = click.argument("name")
-
-
-@click.command("list")
-@json_option
-@utc_option
-@redis_options
-def list_(source: ConfigOptions, as_json: bool, times: Times) -> None:
-    """Show all entries by name.
-
-    \b
-    Example: pyworkers cron list --utc
-    """
-    _ENTRIES.print_of(source.targets(), CronSet, as_json, times)
 
 
 @click.command()
@@ -200,7 +196,7 @@ cron = listing_group(
     "cron",
     _HELP,
     {
-        "list": list_,
+        "list": _LIST,
         "add": add,
         **commands(ACTIONS),
         "next": next_,

@@ -33,16 +33,16 @@ Examples: pyworkers limits --json
 """
 
 
-@click.command("list")
-@json_option
-@redis_options
-def list_(source: ConfigOptions, as_json: bool) -> None:
+_LIST = _LIMITS.command(
+    "list",
+    LimitSet,
     """Show the limits by name.
 
     \b
     Example: pyworkers limits list --json
-    """
-    _LIMITS.print_of(source.targets(), LimitSet, as_json, Times())
+    """,
+    has_times=False,
+)
 
 
 @click.command("show")
@@ -74,4 +74,4 @@ def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, ti
         form.show(_HOLDER_COLUMNS, found.holders)
 
 
-limits = listing_group("limits", _HELP, {"list": list_, "show": show_, **commands(ACTIONS)})
+limits = listing_group("limits", _HELP, {"list": _LIST, "show": show_, **commands(ACTIONS)})

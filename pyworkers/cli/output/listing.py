@@ -15,9 +15,10 @@ from typing import Any, Generic, TypeVar
 import click
 
 from pyworkers.api.columns import Column, Kind, Word
+from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output import tables
-from pyworkers.cli.output.records import print_list
-from pyworkers.cli.output.times import Times
+from pyworkers.cli.output.records import json_option, print_list
+from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import Located, Targets, each
 from pyworkers.cli.text import duration, printable
 from pyworkers.config.fields import RedisConfig
@@ -90,19 +91,30 @@ class Records(Generic[R]):
     as_dict: Callable[[R], Mapping[str, Any]] = methodcaller("as_dict")
     """A record for JSON."""
 
-    def print_of(
+    def command(
         self,
-        targets: Targets,
+        name: str,
         read: Callable[[RedisConfig], Iterable[R]],
-        as_json: bool,
-        times: Times,
+        text: str,
+        *,
         order: Callable[[R], Any] | None = None,
-    ) -> None:
-        """Print the records of all Redis servers; with more than one, sorted by ``order``."""
-        found = each(targets.gather(lambda redis: list(read(redis))))
-        if order is not None and targets.several:
-            found.sort(key=lambda one: order(one.item))
-        self.print(targets, found, as_json, Form(time.time(), times))
+        has_times: bool = True,
+    ) -> click.Command:
+        """The command that prints the records of all Redis servers; with several, sorted by ``order``.
+
+        ``text`` is its help. ``has_times``: it has ``--utc``.
+        """
+
+        def listing(source: ConfigOptions, as_json: bool, times: Times | None = None) -> None:
+            targets = source.targets()
+            found = each(targets.gather(lambda redis: list(read(redis))))
+            if order is not None and targets.several:
+                found.sort(key=lambda one: order(one.item))
+            self.print(targets, found, as_json, Form(time.time(), times or Times()))
+
+        options = redis_options(listing)
+        options = json_option(utc_option(options) if has_times else options)
+        return click.command(name, help=text)(options)
 
     def print(self, targets: Targets, found: Iterable[Located[R]], as_json: bool, form: Form) -> None:
         """Print the records of all Redis servers, each as it is read: there may be millions."""
