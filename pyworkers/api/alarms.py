@@ -12,7 +12,7 @@ from typing import Any
 from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.schemas import TEXT, array, record
+from pyworkers.api.schemas import array, record
 from pyworkers.api.target import Admin
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
@@ -93,7 +93,7 @@ ALARM: Table[ArmedAlarm] = Table(
     Column("state", title="State", tone=lambda state: _TONES.get(state, "")),
     Column("when", title="Watches"),
     Column("match", title="Match"),
-    Column("to", Kind.PARTS, "To", value=lambda alarm, _now: list(alarm.to), schema=array(TEXT)),
+    Column("to", Kind.TEXTS, "To"),
     Column("since", Kind.MOMENT, "Since", nullable=True),
     Column("message", title="Message"),
     Column("pending", Kind.COUNT, about="The messages that no target has taken yet."),

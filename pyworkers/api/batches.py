@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pyworkers.api.actions import Action, Confirmation
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.schemas import COUNT, TEXT, array, more, record
+from pyworkers.api.schemas import COUNT, array, more, record
 from pyworkers.api.target import Admin, AtRedis
 from pyworkers.protocol.flow.plans import GONE, BatchStatus, CancelledBatch
 from pyworkers.store.flow import batches, batchviews
@@ -79,7 +79,7 @@ BATCH: Table[BatchStatus] = Table(
     Column("id", title="ID", place="batches"),
     Column("description", title="Description", cut=1),
     Column("kind", title="Kind"),
-    Column("tags", Kind.PARTS, "Tags", schema=array(TEXT)),
+    Column("tags", Kind.TEXTS, "Tags"),
     Column("state", title="State", tone=_TONES.get, live=True),
     Column("share", Kind.SHARE, "Done", value=lambda batch, _now: (batch.done, batch.total), live=True,
            about="Members that are done"),

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from pyworkers.api.schemas import Schema, array, maybe, record
+from pyworkers.api.schemas import TEXT, Schema, array, maybe, record
 from pyworkers.text import valid
 
 R = TypeVar("R", contravariant=True)
@@ -49,6 +49,8 @@ class Kind(Enum):
     """How far a job is; JSON has its table. A command shows the same in a text."""
     RECORD = "record"
     """A record that has its own table. A page shows it by a function (``Listing``); a command does not."""
+    TEXTS = "texts"
+    """Some texts: an array in JSON, shown with commas."""
     RECORDS = "records"
     """A sequence of such records; only in JSON."""
     PARTS = "parts"
@@ -208,6 +210,8 @@ def _plain(column: Column[Any], value: Any, now: float) -> Any:
         return table.as_dict(value, now)
     if column.kind in (Kind.TEXT, Kind.CODE):
         return valid(value)
+    if column.kind is Kind.TEXTS:
+        return list(map(valid, value))
     digits = _DIGITS.get(column.kind)
     return value if digits is None else round(value, digits)
 
@@ -217,6 +221,8 @@ def _schema(column: Column[Any]) -> Schema:
     if column.table is not None:
         schema = column.table.schema
         return array(schema) if column.kind is Kind.RECORDS else maybe(schema) if column.nullable else schema
+    if column.kind is Kind.TEXTS:
+        return {**array(TEXT), **about}
     if column.schema is not None:
         return {**column.schema, **about}
     kind = _TYPES[column.kind]

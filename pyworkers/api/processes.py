@@ -12,7 +12,6 @@ from pyworkers.api.actions import AbsentError, Action, Confirmation
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.groups import GROUP, GroupStats, by_state
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import AtRedis, Countable, Where
 from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
@@ -280,16 +279,13 @@ SERVER: Table[ProcessView] = Table(
     Column("quiet", Kind.FLAG),
     Column("stops_at", Kind.MOMENT, nullable=True),
     Column("embedded", Kind.FLAG),
-    Column("queues", Kind.PARTS, value=lambda about, _now: list(about.queues), schema=array(TEXT)),
-    Column("labels", Kind.PARTS, value=lambda about, _now: list(about.labels), schema=array(TEXT)),
+    Column("queues", Kind.TEXTS, "Queues", cut=1),
+    Column("labels", Kind.TEXTS),
     Column(
         "groups", Kind.RECORDS, table=GROUP,
         value=lambda about, _now: [GroupStats.of([group]) for group in about.groups],
     ),
     Column("state", Kind.WORDS, "State", value=lambda about, now: words_of(about, about.state(now), now)),
-    Column(
-        "takes", title="Queues", value=lambda about, _now: ", ".join(about.queues), only_shown=True, cut=1
-    ),
     Column("by_state", title="Workers", value=_workers, only_shown=True, live=True),
 )  # fmt: skip
 WORKER: Table[WorkerView] = Table(
@@ -307,7 +303,7 @@ PROCESS: Table[ServerView] = Table(
     Column("registered", Kind.FLAG),
     Column("leased", Kind.FLAG, nullable=True),
     Column("lease", title="Lease", value=lambda view, _now: _LEASES[view.leased], only_shown=True),
-    Column("active", Kind.PARTS, value=lambda view, _now: list(map(valid, view.active)), schema=array(TEXT)),
+    Column("active", Kind.TEXTS),
     Column("restarts", Kind.COUNT, value=lambda view, _now: _restarts(view)),
     Column(
         "restarted", Kind.COUNT, "Restarts", only_shown=True, live=True,

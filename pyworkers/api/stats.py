@@ -11,7 +11,6 @@ from pyworkers.api import processes
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.groups import GROUP, GroupStats, groups_of
 from pyworkers.api.queuestats import QUEUE, QueueStats, stats_of
-from pyworkers.api.schemas import TEXT, array
 from pyworkers.api.target import Where, admin_of
 from pyworkers.config.thresholds import Threshold
 from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
@@ -20,7 +19,6 @@ from pyworkers.store.calls import Steps
 from pyworkers.store.processes.views import ProcessView
 from pyworkers.store.search import Search
 from pyworkers.store.stats import counters, overview, set_counters
-from pyworkers.text import valid
 
 _NOW = ("enqueued", "busy", "scheduled", "retries", "dead", "processes")
 MOST_DAYS = 5 * 365
@@ -160,7 +158,7 @@ STATS: Table[Stats] = Table(
     Column("queues", Kind.RECORDS, table=QUEUE),
     Column("groups", Kind.RECORDS, table=GROUP),
     Column("servers", Kind.RECORDS, table=processes.SERVER),
-    Column("lost", Kind.PARTS, value=lambda stats, _now: list(map(valid, stats.lost)), schema=array(TEXT)),
+    Column("lost", Kind.TEXTS),
     Column("done", Kind.COUNT, "Done", value=lambda stats, _now: max(0, stats.processed - stats.failed),
            only_shown=True),
 )  # fmt: skip

@@ -28,7 +28,7 @@ def _works(redis: RedisConfig) -> Sequence[Work]:
 
 processes = Records(
     PROCESS.shown(
-        "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes",
+        "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "queues",
         "restarted", "lease",
     ),
     "No servers: none has written a heartbeat in the last minute.",

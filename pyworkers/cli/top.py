@@ -38,7 +38,9 @@ _PATIENCE_S, _LONGEST_S = 0.3, 1.5
 _SEARCH_S = 0.2
 _QUEUES = QUEUE.shown("name", "size", "latency_s", "in_progress", "state")
 _GROUPS = GROUP.shown("group", "mode", "servers", "processes", "busy", "concurrency", "spelled")
-_PROCESSES = SERVER.shown("identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "takes")
+_PROCESSES = SERVER.shown(
+    "identity", "started_at", "busy", "concurrency", "rss_kb", "beat", "state", "queues"
+)
 _WORKS = WORK.shown("run_at", "jid", "queue", "class", "thread", "identity")
 # Blank line, header, and one row of each section.
 _LEAST_PER_SECTION = 3

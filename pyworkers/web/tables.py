@@ -210,6 +210,7 @@ def _share(column: Column[Any], part: int, whole: int) -> Markup:
 
 _SHOWN: Mapping[Kind, Callable[[Any], str | Markup]] = {
     Kind.TEXT: shown,
+    Kind.TEXTS: lambda texts: shown(", ".join(texts)),
     Kind.CODE: lambda text: Markup("<code>{}</code>").format(shown(text)),
     Kind.COUNT: number,
     Kind.NUMBER: number,

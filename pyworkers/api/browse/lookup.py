@@ -17,7 +17,7 @@ from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import BUDGET_S, Sought, position_of, read_stretch
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import JOB, STATUS, JobRecord
-from pyworkers.api.schemas import ANY, TEXT, array
+from pyworkers.api.schemas import ANY
 from pyworkers.errors import StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
@@ -26,7 +26,6 @@ from pyworkers.store.browse.tracks import Held, OrderedState, Tracked, read_trac
 from pyworkers.store.calls import Steps
 from pyworkers.store.flow.copies import filled_queues
 from pyworkers.store.values import encodable
-from pyworkers.text import valid
 
 _SETS = (SCHEDULED, RETRIES, DEAD)
 _STATES = {SCHEDULED: JobState.SCHEDULED, RETRIES: JobState.RETRYING, DEAD: JobState.DEAD}
@@ -136,8 +135,7 @@ JOB_VIEW: Table[JobView] = Table(
     Column("place", value=lambda view, _now: view.place and view.place.word, optional=True),
     Column("running", Kind.RECORD, value=lambda view, _now: view.held, table=_RUNNING, optional=True),
     Column("job", Kind.PARTS, value=_stored, schema={"anyOf": [ROW.schema, JOB.schema]}, optional=True),
-    Column("limits", Kind.PARTS, value=lambda view, _now: list(map(valid, view.limits)), schema=array(TEXT),
-           optional=True),
+    Column("limits", Kind.TEXTS, optional=True),
     Column("ordered", Kind.RECORD, value=lambda view, _now: view.order, table=_ORDER, optional=True),
     Column("status", Kind.RECORD, value=lambda view, _now: view.tracked.status, table=STATUS,
            optional=lambda view: view.tracked.status.state is not JobState.UNKNOWN),

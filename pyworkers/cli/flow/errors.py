@@ -52,9 +52,9 @@ def errors(source: ConfigOptions, limit: int, as_json: bool, times: Times) -> No
     targets = source.targets()
     pages = targets.gather(read)
     found = [Located(page.redis, group) for page in pages for group in page.item.groups]
-    versions = ["of_versions"] if any(one.item.versions for one in found) else []
+    versions = ["versions"] if any(one.item.versions for one in found) else []
     columns = ERROR.shown(
-        "count", "retries", "dead", "first", "last", *versions, "of_classes", "of_queues", "error"
+        "count", "retries", "dead", "first", "last", *versions, "classes", "queues", "error"
     )
     Records(columns, _NONE).print(targets, found, as_json, Form(time.time(), times))
     for page in pages:

@@ -77,6 +77,8 @@ class Form:
             return _words(value)
         if kind is Kind.MEMORY:
             return f"{value / 1024:.0f} MB"
+        if kind is Kind.TEXTS:
+            value = ", ".join(value)
         if not column.number:
             return printable(value if not 0 < self.longest < len(value) else f"{value[: self.longest]}…")
         return format(value, "," if self.brief and kind is Kind.COUNT else _FORMS[kind])

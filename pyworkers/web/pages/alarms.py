@@ -29,7 +29,7 @@ async def show(request: Request) -> Response:
         return RedirectResponse(sites.address(request, next(iter(sites.by_name)), "alarms"), status_code=303)
     found = await site.read(read_alarms(site.keys))
     now = time.time()
-    html = {"to": lambda alarm: shown(", ".join(alarm.to)), "message": _message}
+    html = {"message": _message}
     alarms = Listing(request, _ALARM_COLUMNS, found.alarms, now, html=html)
     sent = Listing(request, SENT.shown(), found.sent, now, html={"at": lambda one: both(one.at, now)})
     return await render(

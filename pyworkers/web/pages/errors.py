@@ -30,7 +30,7 @@ from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, joined, link
 
 _COLUMNS = ERROR.shown(
-    "error", "count", "retries", "dead", "first", "last", "hours", "of_versions", "of_classes", "of_queues"
+    "error", "count", "retries", "dead", "first", "last", "hours", "versions", "classes", "queues"
 )
 # Most programs have fewer failed jobs than are read in it.
 _BUDGET_S = 1.0
@@ -93,15 +93,15 @@ def _listing(
     request: Request, groups: Sequence[ErrorGroup], deploy: Deploy | None, now: float
 ) -> Listing[ErrorGroup]:
     """The table of these groups. ``deploy``: the last deployment; without one, no versions are shown."""
-    columns = [column for column in _COLUMNS if deploy or column.name != "of_versions"]
+    columns = [column for column in _COLUMNS if deploy or column.name != "versions"]
     html: Mapping[str, Callable[[ErrorGroup], Markup]] = {
         "error": lambda group: _error(request, group, deploy),
         "retries": lambda group: _jobs(request, group, "retries", group.retries),
         "dead": lambda group: _jobs(request, group, "dead", group.dead),
         "hours": _hours,
-        "of_versions": _versions,
-        "of_classes": lambda group: _some(request, "metrics", group.classes),
-        "of_queues": lambda group: _some(request, "queues", group.queues),
+        "versions": _versions,
+        "classes": lambda group: _some(request, "metrics", group.classes),
+        "queues": lambda group: _some(request, "queues", group.queues),
     }
     return Listing(request, columns, groups, now, html=html)
 

@@ -46,7 +46,7 @@ from pyworkers.web.tables import Listing, joined, link, words
 
 _WORKER_COLUMNS = WORKER.shown("pid", "group", "state", "rss_kb", "jobs_done", "started_at")
 _COLUMNS = PROCESS.shown(
-    "identity", "condition", "takes", "busy", "by_state", "rss_kb", "restarted", "started_at", "version"
+    "identity", "condition", "queues", "busy", "by_state", "rss_kb", "restarted", "started_at", "version"
 )
 _BEAT = PROCESS.shown("beat")
 # In these states, a server has stopped to say what it runs.
@@ -183,7 +183,7 @@ def listing(request: Request, views: Sequence[ServerView], now: float, feed: str
     queues = macro(request, "server_macros.html", "queue_list")
     html: Mapping[str, Callable[[ServerView], Markup]] = {
         "identity": partial(_named, request),
-        "takes": lambda view: queues(view.about.queues, view.active),
+        "queues": lambda view: queues(view.about.queues, view.active),
         "busy": lambda view: escape(f"{number(view.about.busy)} of {number(view.about.concurrency)}"),
         "version": _version,
     }
