@@ -57,8 +57,8 @@ def test_a_queue_is_listed_from_the_newest_job_with_its_size_and_latency(
 
 
 def test_all_queues_are_those_ever_pushed_to(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
-    db.sadd(keys.queues, "b", "a")
-    assert [queue.name for queue in Queue.all(where)] == ["a", "b"]
+    db.sadd(keys.queues, "b", "a", b"\xff")
+    assert [queue.name for queue in Queue.all(where)] == ["a", "b", "\udcff"]
 
 
 def test_a_url_and_a_namespace_are_enough(
@@ -597,9 +597,10 @@ def test_a_signal_to_all_servers_leaves_out_those_that_refuse_it(
 
 def test_dead_processes_are_forgotten_once_a_minute(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
     register(db, keys, "a:1:x", ruby("a:1:x"))
-    db.sadd(keys.processes, *(f"gone{n}" for n in range(250)))
-    assert ProcessSet(where).cleanup() == 250
-    assert db.smembers(keys.processes) == {b"a:1:x"}
+    db.sadd(keys.processes, "odd", b"\xff", *(f"gone{n}" for n in range(250)))
+    db.set(keys.process("odd"), "of another type")
+    assert ProcessSet(where).cleanup() == 251
+    assert db.smembers(keys.processes) == {b"a:1:x", b"odd"}
     db.sadd(keys.processes, "gone")
     assert ProcessSet(where).cleanup() == 0
     assert 0 < db.ttl(keys.process_cleanup) <= 60

@@ -325,21 +325,6 @@ def cancelled(server: Any, keys: Keys, jid: str) -> bytes:
         [place] = rest
 
 
-def test_a_job_is_cancelled_wherever_it_waits(server: redis.Redis, keys: Keys, push: Push) -> None:
-    push(*(job(f"j{number}") for number in range(1000)), *(job(f"k{number}") for number in range(1000)))
-    push(*(job(f"s{number}", at=SOON + number) for number in range(300)))
-    server.set(keys.queue("wrong"), "x")
-    server.sadd(keys.queues, "empty", "wrong")
-    server.zadd(keys.retry, {b"no job with k7": SOON})
-    for jid in ("j0", "k999", "s299"):
-        assert cancelled(server, keys, jid) == b"removed"
-        assert server.zscore(keys.cancelled, jid) is None
-    assert (server.llen(keys.queue("q")), server.zcard(keys.schedule)) == (1998, 299)
-    assert server.get(keys.stat("cancelled")) == server.get(keys.stat("cancelled", "2026-11-28")) == b"3"
-    assert cancelled(server, keys, "k9990") == b"noted"
-    assert server.zscore(keys.cancelled, "k9990") is not None
-
-
 def contents(server: Any, keys: Keys) -> dict[str, Any]:
     """What ends of jobs change, without the times."""
     found: dict[str, Any] = {"members": server.smembers(keys.batch("b") + ":members")}

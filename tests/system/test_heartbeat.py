@@ -250,11 +250,12 @@ def test_the_dead_are_pruned_and_foreign_rows_stay(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     connection = redis.Redis.from_url(one_redis_url)
-    connection.sadd(f"{namespace}processes", "dead:1:ab", b"\xff:odd", "go:1:cd")
+    connection.sadd(f"{namespace}processes", "dead:1:ab", b"\xff:gone", b"\xff:odd", "go:1:cd")
     connection.hset(f"{namespace}go:1:cd", "info", "{}")
     connection.hset(f"{namespace}".encode() + b"\xff:odd", "info", "{}")
     with serving(tmp_path, one_redis_url, namespace, CODE) as server:
         server.wait_for_event("process.pruned", owner="dead:1:ab")
+        server.wait_for_event("process.pruned", owner="\\xff:gone")
         rest = {b"\xff:odd", b"go:1:cd"}
         wait_for(lambda: len(connection.smembers(f"{namespace}processes")) == 3)
         assert server.stop() == 0
