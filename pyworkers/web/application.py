@@ -33,7 +33,7 @@ from pyworkers.web.json import enqueueing
 from pyworkers.web.json.merging import of_all
 from pyworkers.web.json.resources import Resource
 from pyworkers.web.live import stream
-from pyworkers.web.live.reader import Reader
+from pyworkers.web.live.reader import Reader, reader_of
 from pyworkers.web.pages import login
 from pyworkers.web.pages.overview import tiles_of
 from pyworkers.web.rendering import own_address, render, static_file
@@ -41,7 +41,7 @@ from pyworkers.web.security import Authorize, Guard
 from pyworkers.web.security.access import Access, Function, Local, Refusal, Users, new_token
 from pyworkers.web.security.guard import place_of
 from pyworkers.web.security.secret import Secret
-from pyworkers.web.several import ByForm, ByRedis, Sites
+from pyworkers.web.several import ByForm, ByRedis, Sites, sites_of
 from pyworkers.web.site import Site, SiteSettings, site_of
 from pyworkers.web.waiting import ProgramWaits
 
@@ -230,7 +230,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if place_of(request) == "api":
         # The JSON of each known Redis answers by itself.
-        known = ", ".join(several.sites_of(request).by_name)
+        known = ", ".join(sites_of(request).by_name)
         return json.refusal(404, f"There is no Redis with this name: known are {known}.")
     text = "There is no such page." if status == 404 else getattr(error, "detail", "")
     return await render(request, "error.html", status, title=f"Error {status}", text=text)
@@ -253,15 +253,14 @@ async def _failed(request: Request, error: Exception) -> Response:
         title, text = undone(request, error)
         back = own_address(request)
         return await render(request, "undone.html", 503, title=title, text=text, back=back)
-    since, last = site_of(request).away_since, stream.reader_of(request).last
+    reader, since = reader_of(request), site_of(request).away_since
     if since is None:
         # Another one of several may be away.
         title = "Redis refuses this" if isinstance(error, StoreError) else "Redis does not answer"
         return await render(request, "error.html", 503, title=title, text=str(error))
-    title = "Redis does not answer"
-    known = (
-        {"stats": last}
-        if last is None
-        else {"stats": last, **tiles_of(request, stream.reader_of(request), last)}
-    )
-    return await render(request, "away.html", 503, title=title, away=since, text=str(error), **known)
+    last = reader.last
+    known = {} if last is None else tiles_of(request, {sites_of(request).own: (reader, last)})
+    return await render(
+        request, "away.html", 503, title="Redis does not answer", away=since, text=str(error), stats=last,
+        **known,
+    )  # fmt: skip

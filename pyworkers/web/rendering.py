@@ -21,8 +21,7 @@ from starlette.responses import HTMLResponse
 from pyworkers.version import __version__
 from pyworkers.web import appearance, flash, json, names, showing
 from pyworkers.web.live.counts import COUNTED, PROBLEMS
-from pyworkers.web.live.reader import Reader, banner_of
-from pyworkers.web.live.stream import readers_of
+from pyworkers.web.live.reader import Reader, banner_of, readers_of
 from pyworkers.web.navigation import GROUPS, NAVIGATION, group_of, is_joined
 from pyworkers.web.security import Viewer, csrf_token, has_session
 from pyworkers.web.several import away_of, path_of, sites_of
@@ -72,7 +71,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     path = path_of(request)
     page = path.partition("/")[0]
     in_json, in_csv = json.addresses_of(request, path or _overview(request))
-    counts = Reader.counts_of_all(readers_of(request)) if viewer else {}
+    counts = Reader.counts_of_all(list(readers_of(request).values())) if viewer else {}
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,

@@ -24,7 +24,7 @@ from pyworkers.store.measures.deploys import mark
 from pyworkers.store.measures.gauges import MINUTE
 from pyworkers.web import app
 from pyworkers.web.live.samples import Rates
-from pyworkers.web.pages.summed import rates_of_all
+from pyworkers.web.pages.overview import rates_of_all
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
@@ -283,7 +283,7 @@ def test_the_overview_has_the_charts_of_all(
     # The same deployment in both is one line in each of the five charts.
     assert chart.count("v1.4.2") == visitor.get("redis/archive/").html.count("v1.4.2") > 0
     hours = "hours?range=15m"
-    with Listener(visitor.root, f"?{urlencode({'feed': ['summed', hours]}, doseq=True)}") as listener:
+    with Listener(visitor.root, f"?{urlencode({'feed': ['overview', hours]}, doseq=True)}") as listener:
         wait_for(lambda: "Jobs a second" in heard(listener, "graph"))
         wait_for(lambda: 'data-says="6 of 20 busy"' in heard(listener, f"{hours}:gauges"))
 

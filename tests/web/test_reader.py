@@ -25,9 +25,12 @@ from pyworkers.web.site import Site, SiteSettings
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import PATIENCE_S
 
-OF_ONE = Starlette()
-OF_ONE.state.sites = Sites({}, "default")
-REQUEST = Request({"type": "http", "root_path": "", "headers": [], "app": OF_ONE})
+
+def request_to(reader: Reader) -> Request:
+    """A request to the dashboard of this reader."""
+    application = Starlette()
+    application.state.sites, application.state.reader = Sites({}, "default"), reader
+    return Request({"type": "http", "root_path": "", "headers": [], "app": application})
 
 
 class GatedSite(Site):
@@ -69,7 +72,7 @@ async def reading(url: str, namespace: str) -> AsyncIterator[tuple[GatedSite, Re
 async def event(reader: Reader, *feeds: str) -> dict[str, Any]:
     """The next event of these feeds."""
     async with asyncio.timeout(PATIENCE_S):
-        found = await reader.next_event(REQUEST, feeds)
+        found = await reader.next_event(request_to(reader), feeds)
     return dict(json.loads(found.removeprefix(b"data: ")))
 
 

@@ -9,7 +9,7 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -45,8 +45,6 @@ _ASK_S = 5.0
 _UNSAFE_S = 60.0
 # The counts in the navigation of a page that is loaded.
 _RECENT_S = 10.0
-# A large part that seldom changes is sent for this long: a viewer that misses an event gets it with the next.
-_NEWS_S = 2.5
 
 
 class Reader:
@@ -97,10 +95,6 @@ class Reader:
         ``every_s``: it is read again when it is older; 0: each second.
         """
         return self._watched.ask(feed, read, every_s)
-
-    def is_news(self, watched: Iterable[Latest[T]]) -> bool:
-        """True if this was just read. What was read before is older than the page of a viewer that comes."""
-        return time.monotonic() - max(one.read_at for one in watched) < _NEWS_S
 
     async def read(self) -> Stats:
         """The counts now. Raises PyworkersError."""
@@ -240,10 +234,11 @@ class Reader:
 
     def _event(self, request: Request, names: Sequence[str]) -> bytes:
         stats, since = self._stats if self._current else None, self._site.away_since
-        everyone = readers_at(request)
-        counts = Reader.counts_of_all([one for one in everyone.values() or (self,) if one._current])
+        everyone = readers_of(request)
+        counts = Reader.counts_of_all([one for one in everyone.values() if one._current])
         parts = {f"nav:{page}": str(count) for page, count in counts.items()} | self._parts(request, names)
         away = {name: one._trouble for name, one in everyone.items() if one._trouble}
+        said = banner_of(away) if sites_of(request).parts else banner(since, self._trouble)
         latest = self._samples.latest
         rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued}
         content = {
@@ -251,7 +246,7 @@ class Reader:
             "counts": None if stats is None else stats.counts(),
             "rates": {name: round(rate, 1) for name, rate in rates.items()},
             "away": None if since is None else {"since": since},
-            "parts": {"away": banner_of(away) if everyone else banner(since, self._trouble), **parts},
+            "parts": {"away": said, **parts},
         }
         # JSON has no line breaks, which would end the field.
         return f"data: {simplejson.dumps(content)}\n\n".encode()
@@ -267,7 +262,7 @@ class Reader:
             if not name.startswith(ALL):
                 found.update(feed(self, request, parameters) if self._current else {})
                 continue
-            for redis, reader in readers_at(request).items():
+            for redis, reader in readers_of(request).items():
                 cells = feed(reader, sites_of(request).at(request, redis), parameters)
                 found.update({f"{redis}/{cell}": html for cell, html in cells.items() if reader._current})
         return found
@@ -281,18 +276,25 @@ parameters, after a question mark.
 """
 
 
-def readers_at(request: Request) -> dict[str, Reader]:
-    """The readers of all Redis servers, by name, for a page that shows all; else none."""
-    return {name: part.state.reader for name, part in sites_of(request).parts.items()}
+def reader_of(request: Request) -> Reader:
+    """The reader of the Redis whose pages these are."""
+    reader: Reader = request.app.state.reader
+    return reader
 
 
-def news_of(reader: Reader, request: Request, feed: str, read: Callable[[Keys], Operation[T]]) -> list[T]:
+def readers_of(request: Request) -> dict[str, Reader]:
+    """The readers of the Redis servers that the pages show, by name: of one, or of all."""
+    sites = sites_of(request)
+    return {name: part.state.reader for name, part in sites.parts.items()} or {sites.own: reader_of(request)}
+
+
+def news_of(request: Request, feed: str, read: Callable[[Keys], Operation[T]]) -> list[T]:
     """What the Redis servers that a page shows have for a feed; empty without news, or while one has none."""
     sites = sites_of(request)
-    there = [one for name, one in readers_at(request).items() if sites.by_name[name].away_since is None]
-    watched = [one.watch(feed, read, MINUTE_S) for one in there or [reader]]
+    there = [one for name, one in readers_of(request).items() if sites.by_name[name].away_since is None]
+    watched = [one.watch(feed, read, MINUTE_S) for one in there]
     found = [one.value for one in watched if one.value is not None]
-    return found if len(found) == len(watched) and reader.is_news(watched) else []
+    return found if len(found) == len(watched) and any(one.is_news() for one in watched) else []
 
 
 def banner_of(away: Mapping[str, str]) -> Markup:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pyworkers.web.live.reader import Reader, readers_at
+from pyworkers.web.live.reader import Reader, reader_of, readers_of
 
 # A viewer that takes no event for this time is dropped.
 _PATIENCE_S = 10.0
@@ -52,7 +52,7 @@ class EventStream(Response):
         sending = asyncio.create_task(self._send(send))
         try:
             with ExitStack() as stack:
-                for reader in readers_of(self._request):
+                for reader in readers_of(self._request).values():
                     stack.enter_context(reader.viewing())
                 await asyncio.wait(
                     {leaving, sending}, timeout=_LONGEST_S, return_when=asyncio.FIRST_COMPLETED
@@ -82,17 +82,6 @@ async def _left(receive: Receive) -> None:
 async def _events(request: Request) -> Response:
     names = request.query_params.getlist("feed") or [DEFAULT]
     return EventStream(reader_of(request), request, [name for name in names if name][:MOST])
-
-
-def readers_of(request: Request) -> list[Reader]:
-    """The reader of the Redis that the pages show, or the readers of all."""
-    return list(readers_at(request).values()) or [reader_of(request)]
-
-
-def reader_of(request: Request) -> Reader:
-    """The reader of the dashboard that answers this request."""
-    reader: Reader = request.app.state.reader
-    return reader
 
 
 ROUTES = [Route("/events", _events)]

@@ -17,6 +17,8 @@ from pyworkers.protocol.keys import Keys
 _WANTED_S = 5.0
 # Pages that show different things and are live at the same time; most cost Redis a read a second.
 _MOST = 20
+# A large part that seldom changes is sent for this long: a viewer that misses an event gets it with the next.
+_NEWS_S = 2.5
 
 T = TypeVar("T")
 
@@ -39,6 +41,10 @@ class Latest(Generic[T]):
     def is_due(self) -> bool:
         """True if the last read is too old."""
         return time.monotonic() - self.read_at >= self._every_s
+
+    def is_news(self) -> bool:
+        """True if it was just read. What was read before is older than the page of a viewer that comes."""
+        return time.monotonic() - self.read_at < _NEWS_S
 
 
 class WatchList:

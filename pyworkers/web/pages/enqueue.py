@@ -33,7 +33,7 @@ from pyworkers.web.lists.asking import MOST_CHARACTERS, encoded, moment_of
 from pyworkers.web.lists.asking import typed as unescaped
 from pyworkers.web.lists.showing import NO_ID
 from pyworkers.web.lists.words import DELAYS
-from pyworkers.web.live.stream import reader_of
+from pyworkers.web.live.reader import reader_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import Form, form_of, viewer_of
 from pyworkers.web.showing import counted, visible

@@ -27,7 +27,7 @@ from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.status import JobState
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import MOST_CHARACTERS, typed
-from pyworkers.web.live.stream import reader_of
+from pyworkers.web.live.reader import reader_of
 from pyworkers.web.navigation import NAVIGATION
 from pyworkers.web.pages.finished import read_ends
 from pyworkers.web.rendering import address, linkable, render

@@ -146,11 +146,11 @@ def _charts(request: Request, hours: Hours) -> dict[str, Any]:
     }
 
 
-def parts_of_all(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+def parts_of_all(_reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The charts of the overview of one Redis, or of all, once a minute; ``parameters``: their range."""
     window = window_of(dict(parse_qsl(parameters)))
     feed = _feed("hours", window)
-    found = news_of(reader, request, feed, partial(read_hours, window=window))
+    found = news_of(request, feed, partial(read_hours, window=window))
     if not found:
         return {}
     context = {**words_of(window), **_charts(request, summed_hours(found))}
@@ -162,7 +162,7 @@ def parts_of_queue(reader: Reader, request: Request, parameters: str) -> dict[st
     given = dict(parse_qsl(parameters, errors="surrogateescape"))
     window, queue = window_of(given), given.get("queue", "")
     watched = reader.watch(f"latency?{window.value}", partial(_read_gauges, window=window), MINUTE_S)
-    if watched.value is None or not reader.is_news([watched]):
+    if watched.value is None or not watched.is_news():
         return {}
     context = {**words_of(window), **_chart_of(request, queue, *watched.value)}
     feed = _feed("latency", window, queue=queue)

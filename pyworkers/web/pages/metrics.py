@@ -37,8 +37,7 @@ from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing, names, tables
 from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
-from pyworkers.web.live.reader import Feed, Reader, news_of
-from pyworkers.web.live.stream import readers_of
+from pyworkers.web.live.reader import Feed, Reader, news_of, readers_of
 from pyworkers.web.names import number_in
 from pyworkers.web.navigation import NAVIGATION
 from pyworkers.web.paging import ROWS, rows_from, span_from
@@ -163,12 +162,12 @@ def _charts(request: Request, period: Period, known: Sequence[_OfClass]) -> dict
     }
 
 
-def parts_of_class(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
+def parts_of_class(_reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The live parts of the page of a class, once a minute; ``parameters``: its period and its name."""
     given = dict(parse_qsl(parameters, errors="surrogateescape"))
     period, name = _period(given), given.get("class", "")
     feed, read = _feed(name, period), partial(_read_class_with_deploys, name=name, period=period)
-    known = news_of(reader, request, feed, read)
+    known = news_of(request, feed, read)
     if not known:
         return {}
     context = _charts(request, period, known)
@@ -211,7 +210,7 @@ def runs_bars(parts: Sequence[MetricsPart], kinds: Sequence[str] = ("failed", "d
 
 def with_versions(request: Request, deploys: Sequence[Deploy]) -> list[Deploy]:
     """These deployments, and when the servers that were seen last have got their versions."""
-    seen = (reader.last for reader in readers_of(request))
+    seen = (reader.last for reader in readers_of(request).values())
     return merged_deploys([deploys, *(versions_of(stats.servers) for stats in seen if stats)])
 
 

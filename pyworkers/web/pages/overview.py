@@ -1,9 +1,14 @@
-"""Overview: the counts, what is wrong, a live graph, the history of days, the servers."""
+"""Overview: the counts, what is wrong, a live graph, the history of days, the servers.
+
+Of several Redis servers, it has the sums, with the part of each below.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import zip_longest
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -11,10 +16,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import Route
 
-from pyworkers.api import Day, Stats
-from pyworkers.api.causes import Cause
+from pyworkers.api import Day, ProcessView, Stats
 from pyworkers.api.columns import REDIS, Kind
 from pyworkers.api.deploys import Deploy
 from pyworkers.api.metrics import PART, Window, read_window
@@ -27,69 +31,83 @@ from pyworkers.api.thresholds import above_of_all
 from pyworkers.web import drawing
 from pyworkers.web.json.merging import with_redis
 from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
-from pyworkers.web.live.reader import Feed, Reader
+from pyworkers.web.live.reader import Feed, Reader, reader_of, readers_of
 from pyworkers.web.live.samples import KEPT, OLDEST, Rates, Samples
-from pyworkers.web.live.stream import reader_of
 from pyworkers.web.pages import gauges
 from pyworkers.web.pages.metrics import marks_of, with_versions
-from pyworkers.web.pages.problems import CauseAt, located
+from pyworkers.web.pages.problems import located
 from pyworkers.web.rendering import address, fragment, render
-from pyworkers.web.several import sites_of
+from pyworkers.web.several import COUNTS, page_of_all, sites_of
 from pyworkers.web.showing import duration, number
 from pyworkers.web.site import site_of
-from pyworkers.web.tables import UNKNOWN, Listing, link
+from pyworkers.web.tables import UNKNOWN, Listing, joined, link
 
 _DAYS = (7, 30, 90)
-MOST_SERVERS = 20
+_MOST_SERVERS = 20
 _MOST_CAUSES = 3
-COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
-TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
+_COLUMNS = SERVER.shown("identity", "state", "busy", "concurrency", "rss_kb", "beat")
+_TILES = ("enqueued", "busy", "retries", "dead", "scheduled")
 # The counts that lead to a page.
-LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
-EVER = ("done", "failed")
-PARTS = ("tiles", "graph", "graph_table", "problems", "servers")
+_LISTS = {"enqueued": "queues", "busy": "running"} | {name: name for name in ("scheduled", "retries", "dead")}
+_EVER = ("done", "failed")
+_PARTS = ("tiles", "graph", "graph_table", "problems", "servers")
+Known = Mapping[str, tuple[Reader, Stats]]
+"""The readers, each with the counts that it has read last, by the names of their Redis servers."""
+
+
+class _Read(NamedTuple):
+    """What one Redis has besides its counts."""
+
+    at: float
+    history: Sequence[Day]
+    hours: gauges.Hours
 
 
 async def show(request: Request) -> Response:
     """The page."""
-    reader, site = reader_of(request), site_of(request)
-    stats = await reader.read()
-    causes = await reader.causes(stats)
-    days, window = days_of(request), gauges.window_of(request.query_params)
-    history = await site.read(read_history(site.keys, days))
-    hours = await site.read(gauges.read_hours(site.keys, window, days))
+    sites, asked = sites_of(request), request.query_params.get("days", "")
+    days = next((choice for choice in _DAYS if str(choice) == asked), 30)
+    window = gauges.window_of(request.query_params)
+    found = list((await sites.each(request, partial(_read, days, window))).values())
+    history = [
+        Day(some[0].date, sum(day.processed for day in some), sum(day.failed for day in some))
+        for some in zip(*(one.history for one in found), strict=False)
+    ]
+    hours = gauges.summed_hours([one.hours for one in found])
     return await render(
         request,
         "overview.html",
         title="Overview",
-        of_all=False,
-        **days_charts(request, history, stats.now, hours.deploys),
+        rows_of_redis=await sites.rows(request) if sites.parts else (),
+        counts_of_redis=COUNTS,
+        days=len(history),
+        choices=_DAYS,
+        by_day=Listing(request, DAY.shown("date", "done", "failed"), history, max(one.at for one in found)),
+        history_chart=_history_chart(history, with_versions(request, hours.deploys)),
         **gauges.of_all(request, window, hours),
-        rows_of_redis=(),
-        **context_of(request, reader, stats, causes),
+        **_context(request, _known(request)),
     )
 
 
-def days_of(request: Request) -> int:
-    """The number of days that the address asks for."""
-    asked = request.query_params.get("days", "")
-    return next((choice for choice in _DAYS if str(choice) == asked), 30)
+async def _read(days: int, window: Window, request: Request) -> _Read:
+    site, reader = site_of(request), reader_of(request)
+    stats = await reader.read()
+    await reader.causes(stats)
+    history = await site.read(read_history(site.keys, days))
+    return _Read(stats.now, history, await site.read(gauges.read_hours(site.keys, window, days)))
 
 
-def days_charts(
-    request: Request, history: Sequence[Day], now: float, deploys: Sequence[Deploy]
-) -> dict[str, Any]:
-    """The chart and the table of the days."""
+def _known(request: Request) -> Known:
+    """Those that answer, and have been read."""
+    sites = sites_of(request)
     return {
-        "days": len(history),
-        "choices": _DAYS,
-        "history": history,
-        "by_day": Listing(request, DAY.shown("date", "done", "failed"), history, now),
-        "history_chart": history_chart(history, with_versions(request, deploys)),
+        name: (reader, reader.last)
+        for name, reader in readers_of(request).items()
+        if reader.last is not None and sites.by_name[name].away_since is None
     }
 
 
-def history_chart(days: Sequence[Day], deploys: Sequence[Deploy]) -> drawing.Chart:
+def _history_chart(days: Sequence[Day], deploys: Sequence[Deploy]) -> drawing.Chart:
     """The bars of these days, the latest of which comes first in the list and is the rightmost bar."""
     drawn = [
         drawing.Bar(
@@ -106,25 +124,60 @@ def history_chart(days: Sequence[Day], deploys: Sequence[Deploy]) -> drawing.Cha
     return drawing.bars(drawn, label, ticks, marks_of(deploys, starts))
 
 
-def parts(reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
-    """Each part as HTML."""
-    if reader.last is None:
+def parts(_reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
+    """Each live part as HTML."""
+    known = _known(request)
+    if not known:
         return {}
-    context = context_of(request, reader, reader.last, reader.known_causes(reader.last))
-    return {name: fragment(request, f"live/{name}.html", **context) for name in PARTS}
+    context = _context(request, known)
+    return {name: fragment(request, f"live/{name}.html", **context) for name in _PARTS}
 
 
-def context_of(request: Request, reader: Reader, stats: Stats, causes: list[Cause]) -> dict[str, Any]:
+def _context(request: Request, known: Known) -> dict[str, Any]:
     """The values that the templates of the parts show."""
-    shown = [cause for cause in causes if not cause.muted]
-    busiest = sorted(stats.servers, key=lambda server: (not server.silent(stats.now), -server.busy))
+    causes = {name: reader.known_causes(stats) for name, (reader, stats) in known.items()}
+    shown = {name: [cause for cause in some if not cause.muted] for name, some in causes.items()}
+    located_causes = located(request, shown)
     return {
-        **tiles_of(request, reader, stats),
-        **problems_of(located(request, {sites_of(request).own: shown}), len(causes)),
-        "servers": Listing(request, COLUMNS, busiest[:MOST_SERVERS], stats.now),
-        "more_servers": max(0, len(busiest) - MOST_SERVERS),
-        **graph_of(reader.samples.rates),
+        **tiles_of(request, known),
+        "causes": located_causes[:_MOST_CAUSES],
+        "more_causes": max(0, len(located_causes) - _MOST_CAUSES),
+        "muted_causes": sum(map(len, causes.values())) - len(located_causes),
+        **_servers(request, {name: stats for name, (_, stats) in known.items()}),
+        **graph_of(rates_of_all([reader.samples.rates for reader, _ in known.values()])),
     }
+
+
+def _servers(request: Request, known: Mapping[str, Stats]) -> dict[str, Any]:
+    """The values of the template of the servers, the busiest first."""
+    sites, now = sites_of(request), max(stats.now for stats in known.values())
+
+    def order(server: ProcessView) -> tuple[bool, int]:
+        return not server.silent(now), -server.busy
+
+    servers = {name: sorted(stats.servers, key=order) for name, stats in known.items()}
+    rows = page_of_all(servers, order, 0, _MOST_SERVERS)
+    tables = {
+        name: Listing(sites.at(request, name), _COLUMNS, some, known[name].now) for name, some in rows.items()
+    }
+    return {
+        "servers": joined(request, tables, order),
+        "more_servers": sum(map(len, servers.values())) - sum(map(len, rows.values())),
+    }
+
+
+def rates_of_all(found: Sequence[list[Rates]]) -> list[Rates]:
+    """The sums of the rates at all, by second from the latest one back."""
+    seconds = zip_longest(*(reversed(rates) for rates in found), fillvalue=Rates())
+    sums = [
+        Rates(
+            sum(rates.done for rates in some),
+            sum(rates.failed for rates in some),
+            sum(rates.enqueued for rates in some),
+        )
+        for some in seconds
+    ]
+    return sums[::-1]
 
 
 def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
@@ -148,17 +201,8 @@ def _by_ten(rates: Sequence[Rates]) -> Iterator[tuple[int, int, Rates]]:
         yield len(rates) - end, len(some), Rates(done, failed, enqueued)
 
 
-def problems_of(shown: Sequence[CauseAt], total: int) -> dict[str, Any]:
-    """The values of the template of the problems: those that are not muted, of this many."""
-    return {
-        "causes": shown[:_MOST_CAUSES],
-        "more_causes": max(0, len(shown) - _MOST_CAUSES),
-        "muted_causes": total - len(shown),
-    }
-
-
 class Tile(NamedTuple):
-    """A number of the overview, with the words below it: how it changes."""
+    """A number of the overview, with the words below it: how it changes, or the part of each Redis."""
 
     title: str
     value: Markup
@@ -167,34 +211,61 @@ class Tile(NamedTuple):
     """The threshold that it exceeds, in words."""
 
 
-def tiles_of(request: Request, reader: Reader, stats: Stats) -> dict[str, Any]:
+def tiles_of(request: Request, known: Known) -> dict[str, Any]:
     """The values of the template of the numbers."""
-    names = (*EVER, *stats.incidents())
+    every = [stats for _, stats in known.values()]
+    names = dict.fromkeys((*_EVER, *(name for stats in every for name in stats.incidents())))
     return {
-        "tiles": list(_tiles(request, reader, stats)),
-        "ever": [(STATS.columns[name].title, STATS.columns[name].of(stats, stats.now)) for name in names],
+        "tiles": list(_tiles(request, known)),
+        "ever": [
+            (STATS.columns[name].title, sum(STATS.columns[name].of(stats, stats.now) for stats in every))
+            for name in names
+        ],
     }
 
 
-def _tiles(request: Request, reader: Reader, stats: Stats) -> Iterator[Tile]:
+def _tiles(request: Request, known: Known) -> Iterator[Tile]:
     """The numbers on which a person acts: the counts of now, and the failures of the last hour."""
-    failed = reader.failed_in_hours(stats)
-    waiting, running, *others = (_count(request, stats, reader.samples, name) for name in TILES)
-    above = above_of_all(reader.thresholds, stats, failed and failed[0])
+    hours = {name: reader.failed_in_hours(stats) for name, (reader, stats) in known.items()}
+    failed = {name: of_hour[0] for name, of_hour in hours.items() if of_hour}
+    above = _above(request, known, failed)
+    waiting, running, *others = (_count(request, known, name) for name in _TILES)
     yield waiting._replace(above=above.get("waiting", ""))
     yield running
-    yield _oldest(request, reader, stats)._replace(above=above.get("oldest", ""))
-    if failed is not None:
-        form = Markup('<a href="{}">{}</a>')
-        value, change = form.format(address(request, "errors"), number(failed[0])), _more_than(*failed)
-        yield Tile("Failed in the last hour", value, change, above.get("failed", ""))
+    yield _oldest(request, known)._replace(above=above.get("oldest", ""))
+    if failed:
+        value = _linked(address(request, "errors"), sum(failed.values()))
+        changes = (_more_than(*of_hour) for of_hour in hours.values() if of_hour)
+        under = _by_name(failed) if sites_of(request).parts else next(changes)
+        yield Tile("Failed in the last hour", value, under, above.get("failed", ""))
     yield from others
 
 
-def _count(request: Request, stats: Stats, samples: Samples, name: str) -> Tile:
-    form = Markup('<a href="{}">{}</a>')
-    value = form.format(address(request, LISTS[name]), number(getattr(stats, name)))
-    return Tile(STATS.columns[name].title, value, escape(_changed(samples, name, number)))
+def _above(request: Request, known: Known, failed: Mapping[str, int]) -> dict[str, str]:
+    """The thresholds that are exceeded, in words, by what they count."""
+    found: dict[str, str] = {}
+    for name, (reader, stats) in known.items():
+        for measure, words in above_of_all(reader.thresholds, stats, failed.get(name)).items():
+            said = f"{name}: {words}" if sites_of(request).parts else words
+            found[measure] = " ".join(filter(None, (found.get(measure, ""), said)))
+    return found
+
+
+def _count(request: Request, known: Known, name: str) -> Tile:
+    counts = {redis: getattr(stats, name) for redis, (_, stats) in known.items()}
+    changes = (escape(_changed(reader.samples, name, number)) for reader, _ in known.values())
+    under = _by_name(counts) if sites_of(request).parts else next(changes)
+    value = _linked(address(request, _LISTS[name]), sum(counts.values()))
+    return Tile(STATS.columns[name].title, value, under)
+
+
+def _linked(href: str, count: int) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(href, number(count))
+
+
+def _by_name(counts: Mapping[str, int]) -> Markup:
+    """The part of each Redis: ``default 12, archive 3``."""
+    return escape(", ".join(f"{name} {number(count)}" for name, count in counts.items()))
 
 
 def _changed(samples: Samples, name: str, spelled: Callable[[int], str]) -> str:
@@ -214,13 +285,20 @@ def _more_than(failed: int, before: int) -> Markup:
     return Markup('<span class="{}">{}</span>').format("bad" if failed > before else "good", words)
 
 
-def _oldest(request: Request, reader: Reader, stats: Stats) -> Tile:
-    oldest, title = stats.oldest, STATS.columns["oldest"].title
-    if oldest is None:
+def _oldest(request: Request, known: Known) -> Tile:
+    title, sites = STATS.columns["oldest"].title, sites_of(request)
+    found = [
+        (stats.oldest.latency_s(stats.now), name, stats.oldest.name)
+        for name, (_, stats) in known.items()
+        if stats.oldest is not None
+    ]
+    if not found:
         return Tile(title, UNKNOWN)
-    queue, change = link(request, "queues", oldest.name), _changed(reader.samples, OLDEST, duration)
-    under = Markup("in {}{}").format(queue, f"; {change}" if change else "")
-    return Tile(title, escape(span(oldest.latency_s(stats.now))), under)
+    age_s, name, queue = max(found)
+    place = link(sites.at(request, name), "queues", queue)
+    change = _changed(known[name][0].samples, OLDEST, duration)
+    more = f" of {name}" if sites.parts else f"; {change}" if change else ""
+    return Tile(title, escape(span(age_s)), Markup("in {}{}").format(place, more))
 
 
 def graph(rates: Sequence[Rates]) -> drawing.Chart:
@@ -287,8 +365,7 @@ async def _runs(ask: CheckedRequest) -> list[dict[str, Any]]:
 
 _MEMBERS = STATS.schema["required"]
 FEEDS: Mapping[str, Feed] = {"overview": parts}
-ROUTES: list[BaseRoute] = []
-"""Its address is the address of ``summed``."""
+ROUTES = [Route("/", show)]
 RESOURCES = (
     Resource(
         "/stats",

@@ -15,7 +15,7 @@ from pyworkers.api.problems import PROBLEM, Severity, problems_in, read_unsafe
 from pyworkers.api.schemas import array
 from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.live.stream import reader_of
+from pyworkers.web.live.reader import reader_of
 from pyworkers.web.rendering import macro, render
 from pyworkers.web.several import sites_of
 

@@ -25,8 +25,7 @@ from pyworkers.api.thresholds import above_of_queue
 from pyworkers.web import drawing, names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
-from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.live.stream import reader_of
+from pyworkers.web.live.reader import Feed, Reader, reader_of
 from pyworkers.web.names import number_in
 from pyworkers.web.rendering import address, render
 from pyworkers.web.several import is_of_all, page_of_all, sites_of

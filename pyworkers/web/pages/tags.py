@@ -25,7 +25,7 @@ from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import Resource
 from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import jobs, title_of
-from pyworkers.web.live.stream import reader_of
+from pyworkers.web.live.reader import reader_of
 from pyworkers.web.pages.running import held
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.several import sites_of
