@@ -6,15 +6,16 @@ A viewer that does not read has no queue that could grow: it misses events, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, suppress
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Send
 
-from pyworkers.web.live.reader import Reader, reader_of, readers_of
+from pyworkers.web.live.reader import reader_of, readers_of
 
 # A viewer that takes no event for this time is dropped.
 _PATIENCE_S = 10.0
@@ -33,55 +34,36 @@ _HEADERS = {
 }
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """The events of these feeds, one a second, until the viewer or the server leaves."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, reader: Reader, request: Request, names: Sequence[str]) -> None:
-        super().__init__(headers=_HEADERS)
-        del self.headers["content-length"]
-        self._reader = reader
+    def __init__(self, request: Request, names: Sequence[str]) -> None:
+        super().__init__(_events_of(request, names), headers=_HEADERS, media_type="text/event-stream")
         self._request = request
-        self._names = names
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events: ASGI's interface."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        leaving = asyncio.create_task(_left(receive))
-        sending = asyncio.create_task(self._send(send))
-        try:
-            with ExitStack() as stack:
-                for reader in readers_of(self._request).values():
-                    stack.enter_context(reader.viewing())
-                await asyncio.wait(
-                    {leaving, sending}, timeout=_LONGEST_S, return_when=asyncio.FIRST_COMPLETED
-                )
-        finally:
-            leaving.cancel()
-            sending.cancel()
-        if not leaving.done() or leaving.cancelled():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE_S):
-                    await send({"type": "http.response.body", "body": b""})
+    async def stream_response(self, send: Send) -> None:
+        """Send the events while there is a viewer for the readers."""
 
-    async def _send(self, send: Send) -> None:
-        body = _BEGINNING
-        with suppress(TimeoutError, OSError):
-            while body:
-                async with asyncio.timeout(_PATIENCE_S):
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-                body = await self._reader.next_event(self._request, self._names)
+        async def patiently(message: Message) -> None:
+            async with asyncio.timeout(_PATIENCE_S):
+                await send(message)
+
+        with suppress(TimeoutError, OSError), ExitStack() as viewing:
+            for reader in readers_of(self._request).values():
+                viewing.enter_context(reader.viewing())
+            await super().stream_response(patiently)
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _events_of(request: Request, names: Sequence[str]) -> AsyncIterator[bytes]:
+    end, event = time.monotonic() + _LONGEST_S, _BEGINNING
+    while event and time.monotonic() < end:
+        yield event
+        event = await reader_of(request).next_event(request, names)
 
 
 async def _events(request: Request) -> Response:
     names = request.query_params.getlist("feed") or [DEFAULT]
-    return EventStream(reader_of(request), request, [name for name in names if name][:MOST])
+    return EventStream(request, [name for name in names if name][:MOST])
 
 
 ROUTES = [Route("/events", _events)]
