@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 
@@ -33,17 +32,17 @@ class ProgramWaits:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._for_room = 0
-        # As the connections of the site: a test client has a loop per request.
-        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = WeakKeyDictionary()
+        self._ends: dict[str, set[asyncio.Future[None]]] = {}
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def full(self) -> bool:
         """True if no more programs may wait for jobs."""
-        return len(self._of_loop()) >= MOST
+        return sum(map(len, self._ends.values())) >= MOST
 
     async def wait(self, request: Request, jid: str, seconds: float) -> None:
         """Return when the job has ended, when the time is over, or when the client or the server leaves."""
-        with _leaving(request) as leaving, self._of_loop().waiting(jid) as ended:
+        with _leaving(request) as leaving, self._waiting(jid) as ended:
             first = min(seconds, _UNNOTED_S)
             done, _ = await asyncio.wait({ended, leaving}, timeout=first, return_when="FIRST_COMPLETED")
             if not done and seconds > first:
@@ -67,69 +66,40 @@ class ProgramWaits:
         finally:
             self._for_room -= 1
 
-    def _of_loop(self) -> _Waiting:
-        loop = asyncio.get_running_loop()
-        if loop not in self._of_loops:
-            self._of_loops[loop] = _Waiting(self._site)
-        return self._of_loops[loop]
-
     async def close(self) -> None:
-        """End the read under way in this event loop."""
-        await self._of_loop().close()
-
-
-class _Waiting:
-    """The waits in one event loop."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._ends: dict[str, set[asyncio.Future[None]]] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return sum(map(len, self._ends.values()))
+        """End the read under way in this event loop: its next command would open another connection."""
+        task = self._task
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait({task})
 
     @contextmanager
-    def waiting(self, jid: str) -> Iterator[asyncio.Future[None]]:
+    def _waiting(self, jid: str) -> Iterator[asyncio.Future[None]]:
         """A future that is done when the job has ended; it is watched while the block runs."""
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ends.setdefault(jid, set()).add(end)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         try:
             yield end
         finally:
             end.cancel()
-            self._forget(jid, end)
-
-    async def close(self) -> None:
-        """End the read under way: its next command would open another connection."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    def _forget(self, jid: str, end: asyncio.Future[None]) -> None:
-        others = self._ends.get(jid, set()) - {end}
-        if others:
-            self._ends[jid] = others
-        else:
-            self._ends.pop(jid, None)
+            others = self._ends.pop(jid, set()) - {end}
+            if others:
+                self._ends[jid] = others
 
     async def _run(self) -> None:
-        try:
-            while self._ends:
-                try:
-                    jids = await self._site.read(ended_jobs(self._site.keys, list(self._ends), _BLOCK_MS))
-                except PyworkersError:
-                    # Those who wait read the state at the end of their time, and say what is wrong.
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                for jid in jids:
-                    for end in self._ends.pop(jid, ()):
-                        if not end.done():
-                            end.set_result(None)
-        finally:
-            self._task = None
+        while self._ends:
+            try:
+                jids = await self._site.read(ended_jobs(self._site.keys, list(self._ends), _BLOCK_MS))
+            except PyworkersError:
+                # Those who wait read the state at the end of their time, and say what is wrong.
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for jid in jids:
+                for end in self._ends.pop(jid, ()):
+                    if not end.done():
+                        end.set_result(None)
 
 
 @contextmanager
