@@ -35,7 +35,7 @@ from pyworkers.web.json.resources import (
     number_done,
 )
 from pyworkers.web.json.values import plain
-from pyworkers.web.security import Role, csrf_token, is_by_bearer, viewer_of
+from pyworkers.web.security import Role, body_of, csrf_token, is_by_bearer, viewer_of
 from pyworkers.web.site import site_of
 
 _ACTION = "action"
@@ -161,12 +161,12 @@ def _about(request: Request, role: Role, segments: Sequence[str]) -> Json:
 async def _create(request: Request, creation: Creation) -> Json:
     if not is_by_bearer(request):
         raise HTTPException(401, _NO_BEARER, {"WWW-Authenticate": "Bearer"})
-    created = await creation.create(request, _json_of(request, await request.body()))
+    created = await creation.create(request, _json_of(request, body_of(request)))
     return Json(created.value, 201, created.headers)
 
 
 async def _act(request: Request, resource: Resource, found: Mapping[str, str]) -> Json:
-    body = _object_of(request, await request.body())
+    body = _object_of(request, body_of(request))
     action = _action_of(resource.actions, body.pop(_ACTION, None))
     given = values_of_body(resource.fields_of(action), body)
     ask = CheckedRequest(request, found, given)

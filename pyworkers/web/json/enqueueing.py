@@ -43,7 +43,7 @@ from pyworkers.protocol.options import OPTIONS, JobOption
 from pyworkers.protocol.portions import portions
 from pyworkers.web.acting import audited, is_sent, undone
 from pyworkers.web.json.resources import Created, Creation, Refused, Resource
-from pyworkers.web.security import viewer_of
+from pyworkers.web.security import body_of, viewer_of
 from pyworkers.web.site import Site, site_of
 from pyworkers.web.waiting import waits_of
 
@@ -92,7 +92,7 @@ class _Progress:
 
 async def _create(request: Request, body: Any) -> Created:
     sent = _Sent(body, True) if isinstance(body, list) else _Sent([body], False)
-    receipt = _receipt(request, await request.body())
+    receipt = _receipt(request, body_of(request))
     jobs = await _read_all(sent, site_of(request))
     if not jobs:
         return Created({"jobs": []})

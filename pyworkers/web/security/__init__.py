@@ -3,7 +3,7 @@
 from pyworkers.config.rights import Role
 from pyworkers.web.security.access import Authorize, Viewer, is_by_bearer
 from pyworkers.web.security.bodies import Form
-from pyworkers.web.security.guard import Guard, csrf_token, form_of, has_session, viewer_of
+from pyworkers.web.security.guard import Guard, body_of, csrf_token, form_of, has_session, viewer_of
 
 __all__ = [
     "Authorize",
@@ -11,6 +11,7 @@ __all__ = [
     "Guard",
     "Role",
     "Viewer",
+    "body_of",
     "csrf_token",
     "form_of",
     "has_session",

@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl
 
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
-from starlette.types import Message, Receive
 
 Form: TypeAlias = ImmutableMultiDict[str, str]
 MOST_BYTES = 1 << 20
@@ -80,13 +79,3 @@ def parse_form(request: Request, body: bytes) -> Form:
     except ValueError as error:
         raise TooLargeError from error
     return Form(fields)
-
-
-def again(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` for the page: the body that was read, then what follows it."""
-    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return rest.pop() if rest else await receive()
-
-    return receive_again

@@ -24,7 +24,6 @@ from pyworkers.web.security.bodies import (
     Body,
     Form,
     TooLargeError,
-    again,
     parse_form,
     token_in,
 )
@@ -105,7 +104,14 @@ class Guard:
             return
         # A copy: the state of the application around the dashboard is its own.
         given = scope.get("state", {})
-        scope["state"] = {**given, "site": self._site, "viewer": None, "form": Form(), "visit": None}
+        scope["state"] = {
+            **given,
+            "site": self._site,
+            "viewer": None,
+            "visit": None,
+            "form": Form(),
+            "body": b"",
+        }
         request = Request(scope, receive)
         begun = False
 
@@ -117,7 +123,8 @@ class Guard:
             await send(message)
 
         try:
-            await self._app(scope, await self._admit(request, receive), answer)
+            await self._admit(request)
+            await self._app(scope, receive, answer)
         except ClientDisconnect:
             return
         except Entrance:
@@ -132,12 +139,12 @@ class Guard:
                 await response(scope, receive, answer)
             raise
 
-    async def _admit(self, request: Request, receive: Receive) -> Receive:
-        """Let the request in, with its viewer and its form; returns what the page receives."""
+    async def _admit(self, request: Request) -> None:
+        """Let the request in, with its viewer, its body and its form."""
         self._check_host(request)
         place = place_of(request)
         if place == "static":
-            return receive
+            return
         if request.method in _READING and not origins.may_read(request.headers):
             raise Refusal(403, "Another site has asked for this page. Open it by a link, or by its address.")
         visit = await self._visit(request)
@@ -153,11 +160,10 @@ class Guard:
                 if place not in _FOR_PROGRAMS:
                     raise Entrance
                 request.scope["query_string"] = _without_token(request)
-        if request.method in _READING:
-            return receive
-        return await self._admit_change(request, receive, visit, place)
+        if request.method not in _READING:
+            await self._admit_change(request, visit, place)
 
-    async def _admit_change(self, request: Request, receive: Receive, visit: Visit, place: str) -> Receive:
+    async def _admit_change(self, request: Request, visit: Visit, place: str) -> None:
         if not origins.is_own(request.headers):
             raise Refusal(403, "Another site has sent this form. Nothing was done.")
         most = MOST_BYTES if visit.identity else HEAD_BYTES
@@ -169,10 +175,9 @@ class Guard:
             if visit.identity and visit.identity.viewer.role == "read" and place != "logout":
                 raise Refusal(403, "Your role is read: you may see everything, but change nothing.")
             sent = await body.whole()
-            request.scope["state"]["form"] = parse_form(request, sent)
+            request.scope["state"] |= {"body": sent, "form": parse_form(request, sent)}
         except TooLargeError as error:
             raise Refusal(413, f"The request is larger than {most} bytes.") from error
-        return again(sent, receive)
 
     async def _has_token(self, request: Request, body: Body, visit: Visit) -> bool:
         if visit.identity and visit.identity.by_header:
@@ -251,6 +256,12 @@ def form_of(request: Request) -> Form:
     """The fields of the form that was sent; empty for other requests."""
     form: Form = request.state.form
     return form
+
+
+def body_of(request: Request) -> bytes:
+    """What the request has sent."""
+    body: bytes = request.state.body
+    return body
 
 
 def has_session(request: Request) -> bool:
