@@ -176,7 +176,7 @@ def _of_one(sites: Sites, access: Access, hosts: Hosts, secret: Secret) -> Starl
     application = Starlette(
         routes=[*routes, *json.ROUTES, *entrance, Route("/static/{name}", _static)],
         middleware=_by_redis(sites, guard) if parts else [guard],
-        exception_handlers={HTTPException: _refused, PyworkersError: _failed, Refusal: _not_admitted},
+        exception_handlers={HTTPException: _refused, PyworkersError: _failed},
         lifespan=lifespan,
     )
     application.state.reader, application.state.waits, application.state.sites = reader, waits, sites
@@ -234,15 +234,6 @@ async def _refused(request: Request, error: Exception) -> Response:
         return json.refusal(404, f"There is no Redis with this name: known are {known}.")
     text = "There is no such page." if status == 404 else getattr(error, "detail", "")
     return await render(request, "error.html", status, title=f"Error {status}", text=text)
-
-
-async def _not_admitted(request: Request, error: Exception) -> Response:
-    """The answer to a login that is refused."""
-    return (
-        await _answer_refusal(request, error)
-        if isinstance(error, Refusal)
-        else await _refused(request, error)
-    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:
