@@ -172,8 +172,6 @@ def _environment() -> Environment:
         number=showing.number,
         counted=showing.counted,
         milliseconds=showing.milliseconds,
-        size=showing.size,
-        utc=showing.utc,
         encoded=names.encode,
         part=names.part,
     )

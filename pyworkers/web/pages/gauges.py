@@ -117,16 +117,13 @@ def words_of(window: Window) -> dict[str, Any]:
 
 
 def of_all(request: Request, window: Window, hours: Hours) -> dict[str, Any]:
-    """The values of a template for the charts of the last hours, with their tables."""
-    return {**words_of(window), **_charts(request, hours), "hours_feed": _feed("hours", window)}
-
-
-def _charts(request: Request, hours: Hours) -> dict[str, Any]:
     """The charts of the runs, of busy jobs, and of the queues with the longest waits, with their tables."""
     runs, gauges = hours.runs, hours.gauges
     marks = marks_of(with_versions(request, hours.deploys), [part.at for part in gauges])
     queues = _slowest(gauges)
     return {
+        **words_of(window),
+        "hours_feed": _feed("hours", window),
         "done_chart": _runs_chart(runs, "done", marks),
         "failed_chart": _runs_chart(runs, "failed", marks),
         "parts_done": sum(part.processed - part.failed for part in runs),
@@ -153,7 +150,7 @@ def parts_of_all(_reader: Reader, request: Request, parameters: str) -> dict[str
     found = news_of(request, feed, partial(read_hours, window=window))
     if not found:
         return {}
-    context = {**words_of(window), **_charts(request, summed_hours(found))}
+    context = of_all(request, window, summed_hours(found))
     return {f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in _PARTS}
 
 

@@ -174,15 +174,6 @@ def parts_of_class(_reader: Reader, request: Request, parameters: str) -> dict[s
     return {f"{feed}:{part}": fragment(request, f"live/class_{part}.html", **context) for part in _PARTS}
 
 
-async def _read_class(request: Request, name: str, period: Period) -> ClassMetrics:
-    """The metrics of a class, of all Redis servers that the page shows."""
-
-    async def read(at: Request) -> ClassMetrics:
-        return await site_of(at).read(read_class_metrics(site_of(at).keys, name, period))
-
-    return summed(list((await sites_of(request).each(request, read)).values()))
-
-
 def _trend(period: Period, row: ClassMetrics) -> Markup:
     return drawing.spark(row.trend, f"Runs by {'ten minutes' if period is Period.HOUR else 'hour'}")
 
@@ -299,7 +290,13 @@ async def _metrics(ask: CheckedRequest) -> dict[str, Any]:
 
 
 async def _of_class(ask: CheckedRequest) -> dict[str, Any]:
-    return (await _read_class(ask.request, ask.names["class"], Period(ask.given["period"]))).as_dict()
+    """The metrics of a class, of all Redis servers that the address shows."""
+    name, period = ask.names["class"], Period(ask.given["period"])
+
+    async def read(at: Request) -> ClassMetrics:
+        return await site_of(at).read(read_class_metrics(site_of(at).keys, name, period))
+
+    return summed(list((await sites_of(ask.request).each(ask.request, read)).values())).as_dict()
 
 
 async def _deploys(ask: CheckedRequest) -> list[dict[str, Any]]:
