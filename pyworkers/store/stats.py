@@ -116,11 +116,7 @@ def overview(keys: Keys, search: Search | None = None) -> Steps[Overview]:
             claims.setdefault(key, claim_of(key.removeprefix(keys.queue("")), known))
     held = yield from _held(claims)
     known.update(claim.queue for claim in held)
-    takers = _takers(servers, now)
-    served = _served(servers, {name: owners[name] for name in leased}, takers)
-    rates = yield from runs.read_rates(keys, now)
-    counted = {queue for name in leased for queue in owners[name]}
-    facts = _Facts(paused_names, leased, served, takers, counted, rates)
+    facts = yield from _facts(keys, now, paused_names, owners, leased, servers)
     queues = yield from _queues(keys, sorted(known), held, facts)
     return Overview(
         now,
@@ -151,15 +147,10 @@ def one_queue(keys: Keys, name: str) -> Steps[QueueView]:
     )
     owners = {identity: {name} for identity, queues in _owners(stored or {}).items() if name in queues}
     servers = yield from Processes(keys).rest()
-    leased = {identity: {name} for identity in (yield from _leased(keys, owners))}
+    leased = yield from _leased(keys, owners)
     claims = _claims(keys, owners, servers)
     held = yield from _held({key: claim for key, claim in claims.items() if claim.queue == name})
-    takers = _takers(servers, now)
-    served = _served(servers, leased, takers)
-    rates = yield from runs.read_rates(keys, now)
-    facts = _Facts(
-        set(map(decoded, paused or ())), leased, served, takers, {name} if leased else set(), rates
-    )
+    facts = yield from _facts(keys, now, {*map(decoded, paused or ())}, owners, leased, servers)
     [queue] = yield from _queues(keys, [name], held, facts)
     return queue
 
@@ -208,17 +199,6 @@ def _leased(keys: Keys, owners: Collection[str]) -> Steps[set[str]]:
     return {identity for identity, lives in zip(owners, replies, strict=True) if lives}
 
 
-def _takers(servers: list[ProcessView], now: float) -> Counter[str]:
-    """By queue, the number of live servers that are not quiet and take jobs from it."""
-    return Counter(queue for server in servers if server.takes(now) for queue in set(server.queues))
-
-
-def _served(servers: list[ProcessView], leased: Mapping[str, set[str]], takers: Collection[str]) -> set[str]:
-    """The queues that have takers, or a server with a lease and no description."""
-    described = {server.identity for server in servers}
-    return set(takers).union(*(queues for identity, queues in leased.items() if identity not in described))
-
-
 def _claims(keys: Keys, owners: Mapping[str, set[str]], servers: list[ProcessView]) -> dict[str, Claim]:
     """The in-progress lists that servers report, by key."""
     own = {
@@ -260,12 +240,29 @@ class _Facts:
     """The servers whose lease exists."""
     served: Collection[str]
     takers: Mapping[str, int]
+    """By queue, the number of live servers that are not quiet and take jobs from it."""
     counted: Collection[str]
     """The queues whose runs a live server of pyworkers counts."""
     rates: Mapping[str, float]
 
     def rate(self, queue: str, field: str) -> float | None:
         return self.rates.get(f"{queue}|{field}", 0.0 if queue in self.counted else None)
+
+
+def _facts(
+    keys: Keys,
+    now: float,
+    paused: Collection[str],
+    owners: Mapping[str, Collection[str]],
+    leased: Collection[str],
+    servers: Sequence[ProcessView],
+) -> Steps[_Facts]:
+    takers = Counter(queue for server in servers if server.takes(now) for queue in set(server.queues))
+    described = {server.identity for server in servers}
+    # A server with a lease and no description may take jobs, too.
+    served = set(takers).union(*(owners[identity] for identity in leased if identity not in described))
+    counted = {queue for identity in leased for queue in owners[identity]}
+    return _Facts(paused, leased, served, takers, counted, (yield from runs.read_rates(keys, now)))
 
 
 def _queues(keys: Keys, names: list[str], held: Mapping[Claim, int], facts: _Facts) -> Steps[list[QueueView]]:
