@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from itertools import pairwise
 
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
@@ -150,19 +149,13 @@ def read_histograms(keys: Keys, span: Span, classes: Sequence[str]) -> Steps[dic
     """The number of jobs by duration of each of these classes: one more than ``BOUNDS_MS``."""
     found: dict[str, list[int]] = {}
     size = "H" if span.period is Period.HOUR else "I"
-    for start in range(0, len(classes), _CLASSES_PER_CALL):
-        some = classes[start : start + _CLASSES_PER_CALL]
-        names = [span.histograms(keys, job_class) for job_class in some]
-        ends = [0]
-        for group in names:
-            ends.append(ends[-1] + len(group))
-        stored = yield from one("MGET", *(name for group in names for name in group), read=list)
-        for job_class, (first, last) in zip(some, pairwise(ends), strict=True):
-            buckets = [0] * BUCKETS
-            for text in stored[first:last]:
-                if text:
-                    buckets = [a + b for a, b in zip(buckets, _buckets(text, size), strict=True)]
-            found[job_class] = buckets
+    parts = len(span.duration_parts())
+    for some in portions(classes, _CLASSES_PER_CALL):
+        names = [name for job_class in some for name in span.histograms(keys, job_class)]
+        stored = yield from one("MGET", *names, read=list)
+        for job_class, texts in zip(some, portions(stored, parts), strict=True):
+            columns = zip(*(_buckets(text or b"", size) for text in texts), strict=True)
+            found[job_class] = list(map(sum, columns))
     return found
 
 
@@ -189,9 +182,9 @@ def read_parts(keys: Keys, span: Span, job_class: str) -> Steps[list[tuple[datet
 def read_totals(keys: Keys, names: Sequence[str]) -> Steps[list[tuple[int, int]]]:
     """The runs of all classes, and the failures of them, in each of the hashes with these names."""
     found: list[tuple[int, int]] = []
-    for start in range(0, len(names), _HASHES_PER_CALL):
-        some = [command("HGETALL", keys.executions(name)) for name in names[start : start + _HASHES_PER_CALL]]
-        for stored in (yield from every(some, Mode.LENIENT)):
+    for some in portions(names, _HASHES_PER_CALL):
+        commands = [command("HGETALL", keys.executions(name)) for name in some]
+        for stored in (yield from every(commands, Mode.LENIENT)):
             counts = Counter[bytes]()
             for name, number in (stored or {}).items():
                 counts[name.rpartition(b"|")[2]] += as_count(number)
