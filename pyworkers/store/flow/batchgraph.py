@@ -15,14 +15,7 @@ from pyworkers.protocol.flow.plans import MOST_STEPS_NAMED, BatchStatus
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState
 from pyworkers.store.calls import Command, Mode, Steps, command, decoded, every
-from pyworkers.store.flow.batchviews import (
-    SETS,
-    BatchCallback,
-    callbacks_of,
-    facts,
-    inner_of,
-    status_of,
-)
+from pyworkers.store.flow.batchviews import SETS, BatchCallback, callbacks_of, inner_of, read_batches
 
 _MOST_LEVELS, _MOST_BATCHES, _MOST_JOBS = 6, 60, 200
 _AS_MEMBER = {"succeeded": "done", "dead": "dead", "failing": "failed"}
@@ -81,15 +74,8 @@ def read_graph(keys: Keys, batch: str) -> Steps[BatchNode | None]:
 
 
 def _read_batches(keys: Keys, batches: Sequence[str]) -> Steps[dict[str, _Read]]:
-    calls = [facts(keys, name) for name in batches]
-    answers = iter((yield from every([one for call in calls for one in call], Mode.LENIENT)))
-    found = {}
-    for name, call in zip(batches, calls, strict=True):
-        about, *sizes = [next(answers) for _ in call]
-        status = status_of(name, about, *sizes)
-        if status is not None:
-            found[name] = _Read(status, about, _names(about))
-    return found
+    found = yield from read_batches(keys, batches)
+    return {name: _Read(read.status, read.stored, _names(read.stored)) for name, read in found.items()}
 
 
 def _names(about: Mapping[bytes, bytes]) -> list[tuple[str, str]]:

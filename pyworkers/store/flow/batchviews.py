@@ -83,8 +83,8 @@ class MemberPage(NamedTuple):
 
 def status(keys: Keys, batch: str) -> Steps[BatchStatus | None]:
     """The status of a batch; None for an unknown one, and for what another program has written."""
-    found = yield from every(facts(keys, batch), Mode.LENIENT)
-    return (yield from _with_inner(keys, status_of(batch, *found), found[0]))
+    found = (yield from read_batches(keys, [batch])).get(batch)
+    return None if found is None else (yield from _with_inner(keys, *found))
 
 
 def announces(keys: Keys, batch: str) -> Request[bool]:
@@ -136,9 +136,12 @@ def _read_tagged(keys: Keys, first: int, count: int, tag: str) -> Steps[BatchPag
 def read_batch(keys: Keys, batch: str) -> Steps[BatchView | None]:
     """Read one batch; None for an unknown one."""
     following = command("LRANGE", f"{keys.batch(batch)}:then", 0, _MOST_FOLLOWING - 1)
-    *found, jobs = yield from every([*facts(keys, batch), following], Mode.LENIENT)
-    about = yield from _with_inner(keys, status_of(batch, *found), found[0])
-    return None if about is None else BatchView(about, tuple(callbacks_of(found[0], jobs or ())))
+    stored, *sizes, jobs = yield from every([*_facts(keys, batch), following], Mode.LENIENT)
+    about = _status_of(batch, stored or {}, *sizes)
+    if about is None:
+        return None
+    about = yield from _with_inner(keys, about, stored)
+    return BatchView(about, tuple(callbacks_of(stored, jobs or ())))
 
 
 def read_members(keys: Keys, batch: str, state: str, cursor: int, count: int) -> Steps[MemberPage]:
@@ -161,14 +164,10 @@ def members(keys: Keys, batch: str, state: str, most: int) -> Steps[list[str]]:
     return sorted(name for name in map(decoded, found[:most]) if not name.startswith("hold:"))
 
 
-def _with_inner(
-    keys: Keys, about: BatchStatus | None, stored: Mapping[bytes, bytes] | None
-) -> Steps[BatchStatus | None]:
+def _with_inner(keys: Keys, about: BatchStatus, stored: Mapping[bytes, bytes]) -> Steps[BatchStatus]:
     """The status with the statuses of the batches inside it."""
-    inner = inner_of(stored or {})
-    if about is None or not inner:
-        return about
-    return replace(about, inner=tuple((yield from _statuses(keys, inner))))
+    inner = inner_of(stored)
+    return about if not inner else replace(about, inner=tuple((yield from _statuses(keys, inner))))
 
 
 def inner_of(stored: Mapping[bytes, bytes]) -> list[str]:
@@ -178,25 +177,38 @@ def inner_of(stored: Mapping[bytes, bytes]) -> list[str]:
 
 
 def _statuses(keys: Keys, ids: Iterable[str]) -> Steps[list[BatchStatus]]:
-    found: list[BatchStatus] = []
+    return [found.status for found in (yield from read_batches(keys, ids)).values()]
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it was read: its status, and its hash."""
+
+    status: BatchStatus
+    stored: Mapping[bytes, bytes]
+
+
+def read_batches(keys: Keys, ids: Iterable[str]) -> Steps[dict[str, StoredBatch]]:
+    """Read these batches, without those inside them; unknown ones are left out."""
+    found: dict[str, StoredBatch] = {}
     for some in portions(ids, PORTION):
-        calls = [facts(keys, batch) for batch in some]
+        calls = [_facts(keys, batch) for batch in some]
         answers = iter((yield from every([sent for call in calls for sent in call], Mode.LENIENT)))
         for batch, call in zip(some, calls, strict=True):
-            about = status_of(batch, *[next(answers) for _ in call])
-            found += [about] if about else []
+            stored, *sizes = [next(answers) for _ in call]
+            if about := _status_of(batch, stored or {}, *sizes):
+                found[batch] = StoredBatch(about, stored)
     return found
 
 
-def facts(keys: Keys, batch: str) -> list[Command]:
-    """The commands whose replies ``status_of`` takes."""
+def _facts(keys: Keys, batch: str) -> list[Command]:
+    """The commands whose replies ``_status_of`` takes."""
     key = keys.batch(batch)
     return [command("HGETALL", key), *(command("SCARD", key + part) for part in SETS.values())]
 
 
-def status_of(batch: str, stored: Mapping[bytes, bytes] | None, *sizes: int | None) -> BatchStatus | None:
-    """The status from the replies to ``facts``."""
-    about = {decoded(name): value.decode(errors="replace") for name, value in (stored or {}).items()}
+def _status_of(batch: str, stored: Mapping[bytes, bytes], *sizes: int | None) -> BatchStatus | None:
+    """The status from the replies to ``_facts``."""
+    about = {decoded(name): value.decode(errors="replace") for name, value in stored.items()}
     waiting, failed, dead = (size or 0 for size in sizes)
     try:
         holds, total, done = (int(about[name]) for name in ("open", "total", "done"))
