@@ -139,12 +139,20 @@ class Producer(ABC):
 
 
 def one_job(
-    plan: Draft, args: Sequence[Any], now: float, links: Sequence[ClientMiddleware]
+    plan: Draft,
+    args: Sequence[Any],
+    now: float,
+    links: Sequence[ClientMiddleware],
+    path: str = "args",
+    part: Bulk | None = None,
 ) -> tuple[str, list[PushedJob]]:
-    """The jid of an enqueue call, and the jobs to push: one, unless a link decides otherwise."""
+    """The jid of an enqueue call, and the jobs to push: one, unless a link decides otherwise.
+
+    ``path`` names ``args`` in errors; ``part``: of a bulk enqueue.
+    """
     if links:
-        return pass_client_links(links, plan, args, now, "args")
-    job = plan.job(args, now)
+        return pass_client_links(links, plan, args, now, path, part)
+    job = plan.job(args, now, path)
     return job.jid, [job]
 
 
@@ -198,10 +206,7 @@ def bulk(
         raise unlisted(args_list, "args_list")
     jids: list[str] = []
     for portion in portions(args_list, PORTION):
-        if times is None:
-            fresh, jobs = _many_jobs(plan, portion, clock.time(), len(jids), links)
-        else:
-            fresh, jobs = _timed_jobs(plan, portion, clock.time(), len(jids), links, times)
+        fresh, jobs = _many_jobs(plan, portion, clock.time(), len(jids), links, times)
         others: dict[str, str] = {}
         for part in parts_of(jobs, PORTION):
             others.update((yield part))
@@ -234,39 +239,22 @@ async def push_portions_async(
 
 
 def _many_jobs(
-    plan: Draft, args_list: Sequence[Sequence[Any]], now: float, start: int, links: Sequence[ClientMiddleware]
-) -> tuple[list[str], list[PushedJob]]:
-    """A jid for each of ``args_list``, the part from ``start`` of a bulk enqueue, and the jobs to push."""
-    if not links:
-        jobs = plan.jobs(args_list, now, start)
-        return [job.jid for job in jobs], jobs
-    plan.refuse_jid()
-    bulk = Bulk(len(args_list))
-    passed = [
-        pass_client_links(links, plan, args, now, f"args_list[{start + index}]", bulk)
-        for index, args in enumerate(args_list)
-    ]
-    return [jid for jid, _ in passed], [job for _, jobs in passed for job in jobs]
-
-
-def _timed_jobs(
     plan: Draft,
     args_list: Sequence[Sequence[Any]],
     now: float,
     start: int,
     links: Sequence[ClientMiddleware],
-    times: Times,
+    times: Times | None,
 ) -> tuple[list[str], list[PushedJob]]:
-    """As ``_many_jobs``, each job at its own time."""
+    """A jid for each of ``args_list``, the part from ``start`` of a bulk enqueue, and the jobs to push."""
+    if not links and times is None:
+        jobs = plan.jobs(args_list, now, start)
+        return [job.jid for job in jobs], jobs
     plan.refuse_jid()
-    whole, jids, jobs = Bulk(len(args_list)), list[str](), list[PushedJob]()
+    part, jids, pushed = Bulk(len(args_list)), list[str](), list[PushedJob]()
     for place, args in enumerate(args_list, start):
-        own, path = replace(plan, at=times[place]), f"args_list[{place}]"
-        if links:
-            jid, passed = pass_client_links(links, own, args, now, path, whole)
-        else:
-            job = own.job(args, now, path)
-            jid, passed = job.jid, [job]
+        own = plan if times is None else replace(plan, at=times[place])
+        jid, jobs = one_job(own, args, now, links, f"args_list[{place}]", part)
         jids.append(jid)
-        jobs += passed
-    return jids, jobs
+        pushed += jobs
+    return jids, pushed
