@@ -50,7 +50,7 @@ def write_begun(keys: Keys, name: str, text: str) -> Request[object]:
 
 
 def forget_begun(keys: Keys, name: str) -> Request[object]:
-    """Forget an alarm that has ended, and is told everywhere."""
+    """Forget an alarm that has ended, once all targets have the message."""
     return one("HDEL", keys.alarms, name, read=integer)
 
 

@@ -167,7 +167,7 @@ def _changed(found: list[Any]) -> Changed:
 
 
 def _slots(stored: dict[bytes, bytes]) -> dict[str, int]:
-    # Any program may write into it: what is no slot counts as none.
+    # Any program may write into it: an invalid slot counts as missing.
     return {decoded(name): int(slot) for name, slot in stored.items() if slot.isdigit() and len(slot) < 13}
 
 

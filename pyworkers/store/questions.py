@@ -153,6 +153,6 @@ def _batch(redis: RedisConfig, batch: str) -> WireSteps[BatchStatus | None]:
 
 
 def _over(redis: RedisConfig, operation: Operation[T]) -> WireSteps[T]:
-    """Many commands, rarely needed: over a connection of their own."""
+    """Many commands, rarely needed, over a separate connection."""
     found: T = yield OverClient(redis, operation)
     return found

@@ -104,7 +104,7 @@ def _target(effect: Effect) -> object:
 
 
 def _names(fields: bytes) -> object:
-    """The names of the fields of a StoreFields; for what is no JSON object, which fails in Redis, itself."""
+    """The names of the fields of a StoreFields; of bytes that are not a JSON object, the bytes."""
     try:
         return frozenset(simplejson.loads(fields))
     except (ValueError, TypeError, RecursionError):
