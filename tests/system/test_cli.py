@@ -20,7 +20,6 @@ from pyworkers.cli import main
 from pyworkers.embedded import EmbeddedServer, socket_url
 from pyworkers.protocol.flow.counted import INCIDENTS
 from pyworkers.protocol.keys import Keys
-from tests.helpers.replies import as_bytes, as_scores
 from tests.helpers.support import ROOT, free_port
 
 Cli = Callable[..., Result]
@@ -69,29 +68,6 @@ def test_enqueue_puts_the_job_where_sidekiq_looks_for_it(cli: Cli, db: redis.Red
     envelope = json.loads(raw)
     assert (envelope["jid"], envelope["class"], envelope["queue"]) == (jid, "SendMail", "mail")
     assert abs(envelope["enqueued_at"] - time.time()) < 60
-
-
-def test_enqueue_reads_the_arguments_from_stdin(cli: Cli, db: redis.Redis, keys: Keys) -> None:
-    cli("enqueue", "mail", "SendMail", "-", input='["from a pipe"]\n')
-    assert json.loads(as_bytes(db.lindex(keys.queue("mail"), 0)))["args"] == ["from a pipe"]
-
-
-def test_enqueue_for_later_goes_to_the_schedule(cli: Cli, db: redis.Redis, keys: Keys) -> None:
-    cli("enqueue", "mail", "Later", "--at", "2099-01-31T12:00:00Z")
-    before = time.time()
-    cli("enqueue", "mail", "Sooner", "--in", "1h30m")
-    (sooner, at), (later, score) = as_scores(db.zrange(keys.schedule, 0, -1, withscores=True))
-    assert (json.loads(sooner)["class"], json.loads(later)["class"]) == ("Sooner", "Later")
-    assert before + 5400 <= at <= time.time() + 5400
-    assert score == 4_073_544_000.0
-    assert db.exists(keys.queue("mail")) == 0
-
-
-def test_enqueue_many_prints_their_number(cli: Cli, db: redis.Redis, keys: Keys) -> None:
-    assert cli("enqueue", "mail", "SendMail", "[1]", "--count", "2500", "--retry", "3").stdout == "2500\n"
-    envelopes = [json.loads(raw) for raw in db.lrange(keys.queue("mail"), 0, -1)]
-    assert len({envelope["jid"] for envelope in envelopes}) == 2500
-    assert {(tuple(envelope["args"]), envelope["retry"]) for envelope in envelopes} == {((1,), 3)}
 
 
 # stats and queues
@@ -218,33 +194,10 @@ def test_queues_show_size_latency_and_jobs_in_progress(cli: Cli) -> None:
 
 def test_queues_of_an_empty_namespace_say_so(cli: Cli) -> None:
     assert cli("queues").stdout == "No queues: no job was ever enqueued, and no server is running.\n"
-
-
-@pytest.mark.usefixtures("two_servers")
-def test_no_command_asks_redis_for_all_keys(
-    redis_url: str, namespace: str, db: redis.Redis, keys: Keys
-) -> None:
-    user = namespace.rstrip(":")
-    db.acl_setuser(
-        user, enabled=True, passwords=["+pw"], keys=[f"{namespace}*"], commands=["+@all", "-keys", "-scan"]
-    )
-    try:
-        url = redis_url.replace("://", f"://{user}:pw@")
-        done = python_m_pyworkers("stats", "--json", "--url", url, "--namespace", namespace)
-        found = json.loads(done.stdout)
-        assert {name: found[name] for name in EXPECTED} == EXPECTED
-    finally:
-        db.acl_deluser(user)
+    assert json.loads(cli("queues", "--json").stdout) == []
 
 
 # How it ends
-
-
-def test_a_wrong_configuration_ends_with_2_and_names_the_line(tmp_path: Path) -> None:
-    (tmp_path / "workers.toml").write_text("[redis]\nurl = 7\n")
-    done = python_m_pyworkers("stats", "--config", "workers.toml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "Error: workers.toml:2: redis.url: must be a string, not an integer\n"
 
 
 def test_an_unreachable_redis_ends_with_4_and_shows_no_password() -> None:
@@ -267,13 +220,6 @@ def test_what_redis_refuses_ends_with_1_and_its_words(
     done = python_m_pyworkers("jobs", "mail", "--url", redis_url, "--namespace", namespace)
     assert done.returncode == 1
     assert "WRONGTYPE" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_url_that_no_client_takes_ends_with_2() -> None:
-    done = python_m_pyworkers("stats", "--url", "redis+sentinel://127.0.0.1:1")
-    assert done.returncode == 2
-    assert "sentinel" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -312,9 +312,3 @@ def test_bytes_on_stdin_that_are_no_text_are_a_usage_error(pushes: Pushes) -> No
     result = enqueue("mail", "SendMail", "-", stdin=b'["\xff"]')
     assert result.exit_code == 2
     assert "'utf-8' codec can't decode byte 0xff" in result.stderr
-
-
-def test_without_redis_the_command_ends_with_4_and_says_so() -> None:
-    result = enqueue("mail", "SendMail")
-    assert result.exit_code == 4
-    assert "Redis cannot be reached" in result.stderr

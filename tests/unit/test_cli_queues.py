@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,7 @@ from click.testing import CliRunner, Result
 from pyworkers.api import ProcessSet, Stats
 from pyworkers.api import stats as api_stats
 from pyworkers.cli import main
-from pyworkers.protocol.flow.counted import COUNTERS, INCIDENTS
+from pyworkers.protocol.flow.counted import COUNTERS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Steps
 from pyworkers.store.search import Search
@@ -48,26 +47,6 @@ def run(*words: str) -> Result:
     return result
 
 
-def test_stats_add_up_the_queues(redis_holds: RedisHolds) -> None:
-    redis_holds(QueueView("a", 10, 1, None), QueueView("b", 20, 2, None))
-    expected = {
-        "processed": 120,
-        "failed": 7,
-        "expired": 0,
-        **dict.fromkeys(INCIDENTS, 0),
-        "enqueued": 30,
-        "busy": 6,
-        "scheduled": 3,
-        "retries": 4,
-        "dead": 5,
-        "processes": 2,
-    }
-    found = json.loads(run("stats", "--json").output)
-    assert {queue["name"]: queue["size"] for queue in found.pop("queues")} == {"a": 10, "b": 20}
-    assert found == expected | {"groups": [], "oldest": None, "lost": []}
-    assert Stats.fetch(None).counts() == expected
-
-
 def test_stats_are_aligned(redis_holds: RedisHolds) -> None:
     redis_holds(QueueView("a", 10, 1, None))
     assert run("stats").output.splitlines()[:3] == [
@@ -87,34 +66,6 @@ def test_queues_are_aligned_columns_with_units(redis_holds: RedisHolds) -> None:
         "default  1234         90.3      12.0            2",
         "m           0          0.0                      0  paused, unserved",
     ]
-
-
-def test_queues_as_json(redis_holds: RedisHolds) -> None:
-    redis_holds(QueueView("default", 1234, 2, NOW - 90.25))
-    assert json.loads(run("queues", "--json").output) == [
-        {
-            "name": "default",
-            "size": 1234,
-            "latency_s": 90.25,
-            "rate_per_min": None,
-            "failed_per_min": None,
-            "in_progress": 2,
-            "in_progress_by": {},
-            "paused": False,
-            "served": True,
-        }
-    ]
-
-
-def test_no_queue_is_said_so_and_is_an_empty_list(redis_holds: RedisHolds) -> None:
-    redis_holds()
-    assert run("queues").output == "No queues: no job was ever enqueued, and no server is running.\n"
-    assert json.loads(run("queues", "--json").output) == []
-
-
-def test_the_name_of_a_queue_cannot_control_the_terminal(redis_holds: RedisHolds) -> None:
-    redis_holds(QueueView("a\x1b[2Jb", 1, 0, None))
-    assert run("queues").output.splitlines()[1].split() == [r"a\x1b[2Jb", "1", "0.0", "0"]
 
 
 @pytest.mark.parametrize(("enqueued_at", "latency_s"), [(NOW - 60, 60.0), (NOW + 60, 0.0), (None, 0.0)])

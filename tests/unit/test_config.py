@@ -546,10 +546,6 @@ def test_an_error_in_the_file_shows_path_line_key_and_suggestion(toml: Toml, tmp
     )
 
 
-def test_an_error_ends_the_command_with_exit_code_2(toml: Toml) -> None:
-    assert load_error(toml, "[reddis]").exit_code == 2
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
