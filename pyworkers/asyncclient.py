@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -20,7 +20,7 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.encryption import KeySource
 from pyworkers.enqueueing import clock
-from pyworkers.enqueueing.interception import gathering, in_thread, interceptor, running_loop
+from pyworkers.enqueueing.interception import Transport, gathering, in_thread, interceptor, running_loop
 from pyworkers.enqueueing.producer import Moments, bulk, one_job, push_portions_async, timed
 from pyworkers.errors import QueueFullError
 from pyworkers.middleware import ClientMiddleware
@@ -167,54 +167,44 @@ class AsyncClient(BaseClient):
     async def cancel(self, jid: str) -> Cancelled:
         """As ``Client.cancel``."""
         check_id(jid)
-        if (other := interceptor()) is not None:
-            return await in_thread(partial(other.cancel, jid, self.owner))
-        return await self._ask(self._questions.cancel(jid))
+        return await self._ask(lambda other: other.cancel(jid, self.owner), self._questions.cancel(jid))
 
     async def status(self, jid: str) -> JobStatus:
         """As ``Client.status``."""
         tracking.check_jid(jid)
-        if (other := interceptor()) is not None:
-            return other.status(jid)
-        return await self._ask(self._questions.status(jid))
+        return await self._ask(lambda other: other.status(jid), self._questions.status(jid))
 
     async def result(self, jid: str, timeout: float | None = 10.0) -> Any:
         """As ``Client.result``."""
         tracking.check_jid(jid)
         deadline = tracking.deadline_of(timeout)
-        if (other := interceptor()) is not None:
-            return await in_thread(partial(other.result, jid, deadline))
-        return await self._ask(self._questions.result(jid, deadline))
+        question = self._questions.result(jid, deadline)
+        return await self._ask(lambda other: other.result(jid, deadline), question)
 
     async def history(self, jid: str) -> JobHistory | None:
         """As ``Client.history``."""
         tracking.check_jid(jid)
-        if (other := interceptor()) is not None:
-            return other.history(jid)
-        return await self._ask(self._questions.history(jid))
+        return await self._ask(lambda other: other.history(jid), self._questions.history(jid))
 
     async def logs(self, jid: str) -> list[LogLine]:
         """As ``Client.logs``."""
         tracking.check_jid(jid)
-        if (other := interceptor()) is not None:
-            return other.logs(jid)
-        return await self._ask(self._questions.logs(jid))
+        return await self._ask(lambda other: other.logs(jid), self._questions.logs(jid))
 
     async def iteration(self, jid: str) -> Mapping[str, bytes]:
         """As ``Client.iteration``."""
         tracking.check_jid(jid)
-        if (other := interceptor()) is not None:
-            return other.iteration(jid)
-        return await self._ask(self._questions.iteration(jid, None))
+        return await self._ask(lambda other: other.iteration(jid), self._questions.iteration(jid, None))
 
     async def find(self, jid: str) -> JobStatus:
         """As ``Client.find``."""
         tracking.check_jid(jid)
-        if (other := interceptor()) is not None:
-            return await in_thread(partial(other.find, jid))
-        return await self._ask(self._questions.find(jid))
+        return await self._ask(lambda other: other.find(jid), self._questions.find(jid))
 
-    async def _ask(self, question: Question[T]) -> T:
+    async def _ask(self, instead: Callable[[Transport], T], question: Question[T]) -> T:
+        """The answer to a question; ``instead`` asks the transport that replaces the Redis servers."""
+        if (other := interceptor()) is not None:
+            return await in_thread(partial(instead, other))
         return await adrive(question, self._asked)
 
     async def _asked(self, at: At) -> Any:
