@@ -25,8 +25,6 @@ from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page, read_rows
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
-from pyworkers.api.browse.tasks import Task, create_task
-from pyworkers.api.browse.work import start
 from pyworkers.api.parameters import BadRequestError, Parameter, paging
 from pyworkers.api.queue import SWITCHES, read_pause
 from pyworkers.api.queuestats import read_queue
@@ -51,9 +49,10 @@ from pyworkers.web.lists.words import DELAYS, title_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.names import number_in
 from pyworkers.web.pages import gauges
+from pyworkers.web.pages.tasks import begin
 from pyworkers.web.paging import own_of, rank_in
 from pyworkers.web.rendering import address, own_address, render
-from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.security import form_of
 from pyworkers.web.several import ALL, is_of_all, page_of_all, sites_of
 from pyworkers.web.showing import number
 from pyworkers.web.site import site_of
@@ -326,7 +325,7 @@ async def change(request: Request) -> Response:
     except BadArgumentError as error:
         return await show(request, f"Not done: {error}.")
     if verb.startswith(_ALL):
-        task = await _begin(request, order, Asked.of(request.query_params).wanted)
+        task = await begin(request, order, Asked.of(request.query_params).wanted)
         return RedirectResponse(address(request, "tasks", task.id), status_code=303)
     if not ats:
         return await show(request, _NONE)
@@ -385,20 +384,6 @@ def _selected(request: Request) -> list[str]:
     return form_of(request).getlist("job")[:MOST_SELECTED]
 
 
-async def _begin(request: Request, order: Order, wanted: Filter) -> Task:
-    """A task on all jobs that are selected: counted first, and confirmed by a person."""
-    site, rights = site_of(request), viewer_of(request).rights
-    if order.place.queue:
-        check_queues(request, [order.place.queue])
-    else:
-        wanted = wanted.but(queues=rights.queues)
-    sought = Sought(order.place, wanted, time.time(), site.settings.mask)
-    task = await site.act(partial(create_task, site.admin, order, sought, viewer_of(request).name))
-    if task.working:
-        start(site.admin, task)
-    return task
-
-
 def _place(request: Request) -> Place:
     """The queue that the address names, or the set."""
     is_reversed = request.query_params.get("order") == _ORDER
@@ -434,7 +419,7 @@ async def _change(word: str, move: JobMove, ask: CheckedRequest) -> Changed:
     ats = ask.given["jobs"]
     order = Order(_place_of(ask, word), move.action, ask.given.get("time"))
     if ats is None:
-        task = await _begin(ask.request, order, filter_of(ask.given))
+        task = await begin(ask.request, order, filter_of(ask.given))
         return {"done": 0, "task": task.id}
     if len(ats) > MOST_SELECTED:
         raise BadRequestError(f"jobs has more than {MOST_SELECTED} entries: pass conditions instead.")

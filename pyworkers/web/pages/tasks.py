@@ -14,12 +14,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import DeletionNumbers
-from pyworkers.api.browse.tasks import TASK, Task, TaskState, confirm_task, read_task, stop_task
+from pyworkers.api.browse.actions import Order
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.search import Sought
+from pyworkers.api.browse.tasks import (
+    TASK,
+    Task,
+    TaskState,
+    confirm_task,
+    create_task,
+    read_task,
+    stop_task,
+)
 from pyworkers.api.browse.undo import read_deletions
 from pyworkers.api.browse.work import start
 from pyworkers.api.target import Admin
 from pyworkers.web import names
-from pyworkers.web.acting import done, perform
+from pyworkers.web.acting import check_queues, done, perform
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
@@ -75,7 +86,7 @@ async def change(request: Request) -> Response:
     task = await _task(request)
     action = form_of(request).get("action")
     if action == "confirm":
-        text = "It has begun." if await _confirm(request, task) else "It was confirmed already."
+        text = "It has begun." if await confirm(request, task) else "It was confirmed already."
     elif action == "stop":
         text = "It stops after its present jobs." if await _stop(request, task) else "It has ended already."
     else:
@@ -83,7 +94,21 @@ async def change(request: Request) -> Response:
     return done(request, address(request, "tasks", task.id), text)
 
 
-async def _confirm(request: Request, task: Task) -> bool:
+async def begin(request: Request, order: Order, wanted: Filter) -> Task:
+    """A task on all jobs that are selected: counted first, and confirmed by a person."""
+    site, rights = site_of(request), viewer_of(request).rights
+    if order.place.queue:
+        check_queues(request, [order.place.queue])
+    else:
+        wanted = wanted.but(queues=rights.queues)
+    sought = Sought(order.place, wanted, time.time(), site.settings.mask)
+    task = await site.act(partial(create_task, site.admin, order, sought, viewer_of(request).name))
+    if task.working:
+        start(site.admin, task)
+    return task
+
+
+async def confirm(request: Request, task: Task) -> bool:
     """Let a counted task run; False if it was confirmed already."""
     word = "clear" if task.clears else str(task.order.action)
     ready = await _perform(request, task, f"jobs.{word}", lambda *of: confirm_task(*of) or False)
@@ -136,7 +161,7 @@ async def _find(ask: CheckedRequest) -> Task:
 
 async def _let_run(ask: CheckedRequest) -> int:
     task = await _find(ask)
-    if not await _confirm(ask.request, task):
+    if not await confirm(ask.request, task):
         raise HTTPException(409, f"The task is {task.state.value}: nothing was changed.")
     return 1
 
