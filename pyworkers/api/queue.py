@@ -20,7 +20,7 @@ from pyworkers.protocol.portions import portions
 from pyworkers.store import queues
 from pyworkers.store.calls import Steps
 from pyworkers.store.editing import Written
-from pyworkers.store.flow.removal import NOT_KEPT, KeptFor
+from pyworkers.store.flow.removal import NOT_KEPT, Clearing, KeptFor
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
 from pyworkers.store.sets import PAGE
 from pyworkers.store.undo import MOST_JOBS, new_id, offered
@@ -136,8 +136,8 @@ class Queue(Countable):
 
     def clear(self, *, deletion: str = "") -> int:
         """Remove all waiting jobs; returns their number. ``deletion`` as in ``delete_jobs``."""
-        kept = self._kept(deletion)
-        return self._admin.run(queues.clear(self._admin.keys, self.name, time.time(), kept))
+        keys, kept = self._admin.keys, self._kept(deletion)
+        return sum(self._admin.each(Clearing(keys, keys.queue(self.name), time.time(), self.name, kept)))
 
     def delete_jobs(self, jobs: Iterable[JobRecord], *, deletion: str = "") -> int:
         """Remove these jobs; returns how many were still waiting.

@@ -23,7 +23,7 @@ from pyworkers.protocol.portions import portions
 from pyworkers.store import sets
 from pyworkers.store.editing import Written
 from pyworkers.store.flow import removal
-from pyworkers.store.flow.removal import KeptFor
+from pyworkers.store.flow.removal import Clearing, KeptFor
 from pyworkers.store.sets import PAGE, Matches, MembersByScore, Move
 
 
@@ -169,7 +169,7 @@ class JobSet(AtRedis, Countable):
     def clear(self, *, deletion: str = "") -> int:
         """Remove all jobs; returns their number. ``deletion`` as in ``delete_jobs``."""
         kept = KeptFor(deletion, self._spot)
-        return self._admin.run(removal.clear(self._admin.keys, self._key, time.time(), kept=kept))
+        return sum(self._admin.each(Clearing(self._admin.keys, self._key, time.time(), kept=kept)))
 
     def retry_all(self) -> int:
         """Put all valid jobs into their queues now; returns their number."""

@@ -123,12 +123,6 @@ def resume(keys: Keys, queue: str) -> Steps[bool]:
     return (yield from one("SREM", keys.paused, queue, read=bool))
 
 
-def clear(keys: Keys, queue: str, now: float, kept: KeptFor = NOT_KEPT) -> Steps[int]:
-    """Remove all waiting jobs of a queue, and its name from ``queues``. Returns the number of jobs."""
-    yield from one("SREM", keys.queues, queue, read=integer)
-    return (yield from removal.clear(keys, keys.queue(queue), now, queue, kept))
-
-
 class Withdrawal(IntEnum):
     """How a job is taken out of its queue; the numbers are as in withdraw.lua."""
 

@@ -158,7 +158,7 @@ def test_a_cleared_key_that_is_gone_ends_the_walk(keys: Keys, db: redis.Redis) -
         return reply
 
     kept = KeptFor("d", "queue:q")
-    steps = iter(removal.clear(keys, keys.queue("q"), 1e9, "q", kept))
-    assert calls.drive(steps, perform) == 50
-    # It moves the key, keeps, searches, and deletes the key.
-    assert sent["requests"] == 4
+    clearing = removal.Clearing(keys, keys.queue("q"), 1e9, "q", kept)
+    assert calls.drive(iter(clearing.rest()), perform) == [50]
+    # It removes the name, moves the key, keeps, searches, and deletes the key.
+    assert sent["requests"] == 5

@@ -15,6 +15,7 @@ from pyworkers.protocol.status import Cancelled
 from pyworkers.store import queues, sets
 from pyworkers.store.cancel import cancel
 from pyworkers.store.flow import removal
+from pyworkers.store.flow.removal import Clearing
 from pyworkers.store.queues import WaitingJob, Withdrawal
 from pyworkers.store.sets import Move
 from tests.helpers.replies import as_texts
@@ -92,13 +93,13 @@ def test_waiting_jobs_that_run_first_have_not_ended(run_work: Run, keys: Keys, d
 def test_all_jobs_of_a_queue_and_of_a_set(run_work: Run, keys: Keys, db: redis.Redis) -> None:
     number = 2500
     db.rpush(keys.queue("q"), *(job(str(n)) if n % 2 else b"plain%d" % n for n in range(number)))
-    assert run_work(queues.clear(keys, "q", NOW)) == number
+    assert run_work(Clearing(keys, keys.queue("q"), NOW, "q").rest()) == [number]
     assert endings(db, keys) == {"deleted@q": number // 2}
     db.zadd(keys.dead, {job("a"): 1.0})
-    assert run_work(removal.clear(keys, keys.dead, NOW)) == 1
+    assert run_work(Clearing(keys, keys.dead, NOW).rest()) == [1]
     assert not db.exists(keys.queue("q"), keys.dead)
     assert not list(db.scan_iter(f"{keys.own('cleared')}*"))
-    assert run_work(removal.clear(keys, keys.dead, NOW)) == 0
+    assert run_work(Clearing(keys, keys.dead, NOW).rest()) == [0]
 
 
 def test_a_waiting_job_that_is_cancelled(run_work: Run, keys: Keys, db: redis.Redis) -> None:

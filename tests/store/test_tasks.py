@@ -14,12 +14,13 @@ from pyworkers.api.browse.pages import read_page
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import Sought
 from pyworkers.api.browse.tasks import Task, TaskState, confirm_task, create_task, read_task, stop_task
+from pyworkers.api.browse.undo import Deletion
 from pyworkers.api.browse.work import work_on
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.admin import Admin
-from pyworkers.store.calls import Operation
+from pyworkers.store.calls import Operation, Request, drive, one
 from tests.helpers.records import raw_job
 
 NOW = 1_700_000_000.0
@@ -177,6 +178,65 @@ def test_a_task_waits_for_redis(admin: Admin, keys: Keys, db: redis.Redis) -> No
     assert work_on(Flaky(admin.config), task, pauses.append) is TaskState.DONE
     assert len(pauses) == 2
     assert not db.zcard(keys.dead)
+
+
+class Lossy(Admin):
+    """The first call of each script is done, and its reply is lost; a job comes to ``dead`` meanwhile."""
+
+    def __init__(self, config: RedisConfig) -> None:
+        super().__init__(config)
+        self._lost: set[Any] = set()
+
+    def run(self, operation: Operation[Any]) -> Any:
+        return drive(iter(operation), self._perform)
+
+    def _perform(self, request: Request[Any]) -> Any:
+        found = super().run(request)
+        kind = request.commands[0].parts[:2]
+        if kind in self._lost:
+            return found
+        self._lost.add(kind)
+        super().run(one("ZADD", self.keys.dead, NOW, raw_job("later"), read=int))
+        raise RedisUnavailableError("away")
+
+
+def test_a_place_is_cleared_once_although_replies_are_lost(admin: Admin, keys: Keys, db: redis.Redis) -> None:
+    raws = [raw_job(str(n), unique_key=f"l{n}", unique_for=600) for n in range(2500)]
+    db.zadd(keys.dead, dict.fromkeys(raws, NOW - 1))
+    locks = [keys.unique(f"l{n}") for n in (0, 2499)]
+    db.mset({locks[0]: "0", locks[1]: "2499"})
+    task = confirm_task(admin, order(admin, DEAD, Action.DELETE))
+    assert task is not None
+    assert work_on(Lossy(admin.config), task, lambda _seconds: None) is TaskState.DONE
+    progress = seen(admin, task).progress
+    assert (progress.done, progress.selected, progress.looked_at, progress.left) == (2500, 2500, 2500, 0)
+    # What is enqueued meanwhile stays; of the page whose reply was lost, no job is kept twice.
+    assert db.zrange(keys.dead, 0, -1) == [raw_job("later")]
+    assert not db.exists(*locks)
+    deletion = Deletion(task.id, admin)
+    assert (deletion.numbers or ())[1:] == (1000, 2500)
+    assert deletion.undo() == 1000
+    assert db.zcard(keys.dead) == 1001
+
+
+def test_the_progress_of_a_place_that_is_cleared(admin: Admin, keys: Keys, db: redis.Redis) -> None:
+    db.lpush(keys.queue("q"), *(raw_job(str(n)) for n in range(2500)))
+    reported: list[tuple[int, int]] = []
+
+    class Watched(Admin):
+        def run(self, operation: Operation[Any]) -> Any:
+            found = super().run(operation)
+            progress = seen(admin, task).progress
+            reported.append((progress.done, progress.looked_at))
+            return found
+
+    task = order(admin, QUEUE, Action.DELETE)
+    confirmed = confirm_task(admin, task)
+    assert confirmed is not None
+    working = seen(admin, task)
+    assert working.working and not stop_task(admin, working)
+    assert work_on(Watched(admin.config), confirmed) is TaskState.DONE
+    assert list(dict.fromkeys(reported)) == [(0, 0), *((2500, done) for done in (0, 1000, 2000, 2500))]
 
 
 @pytest.mark.parametrize(

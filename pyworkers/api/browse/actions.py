@@ -6,6 +6,7 @@ Blocking; run in a thread of the dashboard, or by programs.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
@@ -23,6 +24,8 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.sets import JobSet, ScheduledSet, SortedEntry
 from pyworkers.api.target import Admin
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.keys import Keys
+from pyworkers.store.flow.removal import Clearing, KeptFor
 from pyworkers.store.sets import DEAD_MAX_JOBS
 from pyworkers.store.undo import new_id, offered
 from pyworkers.text import counted
@@ -241,11 +244,10 @@ class Order:
         kept = deletion if done and self.action is JobAction.DELETE else ""
         return Acted(done, len(entries) - len(fit), reason, kept)
 
-    def clear(self, admin: Admin, deletion: str = "") -> int:
-        """Delete all jobs of the place at once; returns their number. Raises as ``run``."""
-        if queue := self.place.queue:
-            return Queue(queue, admin).clear(deletion=deletion)
-        return SETS[self.place.word](admin).clear(deletion=deletion)
+    def clearing(self, keys: Keys, deletion: str) -> Clearing:
+        """The deletion of all jobs of the place, page by page; ``deletion`` as in ``run``."""
+        kept = KeptFor(deletion, self.place.word)
+        return Clearing(keys, self.place.key(keys), time.time(), self.place.queue, kept)
 
 
 def _opened(admin: Admin, place: Place, rows: Sequence[Row]) -> tuple[Queue | JobSet, Sequence[EditableJob]]:

@@ -195,10 +195,11 @@ def confirm_task(admin: Admin, task: Task) -> Task | None:
 
 
 def stop_task(admin: Admin, task: Task) -> bool:
-    """Stop a task that works, after its present portion; False if it works no more."""
-    if task.working:
+    """Stop a task that works, after its present portion; False if it works no more, or clears its place."""
+    is_stoppable = task.working and not task.clears
+    if is_stoppable:
         admin.run(tasks.stop(admin.keys, task.id))
-    return task.working
+    return is_stoppable
 
 
 def fields_of(state: TaskState, progress: TaskProgress) -> Mapping[str, Any]:

@@ -78,9 +78,15 @@ class _TaskRun:
         return state
 
     def _clear(self) -> bool:
-        """Delete all jobs of the place in one step, which cannot be stopped."""
-        number = self._trying(lambda: self._task.order.clear(self._admin, self._task.id))
-        self._progress = replace(self._progress, looked_at=number, selected=number, done=number)
+        """Delete all jobs of the place, which leave it in one step: after it, nothing can be stopped."""
+        clearing = self._task.order.clearing(self._admin.keys, self._task.id)
+        while not clearing.ended:
+            jobs = sum(self._ask(clearing.next_page))
+            before = self._progress
+            self._progress = replace(
+                before, looked_at=clearing.looked_at, selected=before.selected + jobs, done=before.done + jobs
+            )
+            self._report(self._task.state)
         return False
 
     def _walk(self, visit: Callable[[list[Row]], int]) -> bool:

@@ -14,7 +14,7 @@ from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import MARKS, effects_of_stored
 from pyworkers.protocol.keys import Keys
-from pyworkers.store.calls import Request, Steps, one, script
+from pyworkers.store.calls import Pages, Request, Steps, one, script
 from pyworkers.store.transport.replies import blobs, integer
 
 _PER_SEARCH = 1000
@@ -66,40 +66,66 @@ def remove(
     return script("removal/remove", [zset, *kept.names(keys), *names], args, integer, keys.namespace)
 
 
-def clear(keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT_KEPT) -> Steps[int]:
-    """Delete all jobs of a queue or a sorted set. Returns their number."""
-    cleared = keys.own(f"cleared:{os.urandom(8).hex()}")
-    jobs = yield from script("removal/clear", [key, cleared], [_CLEARED_TTL_S], integer, keys.namespace)
-    if kept.deletion:
-        yield from _keep(keys, cleared, jobs, kept)
-    first = 0
-    while first < jobs:
-        read, found = yield from _search(cleared, first)
-        if not read:
-            break
-        first += read
-        names, args = written(keys, ((1, effect) for _, effect in ends(found, Ending.DELETED, now, queue)))
+class Clearing(Pages[int]):
+    """The deletion of all jobs of a queue or a sorted set, and the effects of their ends. Its item: how many.
+
+    They leave their place together, in the first page. The other pages keep them for an undo, and apply the
+    effects, of some jobs each. A page that an error has ended may be read again.
+    """
+
+    def __init__(self, keys: Keys, key: str, now: float, queue: str = "", kept: KeptFor = NOT_KEPT) -> None:
+        self._keys = keys
+        self._key = key
+        self._now = now
+        self._queue = queue
+        self._kept = kept
+        self._cleared = keys.own(f"cleared:{os.urandom(8).hex()}")
+        self._jobs: int | None = None
+        self._keeps = bool(kept.deletion)
+        self._first_to_keep = 0
+        self._per_page = _PER_SEARCH
+        self.looked_at = 0
+        """The jobs whose effects are applied."""
+
+    def next_page(self) -> Steps[list[int]]:
+        if self._jobs is None:
+            self._jobs = yield from self._take()
+            return [self._jobs]
+        if self._keeps and self._first_to_keep < self._jobs:
+            yield from self._keep()
+        elif self.looked_at < self._jobs:
+            yield from self._settle()
+        else:
+            yield from one("UNLINK", self._cleared, read=integer)
+            self.ended = True
+        return []
+
+    def _take(self) -> Steps[int]:
+        if self._queue:
+            yield from one("SREM", self._keys.queues, self._queue, read=integer)
+        names = [self._key, self._cleared]
+        return (yield from script("removal/clear", names, [_CLEARED_TTL_S], integer, self._keys.namespace))
+
+    def _keep(self) -> Steps[None]:
+        """Keep a part of the jobs. After an error, no more: those of its page may be kept already."""
+        names = [self._cleared, *self._kept.names(self._keys)]
+        args, self._per_page = [*self._kept, self._first_to_keep, self._per_page], 0
+        read = yield from script("removal/keep", names, args, integer, self._keys.namespace)
+        self._per_page = _PER_SEARCH
+        self._first_to_keep += read
+        self._keeps = read > 0
+
+    def _settle(self) -> Steps[None]:
+        read, found = yield from script(
+            "removal/search", [self._cleared], [self.looked_at, _PER_SEARCH, *MARKS], _found
+        )
+        effects = ends(found, Ending.DELETED, self._now, self._queue)
+        names, args = written(self._keys, ((1, effect) for _, effect in effects))
         if args:
-            yield from script("removal/apply", names, args, bool, keys.namespace)
-    yield from one("UNLINK", cleared, read=integer)
-    return jobs
-
-
-def _search(key: str, first: int) -> Request[tuple[int, list[bytes]]]:
-    """How many jobs of a list or sorted set were read from an index on, and the ones with effects."""
-    return script("removal/search", [key], [first, _PER_SEARCH, *MARKS], _found)
+            yield from script("removal/apply", names, args, bool, self._keys.namespace)
+        # Another program may have deleted the key.
+        self.looked_at = self.looked_at + read if read else self._jobs or 0
 
 
 def _found(reply: Any) -> tuple[int, list[bytes]]:
     return integer(reply[0]), blobs(reply[1])
-
-
-def _keep(keys: Keys, cleared: str, jobs: int, kept: KeptFor) -> Steps[None]:
-    names = [cleared, *kept.names(keys)]
-    first = 0
-    while first < jobs:
-        args = [*kept, first, _PER_SEARCH]
-        read = yield from script("removal/keep", names, args, integer, keys.namespace)
-        if not read:
-            return
-        first += read
