@@ -6,6 +6,7 @@ import html
 import json
 import re
 import time
+from urllib.parse import urlsplit
 
 import redis
 
@@ -13,6 +14,7 @@ from pyworkers import Client
 from pyworkers.api import Queue
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import hold_order, raw_job, register
+from tests.helpers.support import wait_for
 from tests.interop.browser import Form, Page
 from tests.web.visitor import Visitor
 
@@ -58,6 +60,19 @@ def test_a_queue_is_cleared_after_a_question(dashboard: Visitor, one_redis_url: 
     assert queue.size == 3
     assert "mail is cleared: 3 jobs removed." in dashboard.press(form_of(page, "clear")).text
     assert queue.size == 0
+
+
+def test_a_long_queue_is_cleared_by_a_task(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    db.sadd(keys.queues, "mail")
+    db.lpush(keys.queue("mail"), *(raw_job(str(n)) for n in range(10_001)))
+    page = dashboard.press(form_of(dashboard.get("queues"), "clear"), "ask")
+    task = dashboard.press(form_of(page, "clear"))
+    assert "/tasks/" in task.url
+    wait_for(lambda: "Done: 10,001 jobs deleted." in dashboard.get(urlsplit(task.url).path).text)
+    assert not db.exists(keys.queue("mail"))
+    done = dashboard.press(form_of(dashboard.get(urlsplit(task.url).path), "undo"))
+    assert "10,001 jobs put back." in done.text
+    assert "/queues/mail" in done.url
 
 
 def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:

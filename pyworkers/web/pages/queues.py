@@ -12,13 +12,16 @@ from urllib.parse import parse_qs, urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api import QueueStats, Stats
+from pyworkers.api.browse.actions import JobAction, Order
+from pyworkers.api.browse.filter import Filter
+from pyworkers.api.browse.places import Place
 from pyworkers.api.columns import Column, Word
-from pyworkers.api.queue import ACTIONS
-from pyworkers.api.queuestats import QUEUE, read_trends
+from pyworkers.api.queue import ACTIONS, CLEAR
+from pyworkers.api.queuestats import QUEUE, read_queue, read_trends
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_stats
 from pyworkers.api.thresholds import above_of_queue
@@ -27,7 +30,9 @@ from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader, reader_of
 from pyworkers.web.names import number_in
-from pyworkers.web.rendering import address, render
+from pyworkers.web.pages.tasks import begin, confirm
+from pyworkers.web.rendering import address, linkable, render
+from pyworkers.web.security import form_of
 from pyworkers.web.several import is_of_all, page_of_all, sites_of
 from pyworkers.web.showing import counted, number
 from pyworkers.web.site import site_of
@@ -41,6 +46,8 @@ _ORDERS = (
 )
 
 PER_PAGE = 50
+# Of so many jobs, the end takes a second at most.
+_MOST_CLEARED_AT_ONCE = 10_000
 _TREND_MINUTES = 30
 _TREND: Column[QueueStats] = Column(
     "trend", title="Last 30 min", only_shown=True, value=lambda _queue, _now: ""
@@ -82,7 +89,16 @@ async def show(request: Request) -> Response:
 
 
 async def change(request: Request) -> Response:
-    """Act on a queue."""
+    """Act on a queue. A long one is cleared by a task, whose page shows how far it is."""
+    form, site = form_of(request), site_of(request)
+    queue = names.decode(form.get("name", ""))
+    if form.get("action") == CLEAR.word and linkable(queue):
+        facts = await site.read(read_queue(site.keys, queue))
+        if facts.size > _MOST_CLEARED_AT_ONCE:
+            task = await begin(request, Order(Place.of_queue(queue), JobAction.DELETE), Filter())
+            await confirm(request, task)
+            to = sites_of(request).address(request, site.settings.name, "tasks", task.id)
+            return RedirectResponse(to, status_code=303)
     return await act(request, ACTIONS, _address(request, ShownQueues.parse(request.url.query).page))
 
 
