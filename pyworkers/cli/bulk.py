@@ -24,6 +24,7 @@ from pyworkers.cli.output.records import print_json
 from pyworkers.cli.selection import Selection
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
+from pyworkers.errors import PyworkersError
 from pyworkers.protocol.portions import portions
 from pyworkers.text import counted
 
@@ -51,8 +52,8 @@ class BulkResult:
     done: int = 0
     reason: str = ""
     found: set[str] = field(default_factory=set)
-    undo: dict[str, DeletionNumbers] = field(default_factory=dict)
-    """The deletions by their ids, one in each Redis: how many jobs can be put back."""
+    undo: dict[str, DeletionNumbers | None] = field(default_factory=dict)
+    """The deletions by their ids, one in each Redis: how many jobs can be put back; None: unknown."""
 
     @property
     def movable(self) -> int:
@@ -69,7 +70,7 @@ class BulkResult:
         """Count jobs that the action has changed."""
         self.done += number
 
-    def add_kept(self, deletions: Mapping[str, DeletionNumbers]) -> None:
+    def add_kept(self, deletions: Mapping[str, DeletionNumbers | None]) -> None:
         """Note how many of the deleted jobs can be put back, by the ids of the deletions."""
         self.undo |= deletions
 
@@ -206,27 +207,37 @@ def tell(command: MoveCommand, selection: Selection, tally: BulkResult, mode: Bu
         click.echo(f"no such job: {printable(jid)}", err=True)
 
 
-def kept_by(redis: RedisConfig, deletion: str) -> dict[str, DeletionNumbers]:
-    """How many jobs of a deletion can be put back, by its id."""
-    numbers = Deletion(deletion, redis).numbers
+def kept_by(redis: RedisConfig, deletion: str) -> dict[str, DeletionNumbers | None]:
+    """How many jobs of a deletion can be put back, by its id; None if Redis does not say so."""
+    try:
+        numbers = Deletion(deletion, redis).numbers
+    except PyworkersError:
+        # The jobs are deleted: an error here must not look like one of the deletion.
+        return {deletion: None}
     return {} if numbers is None else {deletion: numbers}
 
 
-def undo_facts(deletions: Mapping[str, DeletionNumbers]) -> dict[str, list[str]]:
+def undo_facts(deletions: Mapping[str, DeletionNumbers | None]) -> dict[str, list[str]]:
     """The ids of the deletions that can be undone, for JSON; empty if there are none."""
-    ids = [deletion for deletion, numbers in deletions.items() if numbers.kept]
+    ids = [deletion for deletion, numbers in deletions.items() if numbers is None or numbers.kept]
     return {"undo": ids} if ids else {}
 
 
-def tell_undo(deletions: Mapping[str, DeletionNumbers]) -> None:
+def tell_undo(deletions: Mapping[str, DeletionNumbers | None]) -> None:
     """Print how deleted jobs are put back, and how many are not kept."""
     for deletion, numbers in deletions.items():
-        if numbers.kept:
-            them = f"{numbers.kept:,} of them" if numbers.lost else "them"
-            click.echo(f"`pyworkers undo {deletion}` puts {them} back, for ten minutes", err=True)
-        if numbers.lost:
+        if numbers is None or numbers.kept:
+            words = f"`pyworkers undo {deletion}` puts {_them(numbers)} back, for ten minutes"
+            click.echo(words, err=True)
+        if numbers and numbers.lost:
             lost = counted(numbers.lost, "job")
             click.echo(f"{lost} cannot be put back: there was no room to keep them", err=True)
+
+
+def _them(numbers: DeletionNumbers | None) -> str:
+    if numbers is None:
+        return "the kept ones"
+    return f"{numbers.kept:,} of them" if numbers.lost else "them"
 
 
 def check_terminal() -> None:

@@ -368,7 +368,7 @@ def _clear(place: ListedPlace) -> click.Command:
     @redis_options
     def clear(source: ConfigOptions, dry_run: bool, yes: bool, as_json: bool) -> None:
         lists = [(config, place.open(config, _queue())) for _, config in _targets(source)]
-        number, undo = sum(jobs.size for _, jobs in lists), dict[str, DeletionNumbers]()
+        number, undo = sum(jobs.size for _, jobs in lists), dict[str, DeletionNumbers | None]()
         if not (dry_run or yes):
             check_terminal()
             ask(f"Delete all jobs in {_title(place)} ({counted(number, 'job') if number else 'none now'})?")
@@ -386,7 +386,7 @@ def _clear(place: ListedPlace) -> click.Command:
     return _command("clear", clear, f"Delete all jobs.\n\n{_example(place, 'clear --dry-run')}")
 
 
-def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> tuple[int, dict[str, DeletionNumbers]]:
+def _cleared(redis: RedisConfig, jobs: Jobs, title: str) -> tuple[int, dict[str, DeletionNumbers | None]]:
     """How many jobs were deleted, and how many of them can be put back, by the id of the deletion."""
     deletion = Deletion(where=redis).id
     with noting(redis, "jobs.clear", f"{title}: all jobs", deletion) as noted:

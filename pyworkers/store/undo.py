@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pyworkers.errors import PyworkersError
 from pyworkers.protocol.editing import Edited
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.portions import PageSize
@@ -83,8 +84,16 @@ class KeptJobs(Pages[KeptJob]):
 
 
 def offered(keys: Keys, deletion: str) -> Steps[str]:
-    """The id of a deletion whose jobs can be put back; empty if none is kept: Redis may have had no room."""
-    numbers = (yield from deletions(keys)).get(deletion) if deletion else None
+    """The id of a deletion whose jobs can be put back; empty if none is kept: Redis may have had no room.
+
+    The jobs are deleted, so an error here is not one of the deletion: then perhaps they can.
+    """
+    if not deletion:
+        return ""
+    try:
+        numbers = (yield from deletions(keys)).get(deletion)
+    except PyworkersError:
+        return deletion
     return deletion if numbers is not None and numbers.kept else ""
 
 

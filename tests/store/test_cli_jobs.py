@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from pyworkers.cli import main
 from pyworkers.cli.bulk import tell_undo, undo_facts
 from pyworkers.protocol.keys import Keys
+from pyworkers.store import undo
+from pyworkers.store.calls import one
 from pyworkers.store.undo import DeletionNumbers
 from tests.helpers.records import raw_job, register
 from tests.helpers.replies import as_bytes, as_list
@@ -469,6 +471,21 @@ def test_deleted_jobs_that_are_not_kept(
     found = capsys.readouterr().err
     assert said in found
     assert ("pyworkers undo 7c1e" in found) == bool(undo_facts(deletions)) == bool(kept)
+
+
+def test_deleted_jobs_of_which_redis_does_not_say_whether_it_has_kept_them(
+    cli: Cli, keys: Keys, db: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.zadd(keys.dead, {raw_job("a"): 1, raw_job("b"): 2})
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "deletions", lambda _keys: one("NO.SUCH.COMMAND", read=dict))
+        deleted = cli("dead", "delete", "a")
+        cleared = cli("dead", "clear", "--yes", "--json")
+    assert (deleted.exit_code, deleted.stdout) == (0, "deleted 1 job\n")
+    word = deleted.stderr.split()[2].rstrip("`")
+    assert deleted.stderr == f"`pyworkers undo {word}` puts the kept ones back, for ten minutes\n"
+    [other] = json.loads(cleared.stdout)["undo"]
+    assert [cli("undo", id).stdout for id in (word, other)] == ["1 job put back\n"] * 2
 
 
 def test_deleted_jobs_are_put_back(cli: Cli, keys: Keys, db: redis.Redis) -> None:

@@ -15,11 +15,14 @@ from pyworkers import Client, Worker
 from pyworkers.api import DeadSet, Deletion, JobSet, Queue, RetrySet, ScheduledSet
 from pyworkers.api.browse import DEAD, Acted, Jobs
 from pyworkers.api.browse.actions import JobAction, Order, act_on
+from pyworkers.api.browse.pages import read_page
+from pyworkers.api.queue import CLEAR
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import scripts, undo
 from pyworkers.store.acl import Role
+from pyworkers.store.calls import one
 from tests.helpers.acl import url_of
 from tests.helpers.records import raw_job
 from tests.helpers.replies import as_bytes, as_scores
@@ -310,6 +313,22 @@ def test_the_memory_of_deletions_is_bounded(
     assert 0 < db.ttl(keys.deletions) <= undo.LIFE_S
     assert 0 < db.ttl(keys.deletion(third.id)) <= undo.LIFE_S
     assert (first.undo(), second.undo(), third.undo()) == (0, 3, 1)
+
+
+def test_a_deletion_is_done_also_if_redis_does_not_say_what_it_has_kept(
+    where: RedisConfig, keys: Keys, db: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = admin_of(where)
+    db.zadd(keys.dead, {raw_job("a"): 1.0})
+    db.lpush(keys.queue("q"), raw_job("b"))
+    [row] = admin.run(read_page(keys, DEAD)).rows
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "deletions", lambda _keys: one("NO.SUCH.COMMAND", read=dict))
+        acted = act_on(admin, Order(DEAD, JobAction.DELETE), [row.at])
+        cleared = CLEAR.perform(admin, {"name": "q"}).result
+    assert (acted.done, cleared.done) == (1, 1)
+    assert (Deletion(acted.undo, where).undo(), Deletion(cleared.undo, where).undo()) == (1, 1)
+    assert (db.zcard(keys.dead), db.llen(keys.queue("q"))) == (1, 1)
 
 
 def test_an_undo_reads_a_page_at_a_time(where: RedisConfig, keys: Keys, db: redis.Redis) -> None:
