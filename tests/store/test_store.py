@@ -244,6 +244,23 @@ async def test_dead_is_trimmed_by_age_and_size(bench: Bench) -> None:
     assert await bench.redis.zscore(bench.keys.dead, "job") == NOW
 
 
+async def test_a_dead_set_of_another_program_is_trimmed_by_a_thousand_a_job(bench: Bench) -> None:
+    store = bench.store()
+    foreign = {f"d{n:04}": NOW - 181 * 86_400 + n for n in range(2500)}
+    await bench.redis.zadd(
+        bench.keys.dead, {f"e{n}": NOW - 10 + n / 1e6 for n in range(DEAD_MAX_JOBS)} | foreign
+    )
+    left = []
+    for job in (b"1", b"2", b"3"):
+        await bench.push("q", job)
+        await store.exchange("q", [], 1, NOW)
+        await store.exchange("q", [(job, Outcome(Fate.DEAD))], 0, NOW)
+        left.append(await bench.redis.zcard(bench.keys.dead) - DEAD_MAX_JOBS)
+    assert left == [1501, 502, 0]
+    assert await bench.redis.zscore(bench.keys.dead, "3") == NOW
+    assert await bench.redis.zscore(bench.keys.dead, "d2499") is None
+
+
 async def test_an_owner_whose_lists_were_recovered_takes_nothing(bench: Bench) -> None:
     store, peer = bench.store("host:1:aaaaaa"), bench.store("host:2:bbbbbb")
     await bench.push("q", b"1", b"2", b"3")

@@ -38,9 +38,14 @@ local function holds(key, wanted)
   return kind == wanted or kind == 'none'
 end
 
--- Sidekiq trims `dead` by age and by size whenever it adds to it.
+-- Sidekiq trims `dead` by age and by size whenever it adds to it. Another program may have left a set of any size there, whose
+-- trim would block Redis: then each job that is added makes room for a thousand.
 local function bury(dead, now, oldest, most, payload)
   keep(dead, now, payload)
+  if redis.call('ZCARD', dead) - most > 1000 then
+    redis.call('ZREMRANGEBYRANK', dead, 0, 999)
+    return
+  end
   redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
   redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
 end
