@@ -40,6 +40,8 @@ _MOST = 8
 """The names of one kind."""
 # What an id may be; a shorter text would look for a job at each key of a person who types.
 _ID = re.compile(r"\S{8,255}")
+# What looks like an id of a job server, or like a UUID; any other text is more often a tag.
+_LIKE_AN_ID = re.compile(r"[0-9a-fA-F-]{12,}")
 _TITLES = {
     "page": "Pages",
     "queue": "Queues",
@@ -174,7 +176,7 @@ def _searches(request: Request, text: str) -> Iterator[SearchResult]:
     titles = dict(NAVIGATION)
     href = address(request, "jobs", id=visible(text)) if linkable(text) else ""
     by_id = SearchResult("search", f"A job with the id {text}, in all places", href)
-    is_id = _ID.fullmatch(text) is not None
+    is_id = _LIKE_AN_ID.fullmatch(text) is not None
     if is_id and href:
         yield by_id
     if href:
