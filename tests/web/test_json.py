@@ -17,6 +17,7 @@ from pyworkers import Client
 from pyworkers.api.browse.masking import HIDDEN
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app
+from pyworkers.web.json import table
 from tests.helpers.support import free_port
 from tests.integrations.web import served
 from tests.web.programs import Program
@@ -110,10 +111,10 @@ def test_a_list_as_a_file_has_all_pages_of_its_filter(program: Program, client: 
     reply = program.ask("GET", "/queues/mail/jobs?format=csv")
     assert reply.headers["content-type"] == "text/csv; charset=utf-8"
     assert reply.headers["content-disposition"] == 'attachment; filename="queues-jobs.csv"'
-    table = list(csv.DictReader(io.StringIO(reply.body.decode(), newline="")))
-    assert [row["jid"] for row in table] == [*jids, other]
-    assert table[-1]["class"] == "'=B()"
-    assert json.loads(table[1]["args"]) == ["=1", {"name": 'a,"b"'}]
+    listed = list(csv.DictReader(io.StringIO(reply.body.decode(), newline="")))
+    assert [row["jid"] for row in listed] == [*jids, other]
+    assert listed[-1]["class"] == "'=B()"
+    assert json.loads(listed[1]["args"]) == ["=1", {"name": 'a,"b"'}]
     filtered = program.ask("GET", "/queues/mail/jobs?format=csv&class=A").body
     assert [row["jid"] for row in csv.DictReader(io.StringIO(filtered.decode(), newline=""))] == jids
     # A search that ends within its first page has no second one.
@@ -121,6 +122,40 @@ def test_a_list_as_a_file_has_all_pages_of_its_filter(program: Program, client: 
     assert [row["jid"] for row in csv.DictReader(io.StringIO(few.decode(), newline=""))] == [other]
     page = program.ask("GET", "/queues/mail/jobs?format=csv&first=1&count=2").body
     assert [row["jid"] for row in csv.DictReader(io.StringIO(page.decode(), newline=""))] == jids[1:3]
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "condition"),
+    [
+        ("MOST_ROWS", 1, ""),
+        ("LONGEST_S", 0.0, ""),
+        ("LONGEST_S", 0.0, "&class=A"),
+        ("MOST_ROWS", 1, "&text=7"),
+    ],
+)
+def test_a_file_that_ends_before_its_list_says_where_the_next_one_begins(
+    program: Program,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    least: float,
+    condition: str,
+) -> None:
+    jids = client.enqueue_bulk("mail", "A", [[f"7-{number}"] for number in range(450)])
+    monkeypatch.setattr(table, limit, least)
+    found: list[str] = []
+    files, following = 0, ""
+    while files == 0 or following:
+        body = program.ask("GET", f"/queues/mail/jobs?format=csv{condition}{following}").body.decode()
+        rows = list(csv.DictReader(io.StringIO(body, newline="")))
+        files, following = files + 1, ""
+        cells = list(rows[-1].values()) if rows else [""]
+        if cells[0].startswith("more: "):
+            assert not any(cells[1:])
+            following = f"&{cells[0].removeprefix('more: ')}"
+            rows.pop()
+        found += [row["jid"] for row in rows]
+    assert (found, files > 1) == (jids, True)
 
 
 def test_a_file_is_read_in_the_largest_pages(

@@ -8,16 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.responses import StreamingResponse
 
 from pyworkers.api.columns import REDIS
 from pyworkers.web.json.resources import AWAY, Resource
 
-MOST_ROWS = 100_000
-"""The most rows of one file."""
+MOST_ROWS, LONGEST_S = 100_000, 60.0
+"""The most rows of one file, and how long it is written: a search of millions of jobs takes minutes."""
+_MORE = "more: "
+"""Before the place where the list goes on, in the last line of a file that ends before its list."""
 # A spreadsheet takes a text that begins so for a formula, and runs it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -28,7 +32,7 @@ Read = Callable[[Mapping[str, Any]], Awaitable[Any]]
 async def answer(
     resource: Resource, given: Mapping[str, Any], read: Read, *, whole: bool
 ) -> StreamingResponse:
-    """The rows of a list as a file. ``whole``: all pages from the first one on, up to MOST_ROWS.
+    """The rows of a list as a file. ``whole``: all pages, up to MOST_ROWS and for LONGEST_S.
 
     The first page is read before the answer begins, so that its errors have a status. A later error ends the
     connection within the file.
@@ -40,13 +44,16 @@ async def answer(
 
     async def lines() -> AsyncIterator[str]:
         yield _lines([columns])
-        page, asked, done = first, given, 0
+        page, asked, done, end = first, given, 0, time.monotonic() + LONGEST_S
         while True:
             rows = page[resource.rows] if resource.rows else page
             yield _lines([[_cell(row.get(column)) for column in columns] for row in [*rows, *_away(page)]])
             done += len(rows)
-            following = resource.following(asked, page, len(rows)) if whole and done < MOST_ROWS else None
+            following = resource.following(asked, page, len(rows)) if whole else None
             if following is None:
+                return
+            if done >= MOST_ROWS or time.monotonic() >= end:
+                yield _lines([[f"{_MORE}{_place_in(following)}", *[""] * (len(columns) - 1)]])
                 return
             asked = following
             page = await read(asked)
@@ -69,6 +76,12 @@ def _away(page: Any) -> list[Mapping[str, str]]:
     """The rows for the Redis servers that are away: their names, and why."""
     away = page.get(AWAY, {}) if isinstance(page, Mapping) else {}
     return [{REDIS.name: name, AWAY: reason} for name, reason in away.items()]
+
+
+def _place_in(given: Mapping[str, Any]) -> str:
+    """The parameter with which a list goes on, as in an address."""
+    name = next(name for name in ("cursor", "after", "first") if given.get(name))
+    return urlencode({name: given[name]}, errors="surrogateescape")
 
 
 def _lines(rows: Sequence[Sequence[Any]]) -> str:
