@@ -99,7 +99,7 @@ def test_a_page_without_data_has_none_either(
     assert found == []
 
 
-@pytest.mark.parametrize("link", ["Edit …", "Edit and enqueue a copy …"])
+@pytest.mark.parametrize("link", ["Edit this job …", "Edit and enqueue a copy …"])
 def test_the_form_to_edit_a_job_has_none_either(
     link: str, chromium: Chromium, dashboard: Visitor, evening: None
 ) -> None:
