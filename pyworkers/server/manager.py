@@ -14,10 +14,10 @@ from enum import Enum
 
 from pyworkers import logs
 from pyworkers.config.fields import Config
-from pyworkers.errors import RedisUnavailableError
+from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Follow
-from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
+from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks, no_queue
 from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.ordered import InPlace, OrderedFetcher
 from pyworkers.server.fetching.source import Route, Source
@@ -41,6 +41,8 @@ _GOODBYE_S, _KILLED_S = 5.0, 2.0
 _ANSWER_S = 3.0
 # The longest wait for the reply to the exchange under way, at the end of a stop.
 _REPLY_S = 0.5
+# Between two attempts to give jobs back after a stop.
+_AGAIN_S = 1.0
 # The interval in which an ordered queue is read if Redis announces no changes.
 _POLL_S = 0.25
 
@@ -253,13 +255,27 @@ class Manager:
         self.pool.close()
         await until(lambda: self.pool.abandoned == 0, now() + _KILLED_S)
         await _in_time(self._give_back())
+
+    async def _give_back(self, except_from: Callable[[str], bool] = no_queue) -> None:
+        await self.fetcher.flush()
+        self.given_back = await self.fetcher.give_back(except_from)
+        await self.fetcher.release()
         if self.given_back:
             log.warning("jobs.given_back", **self._about, jobs=self.given_back)
 
-    async def _give_back(self) -> None:
-        await self.fetcher.flush()
-        self.given_back = await self.fetcher.give_back()
-        await self.fetcher.release()
+    async def empty(self, has_manager: Callable[[str], bool]) -> None:
+        """Empty the in-progress lists after a stop in which Redis did not answer, once it does.
+
+        Not the list of a queue that has another manager by then: it runs the jobs that it finds there.
+        """
+        try:
+            while True:
+                await asyncio.sleep(_AGAIN_S)
+                with suppress(PyworkersError):
+                    await self._give_back(has_manager)
+                    return
+        finally:
+            await self.fetcher.close()
 
     async def _dismiss_workers(self) -> None:
         if not await until(lambda: self.pool.empty, now() + _GOODBYE_S):

@@ -51,6 +51,8 @@ class Queues:
         self.cancellations = Cancellations()
         self.serving: dict[str, Manager] = {}
         self.stopping: dict[Manager, asyncio.Task[None]] = {}
+        self._emptying: set[Manager] = set()
+        """Those that have stopped while Redis did not answer, and whose lists may hold jobs."""
         self._clock_offset_s = 0.0
         self._deadlines: LeaseDeadlines | None = None
         self._clearances: set[asyncio.Task[None]] = set()
@@ -83,9 +85,25 @@ class Queues:
             await manager.stop(now() + self._stop_s)
         except PyworkersError as error:
             log.error("stop.failed", group=manager.name, error=error.message)
+            self._tasks.start(self._empty(manager), f"empty {manager.name}")
         finally:
             del self.stopping[manager]
             self._on_stopped(manager)
+
+    async def _empty(self, manager: Manager) -> None:
+        """Give back what a failed stop has left, because no peer recovers the jobs of a server that lives.
+
+        Nothing waits for it.
+        """
+        self._emptying.add(manager)
+        try:
+            await manager.empty(self._has_manager)
+            self._on_stopped(manager)
+        finally:
+            self._emptying.discard(manager)
+
+    def _has_manager(self, queue: str) -> bool:
+        return any(queue in manager.queues for manager in self.everyone())
 
     async def stopped(self, queues: Iterable[str] | None = None, timeout_s: float | None = None) -> None:
         """Wait until no manager of one of these queues is stopping (None: of any), at most ``timeout_s``.
@@ -102,6 +120,10 @@ class Queues:
     def everyone(self) -> list[Manager]:
         """All managers that may have workers."""
         return [*self.serving.values(), *self.stopping]
+
+    def _with_lists(self) -> list[Manager]:
+        """All managers whose lists may hold jobs."""
+        return [*self.everyone(), *self._emptying]
 
     async def all_started(self) -> None:
         """Wait until all workers have started. Raises PyworkersError if the workers of a group fail to."""
@@ -197,11 +219,11 @@ class Queues:
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data."""
-        await asyncio.gather(*(manager.fetcher.connect_to(config) for manager in self.everyone()))
+        await asyncio.gather(*(manager.fetcher.connect_to(config) for manager in self._with_lists()))
 
     def move_to(self, identity: str) -> None:
         """Give up all jobs, and continue under another identity."""
-        for manager in self.everyone():
+        for manager in self._with_lists():
             manager.move_to(identity)
 
     def wake(self) -> None:

@@ -354,6 +354,48 @@ def test_a_drain_waits_for_the_jobs_of_a_queue_that_a_reload_has_dropped(pair: P
     assert (len(pair.noted("end")), drained["jobs"]) == (2, 2)
 
 
+@contextmanager
+def an_outage_in_which_a_queue_is_dropped(pair: Pair) -> Iterator[str]:
+    """HUP has dropped ``reports``, with a job that ran, while its Redis hangs; yields the id of the job."""
+    text = pair.text = pair.text.replace("lease = 2", "lease = 2\nshutdown_timeout = 1")
+    pair.file.write_text(text)
+    pair.server.start()
+    jid = pair.report("go")
+    pair.wait_for("start", jid)
+    with pair.archive.stopped():
+        pair.server.write_app(APP.replace('"reports"', '"mail"'))
+        pair.reload(text.replace('[queues.reports]\nconcurrency = 2\nredis = "archive"\n', ""))
+        pair.server.wait_for_event("stop.failed", group="reports")
+        yield jid
+
+
+def test_jobs_of_a_queue_that_a_reload_drops_during_an_outage_are_given_back(pair: Pair) -> None:
+    with an_outage_in_which_a_queue_is_dropped(pair):
+        pair.wait_for("end", pair.mail())
+    assert pair.server.wait_for_event("jobs.given_back")["jobs"] == 1
+    with pair.archive.client() as client:
+        assert client.llen(ARCHIVE.queue("reports")) == 1
+        assert client.keys("*:inprogress") == []
+    assert pair.server.stop() == 0
+
+
+def test_jobs_of_a_queue_that_is_dropped_and_comes_back_run_again(pair: Pair) -> None:
+    with an_outage_in_which_a_queue_is_dropped(pair) as jid:
+        pair.server.write_app(APP)
+        pair.reload(pair.text)
+        pair.server.wait_for_event("reload.done")
+        pair.server.let_go("go")
+    pair.wait_for("end", jid)
+    assert pair.noted("start") == [jid, jid]
+    assert pair.server.stop() == 0
+
+
+def test_a_drain_does_not_wait_for_the_redis_of_a_queue_that_was_dropped(pair: Pair) -> None:
+    pair.server._arguments.append("--drain=0s")
+    with an_outage_in_which_a_queue_is_dropped(pair):
+        assert pair.server.wait() == 0
+
+
 LINK = """
 @worker.client_middleware
 def elsewhere(draft, call_next):

@@ -43,6 +43,7 @@ from pyworkers.store.jobs import (
     Taken,
     WatchedList,
     exchange_watched,
+    hold_any,
     watch,
 )
 from pyworkers.store.transport.link import Link
@@ -55,6 +56,11 @@ _REST_S = 10.0
 
 Look = tuple[str, Callable[[Any], None]]
 """A kind of read in look.lua, and the function that takes the reply."""
+
+
+def no_queue(_queue: str) -> bool:
+    """False for each queue."""
+    return False
 
 
 class Fetcher:
@@ -180,18 +186,23 @@ class Fetcher:
             # The rest is in an in-progress list, which this server or a peer gives back.
             self._account(portion, self._outbox.taken(portion), found)
 
-    async def give_back(self) -> int:
+    async def give_back(self, except_from: Callable[[str], bool] = no_queue) -> int:
         """Give all jobs of our in-progress lists back to their queues; returns their number.
 
-        Raises PyworkersError.
+        ``except_from`` is asked about the queue before each command. Raises PyworkersError.
         """
-        # Most groups of a server with many queues have no connection, and do not open one for this.
-        return await self._give_back(self._inprogress) if self.may_hold else 0
+        # Most groups of a server with many queues have no connection, and do not open one for this. EXISTS
+        # first: a Redis that hangs would execute a script after the next manager of the queue has taken jobs.
+        if not self.may_hold or not await arun_one(self._link, hold_any(self.lists)):
+            return 0
+        return await self._give_back(self._inprogress, except_from)
 
-    async def _give_back(self, inprogress: InProgress) -> int:
+    async def _give_back(
+        self, inprogress: InProgress, except_from: Callable[[str], bool] = no_queue
+    ) -> int:
         total = 0
         for queue in inprogress.queues:
-            while moved := await arun_one(self._link, inprogress.give_back(queue)):
+            while not except_from(queue) and (moved := await arun_one(self._link, inprogress.give_back(queue))):
                 total += moved
                 hit("mid_give_back")
         return total
