@@ -30,7 +30,7 @@ LOOK_S = 1.0
 """The interval in which a key is read if Redis does not announce its changes."""
 # Changes that come together are read together: at most 20 reads a second, and no job is delayed by it.
 _GAP_S = 0.05
-# After this time without a command, test the connection: a half-open one announces nothing.
+# In this interval, test the connection: a half-open one, or one to a former primary, announces nothing.
 _ASK_S = 10.0
 # After this time, read a key without an announcement, in case one was lost.
 _DISTRUST_S = 300.0
@@ -161,12 +161,11 @@ class Changes(Part):
         names = self._store.stale | {name for name, due in self._due.items() if due <= now}
         if names:
             replies = await self._store.read(names)
-            self._asked = now
             # During the read, ``follow`` may have dropped a key: with a lost lease, or an ordered queue.
             for name in replies.keys() & self._follows.keys():
                 self._due[name] = now + self._pause_s(name, replies[name])
                 self._follows[name].take(replies[name])
-        elif now - self._asked >= _ASK_S:
+        if now - self._asked >= _ASK_S:
             await self._store.ask()
             self._asked = now
 

@@ -9,13 +9,15 @@ caller has to poll. It never changes a key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError, ResponseError
 
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import PyworkersError
+from pyworkers.errors import PyworkersError, StoreError
+from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import Request, arun_one, one, script
 from pyworkers.store.transport.connections import PUSH, translate
 from pyworkers.store.transport.errors import Reaction, code_of, rule_for
@@ -98,8 +100,13 @@ class ChangesStore:
         return [name for name, length in zip(names, lengths, strict=True) if length]
 
     async def ask(self) -> None:
-        """Check the connection, with the cheapest command. Raises PyworkersError."""
-        await arun_one(self._link, one("CLIENT", "ID", read=integer))
+        """Check the connection by a write that changes nothing, because a replica refuses only writes.
+
+        Raises RedisUnavailableError.
+        """
+        # A refusal for another reason is an answer, too.
+        with suppress(StoreError):
+            await arun_one(self._link, one("ZREM", Keys(self._config.namespace).schedule, "", read=integer))
 
     async def connect_to(self, config: RedisConfig) -> None:
         """Use this Redis from now on, which has the same data."""

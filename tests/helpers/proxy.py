@@ -45,10 +45,9 @@ class Proxy:
     """Listens on a loopback port and passes everything on to one server, unless a test sets it otherwise."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
+        self.lead_to(url)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}{parts.path}"
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}{urlsplit(url).path}"
         self.delay_s = 0.0
         self.refusing = False
         self.reset_after: int | None = None
@@ -60,6 +59,11 @@ class Proxy:
         self._traps: list[Trap] = []
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, url: str) -> None:
+        """Pass new connections on to this server; open ones stay where they are."""
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
 
     # Faults
 

@@ -14,8 +14,9 @@ import redis
 
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
+from tests.helpers.proxy import Proxy
 from tests.helpers.records import job
-from tests.helpers.redises import OwnRedis
+from tests.helpers.redises import OwnRedis, replicate
 from tests.helpers.replies import as_list
 from tests.helpers.server_process import WAITING_APP, ServerProcess, serving
 from tests.helpers.support import free_port, stretched, wait_for
@@ -54,6 +55,31 @@ def inprogress(server: ServerProcess) -> list[bytes]:
     with contextlib.suppress(ConnectionError):
         return server.inprogress("q")
     return [b"unknown"]
+
+
+QUEUES = """
+for number in range(6):
+    worker.process(f"q{number}", concurrency=1)(print)
+"""
+
+
+@pytest.mark.fault("R5")
+def test_a_server_leaves_a_primary_that_is_demoted(tmp_path: Path, own: OwnRedis, one_binary: str) -> None:
+    """Its address leads to the new primary now, and open connections stay where they are."""
+    with OwnRedis(one_binary, tmp_path / "other") as other, contextlib.closing(Proxy(own.url)) as proxy:
+        own.start()
+        replicate(other.start(), own)
+        with serving(tmp_path, proxy.url, "", QUEUES, direct_url=other.url) as server:
+            server.wait_until_listed()
+            with own.client() as former, other.client() as primary:
+                primary.replicaof("NO", "ONE")
+                # A replica of nothing: what it has of the queues is never what the primary has.
+                former.replicaof("127.0.0.1", 1)
+            proxy.lead_to(other.url)
+            for number in range(6):
+                server.push(f"q{number}", job("late", "Any", queue=f"q{number}"))
+            wait_for(lambda: len(server.events("job.done")) == 6, message="each queue is read")
+            assert server.stop() == 0
 
 
 @pytest.mark.fault("R1")

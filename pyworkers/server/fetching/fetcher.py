@@ -197,12 +197,12 @@ class Fetcher:
             return 0
         return await self._give_back(self._inprogress, except_from)
 
-    async def _give_back(
-        self, inprogress: InProgress, except_from: Callable[[str], bool] = no_queue
-    ) -> int:
+    async def _give_back(self, inprogress: InProgress, except_from: Callable[[str], bool] = no_queue) -> int:
         total = 0
         for queue in inprogress.queues:
-            while not except_from(queue) and (moved := await arun_one(self._link, inprogress.give_back(queue))):
+            while not except_from(queue) and (
+                moved := await arun_one(self._link, inprogress.give_back(queue))
+            ):
                 total += moved
                 hit("mid_give_back")
         return total
@@ -262,6 +262,9 @@ class Fetcher:
         if found is None or self._inprogress is not mine:
             return
         taken = self._accept(portion, found)
+        if any(error.code == "READONLY" for error in (found.error, *found.refused.values()) if error):
+            # The next connection may lead to the primary that has followed.
+            self._link.hang_up()
         if found.error is not None:
             await self._wait_out(found.error)
             return
