@@ -12,7 +12,6 @@ from typing import Any
 from pyworkers.api.actions import Action
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.schemas import array, record
 from pyworkers.api.target import Admin
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
@@ -79,11 +78,7 @@ class Alarms:
 
     def as_dict(self) -> dict[str, Any]:
         """The alarms for JSON."""
-        return {
-            "watched": self.watched,
-            "alarms": [ALARM.as_dict(alarm) for alarm in self.alarms],
-            "sent": [SENT.as_dict(message) for message in self.sent],
-        }
+        return ALARMS.as_dict(self)
 
 
 _TONES = {"begun": "bad", "silenced": "warn"}
@@ -108,8 +103,11 @@ SENT: Table[SentAlarm] = Table(
     Column("at", Kind.MOMENT, "Sent", nullable=True),
     Column("id", about="The same in all messages of one alarm from its begin to its end."),
 )
-ALARMS = record(
-    "Alarms", {"watched": {"type": "boolean"}, "alarms": array(ALARM.schema), "sent": array(SENT.schema)}
+ALARMS: Table[Alarms] = Table(
+    "Alarms",
+    Column("watched", Kind.FLAG),
+    Column("alarms", Kind.RECORDS, table=ALARM),
+    Column("sent", Kind.RECORDS, table=SENT),
 )
 
 

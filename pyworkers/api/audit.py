@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.columns import Column, Kind, Table, page_of
 from pyworkers.api.record import as_text
 from pyworkers.api.target import AtRedis
 from pyworkers.errors import BadMessageError
@@ -54,6 +54,7 @@ AUDIT_ACTION: Table[AuditEntry] = Table(
     Column("at", Kind.MOMENT, "When", nullable=True),
     Column("undo", about="The id with which deleted jobs can be put back for ten minutes.", optional=True),
 )
+AUDIT = page_of("Audit", "actions", AUDIT_ACTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,7 @@ class AuditPage:
 
     def as_dict(self) -> dict[str, Any]:
         """The page for JSON."""
-        actions = [action.as_dict() for action in self.actions]
-        return {"first": self.first, "total": self.total, "actions": actions}
+        return AUDIT.as_dict(self)
 
 
 def record(keys: Keys, entry: AuditEntry) -> Steps[float]:

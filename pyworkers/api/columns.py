@@ -199,6 +199,17 @@ class Table(Generic[R]):
         return record(self.title, required, optional)
 
 
+def page_of(title: str, name: str, rows: Table[Any], *more: Column[Any]) -> Table[Any]:
+    """A page of a listing: ``name`` has its rows, from the index ``first`` on, of ``total``."""
+    return Table(
+        title,
+        Column("first", Kind.COUNT),
+        Column("total", Kind.COUNT),
+        *more,
+        Column(name, Kind.RECORDS, table=rows),
+    )
+
+
 def _plain(column: Column[Any], value: Any, now: float) -> Any:
     """A value for JSON."""
     if value is None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 import simplejson
 
 from pyworkers.api.columns import Column, Kind, Table, Word
-from pyworkers.api.schemas import ANY, COUNT, array, more
+from pyworkers.api.schemas import ANY, COUNT, array
 from pyworkers.config.cron_entries import load
 from pyworkers.protocol import cron, timestamps
 from pyworkers.protocol.cron import CronEntry, Origin
@@ -27,6 +27,8 @@ from pyworkers.store.cron import StoredCron
 
 # Entries that are checked while the event loop waits: some ten milliseconds.
 _AT_A_TIME = 25
+SLOTS = 10
+"""The next slots of an entry that are shown."""
 
 
 class CronJob:
@@ -130,7 +132,12 @@ CRON: Table[CronJob] = Table(
     Column("last_run", Kind.RECORD, "Last run", table=RUN, nullable=True, live=True),
     Column("state", title="State", tone=lambda state: "" if state == "active" else "warn", live=True),
 )  # fmt: skip
-CRON_VIEW = more(CRON.schema, "CronView", {"slots": array(COUNT), "runs": array(RUN.schema)})
+CRON_VIEW: Table[CronJob] = Table(
+    "CronView",
+    *CRON.columns.values(),
+    Column("slots", Kind.PARTS, value=lambda job, now: job.next_slots(SLOTS, now), schema=array(COUNT)),
+    Column("runs", Kind.RECORDS, table=RUN),
+)
 
 
 class CronPage(NamedTuple):

@@ -15,7 +15,7 @@ from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.editing import enqueue_copied
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JobRecord
-from pyworkers.api.schemas import ANY, TEXT, Schema, array, maybe, record
+from pyworkers.api.schemas import ANY, array, maybe
 from pyworkers.api.target import Admin, AtRedis
 from pyworkers.encryption import Encryption
 from pyworkers.errors import BadArgumentError
@@ -25,7 +25,6 @@ from pyworkers.protocol.flow.finished import FinishedEntry
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import finished
 from pyworkers.store.calls import Steps
-from pyworkers.text import valid
 
 _BUDGET_S = 0.05
 _PORTION = 200
@@ -130,12 +129,14 @@ class FinishedPage:
 
     def as_dict(self) -> Mapping[str, Any]:
         """The page for JSON."""
-        lists = list(map(valid, self.lists))
-        return {"jobs": [job.as_dict() for job in self.jobs], "next": self.next, "lists": lists}
+        return FINISHED_PAGE.as_dict(self)
 
 
-FINISHED_PAGE: Schema = record(
-    "FinishedPage", {"jobs": array(FINISHED.schema), "next": TEXT, "lists": array(TEXT)}
+FINISHED_PAGE: Table[FinishedPage] = Table(
+    "FinishedPage",
+    Column("jobs", Kind.RECORDS, table=FINISHED),
+    Column("next"),
+    Column("lists", Kind.TEXTS),
 )
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import as_text
-from pyworkers.api.schemas import OBJECT, TEXT, Schema, array, record
+from pyworkers.api.schemas import OBJECT
 from pyworkers.protocol.flow.joblog import LogLine
 from pyworkers.protocol.flow.track import fits
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.store.browse.tracks import read_log
 from pyworkers.store.calls import Steps
-from pyworkers.text import valid
 
 _STATES = frozenset(state.value for state in JobState if state.final)
 
@@ -52,12 +51,15 @@ class JobLog:
 
     def as_dict(self) -> Mapping[str, Any]:
         """The log for JSON."""
-        lines = [LOG_LINE.as_dict(line) for line in self.lines]
-        return {"jid": valid(self.jid), "state": self.status.state.value, "last": self.last, "lines": lines}
+        return JOB_LOG.as_dict(self)
 
 
-JOB_LOG: Schema = record(
-    "JobLog", {"jid": TEXT, "state": TEXT, "last": TEXT, "lines": array(LOG_LINE.schema)}
+JOB_LOG: Table[JobLog] = Table(
+    "JobLog",
+    Column("jid"),
+    Column("state", value=lambda log, _now: log.status.state),
+    Column("last"),
+    Column("lines", Kind.RECORDS, table=LOG_LINE),
 )
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Protocol, TypeVar
 
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.schemas import COUNT, NUMBER, TEXT, array, record
+from pyworkers.api.schemas import COUNT, array
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.histogram import BOUNDS_MS
 from pyworkers.protocol.keys import Keys
@@ -151,15 +151,13 @@ CLASS_METRICS: Table[ClassMetrics] = Table(
     Column("parts", Kind.RECORDS, table=PART, optional=True),
     Column("durations", Kind.RECORDS, table=DURATIONS, optional=True),
 )
-METRICS = record(
+METRICS: Table[Metrics] = Table(
     "Metrics",
-    {
-        "period": TEXT,
-        "since": NUMBER,
-        "now": NUMBER,
-        "total": COUNT,
-        "classes": array(CLASS_METRICS.schema),
-    },
+    Column("period", value=lambda found, _now: found.period.value),
+    Column("since", Kind.MOMENT),
+    Column("now", Kind.MOMENT),
+    Column("total", Kind.COUNT),
+    Column("classes", Kind.RECORDS, table=CLASS_METRICS),
 )
 
 
@@ -190,13 +188,7 @@ class Metrics:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it for JSON."""
-        return {
-            "period": self.period.value,
-            "since": self.since,
-            "now": self.now,
-            "total": self.total,
-            "classes": [found.as_dict() for found in self.classes],
-        }
+        return METRICS.as_dict(self)
 
 
 def read_metrics(

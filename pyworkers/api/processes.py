@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pyworkers.api.actions import AbsentError, Action, Confirmation
-from pyworkers.api.columns import Column, Kind, Table, Word
+from pyworkers.api.columns import Column, Kind, Table, Word, page_of
 from pyworkers.api.groups import GROUP, GroupStats, by_state
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.target import AtRedis, Countable, Where
@@ -197,11 +197,7 @@ class ProcessPage:
 
     def as_dict(self) -> dict[str, Any]:
         """The page for JSON."""
-        return {
-            "first": self.first,
-            "total": self.total,
-            "servers": [PROCESS.as_dict(view) for view in self.servers],
-        }
+        return PROCESSES.as_dict(self)
 
 
 def read_processes(keys: Keys, first: int = 0, count: int = 50) -> Steps[ProcessPage]:
@@ -315,6 +311,7 @@ PROCESS: Table[ServerView] = Table(
         value=lambda view, now: words_of(view.about, state_of(view, now), now),
     ),
 )  # fmt: skip
+PROCESSES = page_of("Servers", "servers", PROCESS)
 
 
 def refusal(about: ProcessView, word: Signal) -> str:

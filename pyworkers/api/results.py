@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyworkers.api.browse.lookup import read_job
+from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.record import STATUS
-from pyworkers.api.schemas import ANY, FLAG, TEXT, Schema, more
+from pyworkers.api.schemas import ANY
 from pyworkers.protocol.flow.track import is_tracked
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.status import Answer, JobState, JobStatus
@@ -18,9 +19,6 @@ from pyworkers.store.flow.awaiting import ended as ended_jobs
 from pyworkers.store.flow.awaiting import note as note_waits
 
 __all__ = ["JOB_RESULT", "JobResult", "ended_jobs", "note_waits", "read_result"]
-
-JOB_RESULT: Schema = more(STATUS.schema, "JobResult", {"jid": TEXT, "tracked": FLAG, "result": ANY})
-
 
 _BUDGET_S = 0.25
 
@@ -42,8 +40,20 @@ class JobResult:
 
     def as_dict(self) -> Mapping[str, Any]:
         """The result for JSON; it is null unless the job is done, and its result is kept."""
-        result = self.answer.result if self.answer is not None else None
-        return {"jid": self.jid, "tracked": self.tracked, "result": result, **self.status.as_dict()}
+        return JOB_RESULT.as_dict(self)
+
+
+def _returned(found: JobResult, _now: float) -> Any:
+    return None if found.answer is None else found.answer.result
+
+
+JOB_RESULT: Table[JobResult] = Table(
+    "JobResult",
+    Column("jid"),
+    Column("tracked", Kind.FLAG),
+    Column("result", Kind.PARTS, value=_returned, schema=ANY),
+    *STATUS.within(lambda found: found.status),
+)
 
 
 def read_result(keys: Keys, jid: str) -> Steps[JobResult | None]:

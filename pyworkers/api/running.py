@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyworkers.api.actions import Action, Confirmation, Given
-from pyworkers.api.columns import Column, Kind, Table
+from pyworkers.api.columns import Column, Kind, Table, page_of
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.record import JOB, PROGRESS, JobRecord
-from pyworkers.api.schemas import FLAG, more, page_of
 from pyworkers.api.target import Admin, AtRedis, Countable
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.flow.track import fits
@@ -90,9 +89,7 @@ WORK: Table[Work] = Table(
     Column("done", title="Progress", value=_done, only_shown=True),
     *JOB.columns.values(),
 )
-
-
-WORKS = more(page_of("Works", "works", WORK.schema), "Works", {"complete": FLAG})
+WORKS = page_of("Works", "works", WORK, Column("complete", Kind.FLAG))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +108,7 @@ class WorkPage:
 
     def as_dict(self) -> dict[str, Any]:
         """The page for JSON."""
-        return {
-            "first": self.first,
-            "total": self.total,
-            "complete": self.complete,
-            "works": [work.as_dict() for work in self.works],
-        }
+        return WORKS.as_dict(self)
 
 
 def read_works(

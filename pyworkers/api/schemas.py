@@ -48,8 +48,3 @@ def more(
     """A record with the members of another one, and these."""
     properties = {**base["properties"], **members, **(optional or {})}
     return {**base, "title": title, "required": [*base["required"], *members], "properties": properties}
-
-
-def page_of(title: str, name: str, item: Schema) -> Schema:
-    """A page of a listing: ``name`` has its rows, from the index ``first`` on, of ``total``."""
-    return record(title, {"first": COUNT, "total": COUNT, name: array(item)})

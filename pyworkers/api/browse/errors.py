@@ -18,7 +18,7 @@ from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.places import DEAD, RETRIES, Place
 from pyworkers.api.browse.search import Sought, position_of, read_stretch
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.schemas import COUNT, TEXT, array, record
+from pyworkers.api.schemas import COUNT, array
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.browse.parts import Position
@@ -89,11 +89,14 @@ ERROR: Table[ErrorGroup] = Table(
     Column("hours", Kind.PARTS, "Last day", value=lambda group, _now: list(group.hours), schema=array(COUNT),
            about="The jobs that last failed or died in each of the last 24 hours, the current one last."),
 )  # fmt: skip
-ERRORS = record(
+ERRORS: Table[ErrorPage] = Table(
     "Errors",
-    {"total": COUNT, "looked_at": COUNT, "read": COUNT, "cursor": TEXT, "errors": array(ERROR.schema)},
+    Column("total", Kind.COUNT),
+    Column("looked_at", Kind.COUNT),
+    Column("read", Kind.COUNT),
+    Column("cursor"),
+    Column("errors", Kind.RECORDS, value=lambda page, _now: page.groups, table=ERROR),
 )
-"""The schema of a page of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,7 @@ class ErrorPage:
 
     def as_dict(self) -> dict[str, Any]:
         """The page for JSON."""
-        facts = {"total": self.total, "looked_at": self.looked_at, "read": self.read, "cursor": self.cursor}
-        return facts | {"errors": [group.as_dict() for group in self.groups]}
+        return ERRORS.as_dict(self)
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ RESOURCES = (
         "/alarms",
         "The alarms of `pyworkers alarms`, and their last messages.",
         _alarms,
-        ALARMS,
+        ALARMS.schema,
         actions=ACTIONS,
         rows="sent",
     ),

@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pyworkers.api.audit import AUDIT_ACTION, AuditEntry, AuditPage, read_audit
+from pyworkers.api.audit import AUDIT, AUDIT_ACTION, AuditEntry, AuditPage, read_audit
 from pyworkers.api.browse.undo import DELETION, UNDO, read_deletions
 from pyworkers.api.parameters import paging
-from pyworkers.api.schemas import page_of
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.paging import pager, rows_of, span
@@ -101,7 +100,7 @@ RESOURCES = (
         "/audit",
         "The last thousand actions, the latest first.",
         _audit,
-        page_of("Audit", "actions", AUDIT_ACTION.schema),
+        AUDIT.schema,
         paging(),
         rows="actions",
         order=lambda row: -(row["at"] or 0.0),

@@ -32,8 +32,8 @@ from pyworkers.api.batches import (
     read_graph,
     read_members,
 )
+from pyworkers.api.columns import page_of
 from pyworkers.api.parameters import Parameter, by_cursor, paging
-from pyworkers.api.schemas import page_of
 from pyworkers.protocol.flow.plans import BatchStatus
 from pyworkers.web import graphing, names
 from pyworkers.web.buttons import act
@@ -262,7 +262,7 @@ RESOURCES = (
         "/batches",
         "The batches; those that changed last come first.",
         _batches,
-        page_of("Batches", "batches", BATCH.schema),
+        page_of("Batches", "batches", BATCH).schema,
         [*paging(), Parameter("tag", "Only batches with this tag, of the 10,000 that changed last.")],
         rows="batches",
         order=lambda row: _latest_first(row.get),

@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from pyworkers.api import CronJob, CronRun
 from pyworkers.api.browse.masking import masked
+from pyworkers.api.columns import page_of
 from pyworkers.api.cron import ACTIONS, ADD, CHANGE, REMOVE
-from pyworkers.api.cronjob import CRON, CRON_VIEW, RUN, outcome, read_cron_job, read_cron_page
+from pyworkers.api.cronjob import CRON, CRON_VIEW, RUN, SLOTS, outcome, read_cron_job, read_cron_page
 from pyworkers.api.parameters import paging
-from pyworkers.api.schemas import page_of
 from pyworkers.errors import BadArgumentError, DuplicateJobError, QueueFullError
 from pyworkers.protocol.cron import MISFIRES
 from pyworkers.web import names
@@ -38,7 +38,6 @@ from pyworkers.web.showing import moment, shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, cell, joined, link, words
 
-_SLOTS = 10
 _TEXTS = ("schedule", "timezone", "misfire", "queue")
 _REFUSALS = (BadArgumentError, DuplicateJobError, QueueFullError)
 _COLUMNS = CRON.shown("name", "schedule", "class", "queue", "next", "last_run", "state")
@@ -91,7 +90,7 @@ async def show_one(request: Request, refusal: str = "") -> Response:
         state=state(request, job),
         runs=runs(request, job, time.time()),
         args=args,
-        slots=[(slot, _local(job, slot)) for slot in job.next_slots(_SLOTS)],
+        slots=[(slot, _local(job, slot)) for slot in job.next_slots(SLOTS)],
         actions=ACTIONS,
         misfires=MISFIRES,
         typed=form_of(request) if refusal else {field: getattr(job.entry, field) for field in _TEXTS},
@@ -237,7 +236,7 @@ async def _entries(ask: CheckedRequest) -> dict[str, Any]:
 
 async def _entry(ask: CheckedRequest) -> dict[str, Any]:
     job = found(await ask.site.read(read_cron_job(ask.keys, ask.names["name"])), "cron entry")
-    return {**job.as_dict(), "slots": job.next_slots(_SLOTS), "runs": [run.as_dict() for run in job.runs]}
+    return CRON_VIEW.as_dict(job, time.time())
 
 
 FEEDS: Mapping[str, Feed] = {"cron": parts, "entry": parts_of_one}
@@ -252,7 +251,7 @@ RESOURCES = (
         "/cron",
         "The cron entries, by name.",
         _entries,
-        page_of("CronEntries", "cron", CRON.schema),
+        page_of("CronEntries", "cron", CRON).schema,
         paging(),
         [ADD],
         rows="cron",
@@ -262,7 +261,7 @@ RESOURCES = (
         "/cron/{name}",
         "One cron entry, with its next slots and its last runs.",
         _entry,
-        CRON_VIEW,
+        CRON_VIEW.schema,
         actions=ACTIONS,
         sought=True,
     ),

@@ -167,7 +167,7 @@ RESOURCES = (
         "/errors",
         "The failed jobs of retries and dead, grouped by their errors, the largest group first.",
         _errors,
-        ERRORS,
+        ERRORS.schema,
         [_CURSOR],
         rows="errors",
         order=lambda row: -row["count"],

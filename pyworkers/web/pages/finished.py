@@ -144,7 +144,7 @@ RESOURCES = (
         "/finished",
         "The last jobs that have ended, the latest first, of classes, queues and servers with keep.",
         _finished,
-        FINISHED_PAGE,
+        FINISHED_PAGE.schema,
         [
             Parameter("class", "Only jobs of this class."),
             Parameter("queue", "Only jobs of this queue."),

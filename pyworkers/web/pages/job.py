@@ -435,7 +435,7 @@ RESOURCES = (
         "One job, in any place. A long search goes on with further. With wait, and for the role enqueue: its "
         "state and its result alone.",
         _read,
-        {"anyOf": [JOB_VIEW.schema, JOB_RESULT]},
+        {"anyOf": [JOB_VIEW.schema, JOB_RESULT.schema]},
         [
             Parameter("place", f"Where to look first: {PLACES}"),
             Parameter("at", "Its at in that place."),
@@ -464,7 +464,7 @@ RESOURCES = (
         "/jobs/{jid}/logs",
         "What a job has written while it ran, and how its runs have ended.",
         _read_joblog,
-        JOB_LOG,
+        JOB_LOG.schema,
         [Parameter("after", "Only the lines behind the one with this id: last of an earlier answer.")],
         sought=True,
     ),

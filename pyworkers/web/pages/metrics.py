@@ -312,7 +312,7 @@ RESOURCES = (
         "/metrics",
         "The classes whose jobs ran, those with most time first.",
         _metrics,
-        METRICS,
+        METRICS.schema,
         [_PERIOD, *paging(), Parameter("class", "Only classes whose name contains this text.")],
         rows="classes",
         order=lambda row: -row["total_ms"],

@@ -191,7 +191,7 @@ RESOURCES = (
         "/running",
         "The running jobs, the longest first.",
         _running,
-        WORKS,
+        WORKS.schema,
         [*paging(), Parameter("server", "Only the jobs of the server with this identity.")],
         ACTIONS,
         rows="works",

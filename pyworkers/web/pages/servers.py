@@ -21,6 +21,7 @@ from pyworkers.api.processes import (
     ACTIONS,
     ACTIONS_ON_ALL,
     PROCESS,
+    PROCESSES,
     STATE_WORDS,
     WORKER,
     ProcessPage,
@@ -30,7 +31,6 @@ from pyworkers.api.processes import (
     state_of,
 )
 from pyworkers.api.running import CANCEL, read_held, read_works
-from pyworkers.api.schemas import page_of
 from pyworkers.web import names
 from pyworkers.web.buttons import act, ask
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
@@ -239,7 +239,7 @@ RESOURCES = (
         "/servers",
         "The servers, by identity.",
         _servers,
-        page_of("Servers", "servers", PROCESS.schema),
+        PROCESSES.schema,
         paging(),
         ACTIONS_ON_ALL,
         rows="servers",
