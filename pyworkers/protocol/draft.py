@@ -23,7 +23,7 @@ from pyworkers.protocol.envelope import MAX_BYTES, check_value, encode, encode_a
 from pyworkers.protocol.flow import unique
 from pyworkers.protocol.flow.entry import Entering, entry_of
 from pyworkers.protocol.keys import check_queue_name
-from pyworkers.protocol.options import CONDITION_OPTIONS, check_options, fields_of
+from pyworkers.protocol.options import CONDITION_OPTIONS, check_options, fields_of, is_number
 from pyworkers.protocol.portions import MOST_BYTES, portions
 from pyworkers.protocol.sealing import Sealing
 
@@ -316,8 +316,7 @@ def moment(delay: float | timedelta | None, at: Any, now: float) -> float | None
 def seconds(delay: float | timedelta) -> float:
     """A delay in seconds. Raises BadArgumentError for an invalid delay."""
     number = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    if not is_number or not 0 <= number <= sys.float_info.max:
+    if not is_number(number) or not 0 <= number <= sys.float_info.max:
         raise BadArgumentError(
             f"{_shown(delay)} is not a delay: write seconds from 0, or a timedelta",
             hint="a time is for enqueue_at, or at=…" if isinstance(delay, datetime) else "",

@@ -21,7 +21,7 @@ from pyworkers.protocol.flow import history, track, unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.keys import Keys
 from pyworkers.protocol.message import ACTIVE_JOB_WRAPPERS
-from pyworkers.protocol.options import RESERVED
+from pyworkers.protocol.options import RESERVED, is_number
 from pyworkers.protocol.sealing import Keyring
 from pyworkers.protocol.status import JobState
 from pyworkers.text import is_unicode
@@ -306,9 +306,8 @@ def _rekeyed(key: str, data: Mapping[str, Any], edit: Edit) -> str:
 def _life_s(data: Mapping[str, Any], due: float | None, now: float) -> float:
     """How long the lock is kept: as asked for, and until the job is due."""
     asked = data.get("unique_for")
-    is_number = isinstance(asked, int | float) and not isinstance(asked, bool)
     # First the smaller one: an integer may have hundreds of digits.
-    life_s = float(min(asked, _LONGEST_LIFE_S)) if is_number and asked and asked > 0 else 0.0
+    life_s = float(min(asked, _LONGEST_LIFE_S)) if is_number(asked) and asked > 0 else 0.0
     return life_s + (0.0 if due is None else min(max(0.0, due - now), _LONGEST_LIFE_S))
 
 

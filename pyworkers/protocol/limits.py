@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import simplejson
 
 from pyworkers.errors import BadArgumentError, DeclarationError
+from pyworkers.protocol.options import is_number
 from pyworkers.protocol.sealing import FIELD
 
 if TYPE_CHECKING:
@@ -275,5 +276,4 @@ def _is_count(value: object) -> bool:
 
 
 def _is_period(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0.001 <= value <= _LONGEST_S  # type: ignore[operator]
+    return is_number(value) and 0.001 <= value <= _LONGEST_S

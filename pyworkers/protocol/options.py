@@ -11,7 +11,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, TypeGuard, get_args
 
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol.conditions import OnDuplicate
@@ -231,7 +231,7 @@ def _check_extra(extra: Mapping[str, Any]) -> None:
     check_value(dict(extra), "extra")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """True for a number, false for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard
 
 import simplejson
 
 from pyworkers.errors import BadArgumentError, JobFailedError
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.envelope import check_value, encode
+from pyworkers.protocol.options import is_number
 
 MAX_TEXT = 1000
 """The longest text of a progress, in characters; the rest is cut off."""
@@ -63,7 +64,7 @@ class Progress:
     def __post_init__(self) -> None:
         """Raise BadArgumentError for values that are not numbers and text."""
         for name, number in (("done", self.done), ("total", self.total)):
-            if (number is not None or name == "done") and not _is_number(number):
+            if (number is not None or name == "done") and not is_finite(number):
                 raise BadArgumentError(f"{name} must be a finite number, not {number!r}")
         if not isinstance(self.text, str):
             raise BadArgumentError(f"text must be a string, not of type {type(self.text).__name__}")
@@ -185,9 +186,10 @@ def _progress(text: str | None) -> Progress | None:
         return None
 
 
-def _is_number(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
+    """True for a number that a float can hold, but for infinity and NaN."""
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return is_number(value) and math.isfinite(value)
     except OverflowError:
         # An integer of more than 308 digits.
         return False

@@ -15,6 +15,7 @@ from pyworkers.protocol import envelope, timestamps
 from pyworkers.protocol.effects import KeepFinished
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.message import as_count
+from pyworkers.protocol.options import is_number
 
 MAX_JOB_BYTES = 4096
 """A longer job is kept without its arguments."""
@@ -85,11 +86,10 @@ def read_entry(packed: bytes) -> FinishedEntry | None:
         return None
     texts = {name: found[name] for name in ("state", "worker", "error") if isinstance(found.get(name), str)}
     took = found.get("ms")
-    is_time = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 1e12
     facts = FinishedFacts(
         texts.get("state", ""),
         timestamps.read(found.get("at")),
-        took / 1000 if is_time and took is not None else 0.0,
+        took / 1000 if is_number(took) and 0 <= took < 1e12 else 0.0,
         as_count(found.get("attempts")) or 0,
         texts.get("worker", ""),
         found.get("result") if type(found.get("result")) is int else None,

@@ -6,7 +6,6 @@ has the start and the worker of run N, ``error:N`` the error with which it ended
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,7 +19,7 @@ from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.start import JobStart
 from pyworkers.protocol.flow.track import ALIVE_S, is_tracked, kept_s, status_key
 from pyworkers.protocol.message import as_count
-from pyworkers.protocol.status import FIELDS, Answer, JobStatus, read_status
+from pyworkers.protocol.status import FIELDS, Answer, JobStatus, is_finite, read_status
 
 FIELD = "history"
 MAX_TRACEBACK = 20_000
@@ -132,8 +131,4 @@ def _list(packed: bytes | None, size: int) -> list[Any] | None:
 
 
 def _time(value: object) -> float | None:
-    try:
-        seconds = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    except OverflowError:
-        return None
-    return seconds if math.isfinite(seconds) else None
+    return float(value) if is_finite(value) else None
