@@ -30,7 +30,7 @@ from pyworkers.errors import PyworkersError, StoreError
 from pyworkers.http.connections import HEAD_BYTES, BoundedConnection
 from pyworkers.http.hosts import Hosts
 from pyworkers.web.application import assemble
-from pyworkers.web.leaving import Streams
+from pyworkers.web.leaving import is_leaving
 from pyworkers.web.listening import ListenAddress
 from pyworkers.web.prefixing import Prefixed
 from pyworkers.web.security.access import UNIX_SOCKET, Access, Local, Users, new_token
@@ -108,6 +108,12 @@ def _connection() -> type[BoundedConnection]:
     class DashboardConnection(BoundedConnection):
         most = min(_MOST_CONNECTIONS, max(1, _allowed_files() - _SPARE_FILES))
 
+        def on_response_complete(self) -> None:
+            """Close a connection that came with the stop: its next request would keep the server."""
+            super().on_response_complete()
+            if is_leaving() and not self.transport.is_closing():
+                self.shutdown()
+
     return DashboardConnection
 
 
@@ -139,11 +145,11 @@ class _OnSocket:
 class _DashboardServer(uvicorn.Server):
     def __init__(self, dashboard: Starlette, site: Site, place: ListenAddress, redis: str) -> None:
         prefix = place.prefix
-        self._streams = Streams(Prefixed(dashboard, prefix, dashboard.routes) if prefix else dashboard)
+        app: ASGIApp = Prefixed(dashboard, prefix, dashboard.routes) if prefix else dashboard
         self._site = site
         self._redis = redis
         config = uvicorn.Config(
-            _OnSocket(self._streams) if place.path else self._streams,
+            _OnSocket(app) if place.path else app,
             http=_connection(),
             h11_max_incomplete_event_size=HEAD_BYTES,
             ws="none",
@@ -169,11 +175,6 @@ class _DashboardServer(uvicorn.Server):
                     await self._site.read(read_web_secret(self._site.keys, secrets.token_bytes()))
         except (PyworkersError, TimeoutError) as error:
             log.warning("redis.down", url=self._redis, error=str(error) or "no answer")
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the event streams, then everything else."""
-        self._streams.leave()
-        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -6,13 +6,14 @@ Runs in the event loop of the dashboard. A wait takes no thread and no connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from starlette.requests import Request
 
 from pyworkers.api.results import ended_jobs, note_waits
 from pyworkers.errors import PyworkersError
+from pyworkers.web.leaving import is_leaving
 from pyworkers.web.site import Site
 
 MOST = 500
@@ -90,8 +91,10 @@ class ProgramWaits:
 
     async def _run(self) -> None:
         while self._ends:
+            jids: Sequence[str] = list(self._ends)
             try:
-                jids = await self._site.read(ended_jobs(self._site.keys, list(self._ends), _BLOCK_MS))
+                if not is_leaving():
+                    jids = await self._site.read(ended_jobs(self._site.keys, jids, _BLOCK_MS))
             except PyworkersError:
                 # Those who wait read the state at the end of their time, and say what is wrong.
                 await asyncio.sleep(_PAUSE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,20 +10,34 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import Message, Receive, Scope, Send
 
-from pyworkers.web.leaving import Streams
 from tests.helpers.support import PATIENCE_S, free_port, wait_for
 
 
 class _Server(uvicorn.Server):
-    """Ends event streams at its end, for which uvicorn would wait as long as there are viewers."""
+    """Ends event streams at its end, which learn of the end of a program by its signal alone."""
 
     def __init__(self, app: Starlette) -> None:
-        self._streams = Streams(app)
-        super().__init__(uvicorn.Config(self._streams, port=free_port(), log_level="warning"))
+        self._leaving = asyncio.Event()
+
+        async def served(scope: Scope, receive: Receive, send: Send) -> None:
+            async def receive_or_leave() -> Message:
+                waits = asyncio.create_task(self._leaving.wait())
+                message = asyncio.ensure_future(receive())
+                try:
+                    await asyncio.wait({message, waits}, return_when=asyncio.FIRST_COMPLETED)
+                    return message.result() if message.done() else {"type": "http.disconnect"}
+                finally:
+                    message.cancel()
+                    waits.cancel()
+
+            await app(scope, receive_or_leave if scope["type"] == "http" else receive, send)
+
+        super().__init__(uvicorn.Config(served, port=free_port(), log_level="warning"))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._streams.leave()
+        self._leaving.set()
         await super().shutdown(sockets)
 
 

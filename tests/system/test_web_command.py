@@ -23,6 +23,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from pyworkers import Client
 from pyworkers.cli import main
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.acl import Role
@@ -411,13 +412,19 @@ def test_a_signal_ends_it_at_once_viewers_or_not(
     words = ["--bind", f"127.0.0.1:{port}", "--url", one_redis_url, "--namespace", namespace]
     with commanded(tmp_path, *words, "--no-token") as command:
         command.wait_until_it_listens()
-        viewers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        viewers = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
         host = f"Host: 127.0.0.1:{port}\r\n"
+        with Client(one_redis_url, namespace=namespace) as client:
+            jid = client.enqueue("mail", "Send", [1], track=60)
+        viewers[3].sendall(f"GET /api/jobs/{jid}?wait=30 HTTP/1.1\r\n{host}\r\n".encode())
         assert b" 200 " in asked(viewers[0], f"GET /events HTTP/1.1\r\n{host}\r\n")
         assert b" 200 " in asked(viewers[1], f"GET /queues HTTP/1.1\r\n{host}\r\n")
         viewers[2].sendall(b"GET /que")
         command.process.send_signal(number)
         assert command.process.wait(stretched(3.0)) == 0
+        # A program that waits for the end of a job gets its state.
+        answer = viewers[3].makefile().read()
+        assert answer.startswith("HTTP/1.1 200 ") and '"state":"waiting"' in answer
         for viewer in viewers:
             viewer.close()
         assert "rror" not in command.log()

@@ -43,6 +43,7 @@ from pyworkers.protocol.options import OPTIONS, JobOption
 from pyworkers.protocol.portions import portions
 from pyworkers.web.acting import audited, is_sent, undone
 from pyworkers.web.json.resources import Created, Creation, Refused, Resource
+from pyworkers.web.leaving import is_leaving
 from pyworkers.web.security import body_of, viewer_of
 from pyworkers.web.site import Site, site_of
 from pyworkers.web.waiting import waits_of
@@ -182,7 +183,7 @@ async def _with_room(
     """The answer when there is room. Raises the error of the refusal at the end of the time."""
     while True:
         left, _ = await asyncio.wait({leaving}, timeout=pause_s(refusal, until))
-        if left:
+        if left or is_leaving():
             raise refusal.error
         # At the end of the time by its receipt: meanwhile another request may have pushed the same jobs.
         answered = await attempt(refusal if time.monotonic() < until else None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +27,7 @@ from pyworkers.api.thresholds import problems_above, read_thresholds
 from pyworkers.config.thresholds import Threshold, in_force
 from pyworkers.errors import BadArgumentError, PyworkersError, StoreError
 from pyworkers.protocol.keys import Keys
+from pyworkers.web.leaving import is_leaving
 from pyworkers.web.live.counts import counts_of
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
@@ -38,6 +38,8 @@ from pyworkers.web.site import Site
 T = TypeVar("T")
 
 _EVERY_S = 1.0
+# How late a server that stops is noticed.
+_LEAVING_S = 0.1
 MINUTE_S = 60.0
 """Charts are read this often: servers note the gauges, and count, by minutes."""
 # Servers write their numbers each second for ten after a request.
@@ -61,7 +63,6 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
         self._viewers = 0
         self._fresh = asyncio.Event()
-        self._leaving = False
         self._samples = Samples()
         self._stats: Stats | None = None
         self._stored: Sequence[Threshold] = ()
@@ -195,8 +196,9 @@ class Reader:
 
     async def next_event(self, request: Request, names: Sequence[str]) -> bytes:
         """The next event of these feeds, of a read that begins after this call; empty if the server stops."""
-        await self._fresh.wait()
-        if self._leaving:
+        if not is_leaving():
+            await self._fresh.wait()
+        if is_leaving():
             return b""
         key = (request.scope.get("root_path", ""), tuple(names))
         event = self._events.get(key)
@@ -209,12 +211,15 @@ class Reader:
         while self._viewers:
             # A viewer that comes during the read may have a newer page: it waits for the next one.
             fresh, self._fresh = self._fresh, asyncio.Event()
+            if is_leaving():
+                fresh.set()
+                return
             await self._look()
             self._events = {}
-            self._leaving = is_leaving()
             fresh.set()
             due = max(due + _EVERY_S, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
+            while (left_s := due - time.monotonic()) > 0 and not is_leaving():
+                await asyncio.sleep(min(left_s, _LEAVING_S))
 
     async def _look(self) -> None:
         try:
@@ -310,13 +315,3 @@ def banner(away_since: float | None, trouble: str) -> str:
         text = Markup("Redis has not answered since {}. The numbers are the last known ones.")
         return str(text.format(exact(away_since)))
     return str(Markup("{}").format(trouble))
-
-
-def is_leaving() -> bool:
-    """True if this process is uvicorn's, with this application mounted, and has a signal to stop.
-
-    It waits for the end of all streams, and tells an application nothing: only the object whose method
-    handles the signal knows.
-    """
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return getattr(server, "should_exit", False) is True
