@@ -13,6 +13,7 @@ from types import ModuleType
 
 from pyworkers.app import Worker
 from pyworkers.errors import ConfigError, place_of
+from pyworkers.programs.interpreter import is_of_python
 
 
 def app_of(worker: Worker | str, configured: str | None) -> str:
@@ -45,14 +46,8 @@ def import_path() -> list[str]:
     it is not among them: a server would put it in front of all if it were missing.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    kept = [entry for entry in sys.path if entry in given or not _is_of_python(Path(entry))]
+    kept = [entry for entry in sys.path if entry in given or not is_of_python(Path(entry))]
     return list(dict.fromkeys(str(Path(entry).absolute()) for entry in (*kept, "")))
-
-
-def _is_of_python(folder: Path) -> bool:
-    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix}
-    libraries = [Path(prefix) / part for prefix in prefixes for part in ("lib", "lib64")]
-    return folder.name == "site-packages" or any(folder.is_relative_to(library) for library in libraries)
 
 
 def _places(worker: Worker) -> Iterator[str]:
