@@ -75,17 +75,28 @@ class Services:
 
     def __init__(self, server: ServerParts) -> None:
         self._server = server
+        config, store, queues, health = server.config, server.store, server.queues, server.health.of
+        identity, lease_s = server.incarnations.identity, config.server.lease
         self.counters = Counters()
-        self._writer = CounterWriter(server.store, self.counters)
-        self.lease = self._make_lease()
-        self.heartbeat = self._make_heartbeat()
-        self.remote = self._make_remote()
-        self.scheduler = self._make_scheduler()
-        self.cron = self._make_cron()
-        self.changes = self._make_changes()
-        self.suspects = self._make_suspects()
-        self.asks = self._make_asks()
-        self.recovery = self._make_recovery()
+        self._writer = CounterWriter(store, self.counters)
+        self.lease = Lease(store, server.incarnations, health(Lease.name), lease_s, self._renewed)
+        shown = Shown(server.facts, server.memory, config.server.sidekiq6)
+        reactions = Reactions(server.words, self._writer.write_counts, queues.set_clock, server.ask_stack)
+        self.heartbeat = Heartbeat(store, health(Heartbeat.name), shown, reactions)
+        self.remote = Remote(store, health(Remote.name), queues)
+        interval_s, drain_goretry = config.scheduler.poll_interval, config.retry.drain_goretry
+        self.scheduler = Scheduler(store, identity, server.health, interval_s, drain_goretry)
+        self.cron = Cron(store, identity, health(Cron.name), random.Random(), server.make_slots)
+        followers: list[Follower] = [self.scheduler, self.remote, self.cron, self.heartbeat, queues]
+        self.changes = Changes(
+            config.redis, store.keys, health(Changes.name), queues.redis_returned, followers
+        )
+        self.changes.follow(identity())
+        self.suspects = Suspects(store, identity, health(Suspects.name), self.counters.suspected)
+        self.asks = Asks(store, identity, health(Asks.name), self.scheduler.expect)
+        # If an announcement is lost, a new server is missing for this long at most: its first lease.
+        registrations = Registrations(store, server.incarnations, self.changes.unchanged(lease_s))
+        self.recovery = Recovery(store, registrations, health(Recovery.name), lease_s, self._recovered)
         self._parts: list[Part] = [
             self.lease,
             self.heartbeat,
@@ -94,18 +105,23 @@ class Services:
             self.scheduler,
             self.recovery,
             self.cron,
-            self._make_strays(),
             self.suspects,
             self.asks,
-            self._make_sweep(),
-            self._make_gauges(),
-            *self._make_certificates(),
+            *self._make_others(),
         ]
 
-    def _make_lease(self) -> Lease:
-        server, lease_s = self._server, self._server.config.server.lease
-        health = server.health.of(Lease.name)
-        return Lease(server.store, server.incarnations, health, lease_s, self._renewed)
+    def _make_others(self) -> Iterator[Part]:
+        """The parts that no other part uses."""
+        server, turn, health = self._server, self.recovery.turn, self._server.health.of
+        store, lease_s = server.store, server.config.server.lease
+        unchanged = self.changes.unchanged(lease_s)
+        yield Strays(
+            server.queues, unchanged, health(Strays.name), min(_ADOPT_S, lease_s / _ADOPTIONS_PER_LEASE)
+        )
+        yield Sweep(store, turn, health(Sweep.name), min(_SWEEP_S, lease_s * _LEASES_PER_SWEEP))
+        yield GaugeWriter(store, turn, health(GaugeWriter.name), lambda: self.lease.queues)
+        if contexts := store.tls:
+            yield Certificates(contexts, health(Certificates.name))
 
     async def _renewed(self, is_new: bool, deadlines: LeaseDeadlines) -> None:
         self._server.queues.set_lease(deadlines)
@@ -119,88 +135,9 @@ class Services:
             # The lease is renewed nevertheless. The next renewal tries again.
             health.failed(error)
 
-    def _make_heartbeat(self) -> Heartbeat:
-        server = self._server
-        return Heartbeat(
-            server.store,
-            server.health.of(Heartbeat.name),
-            Shown(server.facts, server.memory, server.config.server.sidekiq6),
-            Reactions(server.words, self._writer.write_counts, server.queues.set_clock, server.ask_stack),
-        )
-
-    def _make_remote(self) -> Remote:
-        server = self._server
-        return Remote(server.store, server.health.of(Remote.name), server.queues)
-
-    def _make_scheduler(self) -> Scheduler:
-        server, config = self._server, self._server.config
-        return Scheduler(
-            server.store,
-            server.incarnations.identity,
-            server.health,
-            config.scheduler.poll_interval,
-            config.retry.drain_goretry,
-        )
-
-    def _make_cron(self) -> Cron:
-        server = self._server
-        health = server.health.of(Cron.name)
-        return Cron(server.store, server.incarnations.identity, health, random.Random(), server.make_slots)
-
-    def _make_changes(self) -> Changes:
-        server = self._server
-        followers: list[Follower] = [self.scheduler, self.remote, self.cron, self.heartbeat, server.queues]
-        changes = Changes(
-            server.config.redis,
-            server.store.keys,
-            server.health.of(Changes.name),
-            server.queues.redis_returned,
-            followers,
-        )
-        changes.follow(server.incarnations.identity())
-        return changes
-
-    def _make_recovery(self) -> Recovery:
-        server, lease_s = self._server, self._server.config.server.lease
-        health = server.health.of(Recovery.name)
-        # If an announcement is lost, a new server is missing for this long at most: its first lease.
-        unchanged = self.changes.unchanged(lease_s)
-        registrations = Registrations(server.store, server.incarnations, unchanged)
-        return Recovery(server.store, registrations, health, lease_s, self._recovered)
-
     def _recovered(self, jobs: int) -> None:
         self.counters.recovered(jobs)
         self.asks.sweep_soon()
-
-    def _make_suspects(self) -> Suspects:
-        server = self._server
-        health = server.health.of(Suspects.name)
-        return Suspects(server.store, server.incarnations.identity, health, self.counters.suspected)
-
-    def _make_asks(self) -> Asks:
-        server = self._server
-        health = server.health.of(Asks.name)
-        return Asks(server.store, server.incarnations.identity, health, self.scheduler.expect)
-
-    def _make_strays(self) -> Strays:
-        server = self._server
-        pause_s = min(_ADOPT_S, server.config.server.lease / _ADOPTIONS_PER_LEASE)
-        health = server.health.of(Strays.name)
-        return Strays(server.queues, self.changes.unchanged(server.config.server.lease), health, pause_s)
-
-    def _make_sweep(self) -> Sweep:
-        server = self._server
-        pause_s = min(_SWEEP_S, server.config.server.lease * _LEASES_PER_SWEEP)
-        return Sweep(server.store, self.recovery.turn, server.health.of(Sweep.name), pause_s)
-
-    def _make_gauges(self) -> GaugeWriter:
-        server = self._server
-        health = server.health.of(GaugeWriter.name)
-        return GaugeWriter(server.store, self.recovery.turn, health, lambda: self.lease.queues)
-
-    def _make_certificates(self) -> Iterator[Certificates]:
-        if contexts := self._server.store.tls:
-            yield Certificates(contexts, self._server.health.of(Certificates.name))
 
     async def register(self, stop: asyncio.Event, fail_fast: bool) -> bool:
         """Wait until Redis has registered this server: peers must know a server before it fetches.
