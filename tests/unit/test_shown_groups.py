@@ -30,7 +30,7 @@ STAFF = [
     WorkerFacts("web", 9, "idle", 1.5, 0),
     WorkerFacts("dropped", 10, "leaving", 1.5, 0),
 ]
-FACTS = Facts("host:1:a", GROUPS, RUNNING, False, [], {}, lambda: STAFF, lambda: {"web": 2})
+FACTS = Facts("host:1:a", GROUPS, RUNNING, False, [], {}, STAFF, {"web": 2})
 
 
 def test_sidekiq_sees_a_capsule_for_each_group_and_the_concurrency_of_all() -> None:

@@ -142,7 +142,7 @@ class Heartbeat(Part):
         """The facts whose change causes a beat; without memory, which always changes."""
         facts = self._facts()
         jobs = [(job.pid, job.number) for job in facts.running]
-        return facts.identity, dict(facts.groups), jobs, facts.quiet, facts.stops_at, facts.failing()
+        return facts.identity, dict(facts.groups), jobs, facts.quiet, facts.stops_at, facts.failing
 
     def follows(self, keys: Keys, identity: str) -> dict[str, Follow]:
         """The keys to read, each with the function that takes its reply."""
@@ -215,7 +215,7 @@ class Heartbeat(Part):
             "classes": declared(facts),
             "features": featured(facts),
             "signatures": signed(facts),
-            "workers": listed_workers(facts.workers(), self._memory.last_kb, watched=self._watched),
+            "workers": listed_workers(facts.workers, self._memory.last_kb, watched=self._watched),
             "look": watch.name,
         }
 

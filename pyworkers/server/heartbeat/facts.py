@@ -36,12 +36,12 @@ class Facts:
     """All processes of the tree."""
     classes: Mapping[str, list[str] | None] = field(default_factory=dict)
     """The classes of the jobs by queue; None for a queue whose handler runs every class."""
-    workers: Callable[[], list[WorkerFacts]] = list
-    """Returns the worker processes."""
-    restarts: Callable[[], dict[str, int]] = dict
-    """Returns the number of workers by group that ended unexpectedly."""
-    failing: Callable[[], dict[str, str]] = dict
-    """Returns why the groups that have no worker cannot start one."""
+    workers: Sequence[WorkerFacts] = ()
+    """The worker processes."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """The number of workers by group that ended unexpectedly."""
+    failing: Mapping[str, str] = field(default_factory=dict)
+    """Why the groups that have no worker cannot start one."""
     features: Mapping[str, list[str]] = field(default_factory=dict)
     """What the jobs ask for that only servers of pyworkers do (protocol/flow/features.py), by queue."""
     stops_at: float | None = None
@@ -111,9 +111,9 @@ def _bounded(value: object) -> str:
 
 def described(facts: Facts) -> dict[str, dict[str, object]]:
     """The groups for JSON, by name: queues, sizes, running jobs, workers by state, and how many crashed."""
-    busy, restarts, failing = facts.busy, facts.restarts(), facts.failing()
+    busy = facts.busy
     workers: dict[str, Counter[str]] = {name: Counter() for name in facts.groups}
-    for worker in facts.workers():
+    for worker in facts.workers:
         # A group that a reload has dropped may still have workers.
         if worker.group in workers:
             workers[worker.group][worker.state] += 1
@@ -127,8 +127,8 @@ def described(facts: Facts) -> dict[str, dict[str, object]]:
             "busy": busy[name],
             "ordered": group.ordered,
             "workers": dict(workers[name]),
-            "restarts": restarts.get(name, 0),
-            **({"failing": failing[name]} if name in failing else {}),
+            "restarts": facts.restarts.get(name, 0),
+            **({"failing": facts.failing[name]} if name in facts.failing else {}),
         }
         for name, group in facts.groups.items()
     }
