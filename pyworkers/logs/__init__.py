@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TextIO
 
 import structlog
@@ -98,6 +99,11 @@ def configure(
 def bind(values: Mapping[str, object]) -> None:
     """Bind values to structlog's context: the lines of this context have them as fields."""
     structlog.contextvars.bind_contextvars(**values)
+
+
+def bound(values: Mapping[str, object]) -> AbstractContextManager[None]:
+    """``bind`` for a block."""
+    return structlog.contextvars.bound_contextvars(**values)
 
 
 def listen(hear: Processor) -> None:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
-from contextvars import Context, copy_context
+from contextlib import AbstractContextManager, nullcontext
 from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError
 from pyworkers.server.health import Health, shortages_translated
 from pyworkers.server.waiting import cancel, pause
-
-T = TypeVar("T")
 
 
 class Part(ABC):
@@ -91,27 +89,22 @@ class Tasks:
     ) -> None:
         self._fail = fail
         self._tasks: set[asyncio.Task[None]] = set() if family is None else family._tasks
-        self._where = f" at {redis}" if redis else ""
-        self._context = copy_context() if redis else None
-        if self._context is not None:
-            self._context.run(logs.bind, {"redis": redis})
+        self._redis = redis
 
     def at(self, redis: str) -> Tasks:
         """The same tasks, for what works at one of several Redis servers: its log lines have its name."""
         return Tasks(self._fail, self, redis)
 
+    def named(self) -> AbstractContextManager[None]:
+        """A block in which log lines, also those of tasks that are started in it, have the name."""
+        return logs.bound({"redis": self._redis}) if self._redis else nullcontext()
+
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine."""
-        return self.watch(asyncio.create_task(work, name=name + self._where, context=self._copy()))
-
-    async def within(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine that logs as these tasks do; its failure is the caller's."""
-        if self._context is None:
-            return await work
-        return await asyncio.create_task(work, context=self._copy())
-
-    def _copy(self) -> Context | None:
-        return None if self._context is None else self._context.copy()
+        where = f" at {self._redis}" if self._redis else ""
+        with self.named():
+            task = asyncio.create_task(work, name=name + where)
+        return self.watch(task)
 
     def watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """Add a task: it is cancelled with the others, and its failure is reported."""

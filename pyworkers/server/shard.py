@@ -108,19 +108,18 @@ class Shard:
         """As ``Services.register``, for the queues of a plan."""
         self.plan = work
         self.services.lease.serve(work.queues)
-        return await self._tasks.within(self.services.register(stop, fail_fast))
+        with self._tasks.named():
+            return await self.services.register(stop, fail_fast)
 
     async def start(self, work: Plan, spawner: Spawner) -> None:
         """Start the managers of the first plan, and the services."""
-        await self._tasks.within(self._start(work, spawner))
-
-    async def _start(self, work: Plan, spawner: Spawner) -> None:
         self.started = True
-        self._apply(work, spawner)
-        self.services.start(self._tasks)
-        self._follow_primary()
-        if self._is_quiet:
-            await self._quiet_all()
+        with self._tasks.named():
+            self._apply(work, spawner)
+            self.services.start(self._tasks)
+            self._follow_primary()
+            if self._is_quiet:
+                await self._quiet_all()
 
     def configure(self, config: Config) -> None:
         """Use another configuration: its log now, the rest for the next plan."""
@@ -129,15 +128,13 @@ class Shard:
 
     async def use(self, work: Plan, spawner: Spawner) -> None:
         """Move to another plan and generation."""
-        if self.started:
-            await self._tasks.within(self._use(work, spawner))
-        else:
+        if not self.started:
             self.plan = work
-
-    async def _use(self, work: Plan, spawner: Spawner) -> None:
-        self._apply(work, spawner)
-        if self._is_quiet:
-            await self._quiet_all()
+            return
+        with self._tasks.named():
+            self._apply(work, spawner)
+            if self._is_quiet:
+                await self._quiet_all()
         self.services.heartbeat.nudge()
 
     def _apply(self, work: Plan, spawner: Spawner) -> None:
@@ -153,20 +150,18 @@ class Shard:
 
     async def moves_to(self, redis: RedisConfig) -> bool:
         """Use another Redis from now on, if it has the same data."""
-        return await self._tasks.within(self._move_to(redis))
-
-    async def _move_to(self, redis: RedisConfig) -> bool:
-        try:
-            here, there = await self.store.arun(data()), await data_at(redis)
-        except PyworkersError as error:
-            log.warning("redis.not_compared", error=error.message)
-            return False
-        if not (there.is_primary and there.follows(here)):
-            return False
-        self._config = replace(self._config, redis=redis)
-        await self._leave_for(redis)
-        self._follow_primary()
-        return True
+        with self._tasks.named():
+            try:
+                here, there = await self.store.arun(data()), await data_at(redis)
+            except PyworkersError as error:
+                log.warning("redis.not_compared", error=error.message)
+                return False
+            if not (there.is_primary and there.follows(here)):
+                return False
+            self._config = replace(self._config, redis=redis)
+            await self._leave_for(redis)
+            self._follow_primary()
+            return True
 
     def _follow_primary(self) -> None:
         """Notice when another Redis becomes the primary, as far as the URL allows that."""
@@ -249,9 +244,10 @@ class Shard:
 
     async def warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""
-        await self._tasks.within(self._warn_of_dangers())
+        with self._tasks.named():
+            await self._inspect()
 
-    async def _warn_of_dangers(self) -> None:
+    async def _inspect(self) -> None:
         store = self.store
         try:
             with shortages_translated():
@@ -286,18 +282,18 @@ class Shard:
 
     async def stop(self, deadline: float) -> list[BaseException]:
         """Stop all managers until ``deadline`` (loop time). Returns the errors of those that could not."""
-        stops = [self._tasks.within(manager.stop(deadline)) for manager in self.queues.serving.values()]
-        results = await asyncio.gather(*stops, return_exceptions=True)
+        stops = [manager.stop(deadline) for manager in self.queues.serving.values()]
+        with self._tasks.named():
+            results = await asyncio.gather(*stops, return_exceptions=True)
         return [result for result in results if isinstance(result, BaseException)]
 
     async def sign_off(self) -> None:
         """Write the last counters, and deregister, after the stop of all managers."""
         if self.started:
-            await self._tasks.within(self._sign_off())
-
-    async def _sign_off(self) -> None:
-        self.services.counters.interrupted(sum(one.given_back for one in self.queues.serving.values()))
-        await self.services.sign_off()
+            given_back = sum(one.given_back for one in self.queues.serving.values())
+            self.services.counters.interrupted(given_back)
+            with self._tasks.named():
+                await self.services.sign_off()
 
     async def close(self) -> None:
         """Close the connections."""
