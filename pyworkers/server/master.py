@@ -24,7 +24,7 @@ from pyworkers.server.draining import Draining
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.watching import watch
 from pyworkers.server.http.opening import HttpEndpoint
-from pyworkers.server.http.pages import Sources
+from pyworkers.server.http.pages import Views
 from pyworkers.server.incarnation import SIGNALS
 from pyworkers.server.owner import Owner
 from pyworkers.server.parts import Tasks
@@ -99,7 +99,8 @@ class Master:
         )
         self._generations = self._workload.generations
         self._draining = self._make_draining()
-        self._site = HttpEndpoint(configurations.current.http, self._tasks.start)
+        views = Views(self._workload.shards, self._workload.memory, configurations)
+        self._site = HttpEndpoint(configurations.current.http, views, self._tasks.start)
         self._upgrade = Upgrade(
             start.command,
             self._generations.reaper,
@@ -128,7 +129,7 @@ class Master:
         self._listen_to_signals()
         predecessor = self._start.predecessor
         if predecessor is None:
-            self._site.open(self._sources())
+            self._site.open()
         if self._start.watched:
             # Before the import ends, so that no change after it is missed.
             self._tasks.start(watch(self._start.watched, self.reload), "watch")
@@ -187,7 +188,7 @@ class Master:
         """
         await self._workload.all_started()
         # Only now, because both servers answer from now on.
-        self._site.open(self._sources(), predecessor.listener(self._start.command.bind))
+        self._site.open(predecessor.listener(self._start.command.bind))
         hit("before_takeover")
         predecessor.ready()
         self._upgrade.allow()
@@ -198,9 +199,6 @@ class Master:
         notify(f"MAINPID={pid}")
         self._site.leave()
         self.stop()
-
-    def _sources(self) -> Sources:
-        return Sources(self._workload.shards, self._workload.memory, self._configurations)
 
     async def _warn_of_dangers(self) -> None:
         """Log unsafe Redis settings, each with its fix; if Redis refuses to show them, that is no error."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyworkers import logs
@@ -23,6 +23,7 @@ from pyworkers.server.health import Health, shortages_translated
 from pyworkers.server.parts import Part
 from pyworkers.server.queues import Queues
 from pyworkers.server.running import Running
+from pyworkers.server.waiting import StartTask
 from pyworkers.store import notes
 from pyworkers.store.notes import texts
 from pyworkers.store.processes import stacks
@@ -171,13 +172,7 @@ class Stacks:
     ``start`` starts a task of the server.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        queues: Queues,
-        identity: Callable[[], str],
-        start: Callable[[Coroutine[Any, Any, None], str], object],
-    ) -> None:
+    def __init__(self, store: Store, queues: Queues, identity: Callable[[], str], start: StartTask) -> None:
         self._store = store
         self._queues = queues
         self._identity = identity

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 POLL_S = 0.01
 _AGAIN_S = 0.1
+
+StartTask = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+"""Runs a coroutine as a task of the server, by this name (``Tasks.start``)."""
 
 
 def now() -> float:

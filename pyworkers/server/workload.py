@@ -19,7 +19,7 @@ from pyworkers.config.reloading import Configurations
 from pyworkers.config.stores import DEFAULT, Stores
 from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.ipc.control import Loaded
-from pyworkers.server.generations.generations import GenerationCallbacks, Generations
+from pyworkers.server.generations.generations import Generations
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health, ServerHealth
@@ -93,7 +93,8 @@ class Workload:
         self.generations = Generations(
             origin.first,
             lambda: origin.launch(configurations.load(), self.shards[DEFAULT].identity),
-            GenerationCallbacks(self._install, control.tasks.start),
+            self._install,
+            control.tasks.start,
         )
         self._health = ServerHealth(time.monotonic, rng)
         self.memory = Memory(time.monotonic, self.health_of("memory"))

@@ -173,5 +173,5 @@ def test_only_functions_of_a_load_read_what_a_reload_changes() -> None:
         ("server.keep_args", "__init__.py:_kept"),
         ("server.max_jobs_per_worker", "__init__.py:_load"),
         ("server.max_memory_mb", "__init__.py:_load"),
-        ("web.mask", "http/pages.py:mask"),
+        ("web.mask", "http/pages.py:stats"),
     }

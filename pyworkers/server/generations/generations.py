@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import Any
 
 from pyworkers import logs
 from pyworkers.errors import AppImportError, ConfigError, PyworkersError
@@ -19,7 +17,7 @@ from pyworkers.ipc.control import Loaded, LoadFailed
 from pyworkers.server.generations.launch import Launched
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
-from pyworkers.server.waiting import cancel, now, until
+from pyworkers.server.waiting import StartTask, cancel, now, until
 
 # The longest delay for orphans; a fork server reports its workers at once. A poll, because uvloop does not
 # pass on SIGCHLD.
@@ -42,28 +40,27 @@ class LoadPhase(Enum):
     CLOSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationCallbacks:
-    """The functions of the master that the generations call."""
-
-    install: Callable[[Spawner, Loaded], Awaitable[None]]
-    """Move all workers to this generation. Raises PyworkersError if its application cannot be served."""
-    start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
-    """Run a coroutine as a task of the server."""
-
-
 class Generations:
-    """Owns the fork servers: ``first``, and its successors, from ``launch``, which raises OSError."""
+    """Owns the fork servers: ``first``, and its successors, from ``launch``, which raises OSError.
+
+    ``install`` moves all workers to a generation; it raises PyworkersError if the application cannot be
+    served. ``start`` runs a coroutine as a task of the server.
+    """
 
     def __init__(
-        self, first: Launched, launch: Callable[[], Launched], callbacks: GenerationCallbacks
+        self,
+        first: Launched,
+        launch: Callable[[], Launched],
+        install: Callable[[Spawner, Loaded], Awaitable[None]],
+        start: StartTask,
     ) -> None:
         self.reaper = Reaper()
         self.reaper.inherit_orphans()
         self.current = self._spawner(first)
         self._next: Spawner | None = None
         self._launch = launch
-        self._callbacks = callbacks
+        self._install = install
+        self._start = start
         self._phase = LoadPhase.STARTING
         self._loading: asyncio.Task[None] | None = None
 
@@ -98,7 +95,7 @@ class Generations:
         """Load the application again; workers are replaced one by one, and running jobs finish."""
         if self._phase is LoadPhase.CURRENT:
             self._phase = LoadPhase.LOADING
-            self._loading = self._callbacks.start(self._reload(), "reload")
+            self._loading = self._start(self._reload(), "reload")
         elif self._phase is not LoadPhase.CLOSED:
             # The load under way may have read the code before this request.
             self._phase = LoadPhase.OUTDATED
@@ -144,7 +141,7 @@ class Generations:
             return False
         log.info("reload.started", pid=spawner.process.pid)
         try:
-            await self._callbacks.install(spawner, checked(await spawner.loaded()))
+            await self._install(spawner, checked(await spawner.loaded()))
         except asyncio.CancelledError:
             spawner.kill()
             raise
@@ -158,7 +155,7 @@ class Generations:
             self._next = None
         old, self.current = self.current, spawner
         if old.alive:
-            self._callbacks.start(self._retire(old), "retire")
+            self._start(self._retire(old), "retire")
         return True
 
     async def _retire(self, spawner: Spawner) -> None:

@@ -5,13 +5,13 @@ Runs in the master's event loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from pyworkers.config.fields import HttpConfig
 from pyworkers.errors import ConfigError
-from pyworkers.server.http.pages import Sources, Views
+from pyworkers.server.http.pages import Views
+from pyworkers.server.waiting import StartTask
 
 
 class _Endpoint(Protocol):
@@ -28,27 +28,26 @@ class _Endpoint(Protocol):
 
 
 class HttpEndpoint:
-    """The HTTP endpoint of ``[http]``; none if its ``bind`` is empty. ``start`` runs a task.
+    """The HTTP endpoint of ``[http]`` with ``views``; none if its ``bind`` is empty. ``start`` runs a task.
 
     Raises ConfigError if the extra ``http`` is missing.
     """
 
-    def __init__(
-        self, config: HttpConfig, start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
-    ) -> None:
+    def __init__(self, config: HttpConfig, views: Views, start: StartTask) -> None:
         self._config = config
+        self._views = views
         # Imported at the start of the server: later, the files may belong to another release.
         self._make = _maker() if config.bind else None
         self._start = start
         self._endpoint: _Endpoint | None = None
 
-    def open(self, sources: Sources, listener: int | None = None) -> None:
+    def open(self, listener: int | None = None) -> None:
         """Serve; ``listener`` is a socket that listens at the address already.
 
         Raises ConfigError: the address is invalid or in use.
         """
         if self._make is not None:
-            self._endpoint = self._make(self._config, Views(sources), listener)
+            self._endpoint = self._make(self._config, self._views, listener)
             self._start(self._endpoint.run(), "http")
 
     def listener(self) -> int:

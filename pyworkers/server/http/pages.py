@@ -33,21 +33,6 @@ _PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The objects that the views read."""
-
-    shards: Mapping[str, Shard]
-    """What the server does at each Redis, by its name."""
-    memory: Memory
-    configurations: Configurations
-
-    @property
-    def mask(self) -> Collection[str]:
-        """Names of members whose values ``stats`` hides."""
-        return self.configurations.current.web.mask
-
-
-@dataclass(frozen=True, slots=True)
 class Numbers:
     """All numbers at one Redis at one moment. ``counts`` is None while Redis is unreachable."""
 
@@ -71,20 +56,22 @@ class Numbers:
 
 
 class Views:
-    """The contents of each page."""
+    """The contents of each page, of ``shards`` by the name of their Redis."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._from = sources
+    def __init__(self, shards: Mapping[str, Shard], memory: Memory, configurations: Configurations) -> None:
+        self._shards = shards
+        self._memory = memory
+        self._configurations = configurations
         self._payloads = Payloads()
-        self._counted = {name: _Counted(shard) for name, shard in sources.shards.items()}
-        self._several = len(sources.shards) > 1
+        self._counted = {name: _Counted(shard) for name, shard in shards.items()}
+        self._several = len(shards) > 1
 
     def ready(self) -> dict[str, bool]:
         """Each condition for fetching jobs, and whether it holds; a paused queue is not a fault.
 
         With several Redis servers, they hold if a group can work at one of them.
         """
-        each = [self._ready_at(shard) for shard in self._from.shards.values()]
+        each = [self._ready_at(shard) for shard in self._shards.values()]
         if not self._several:
             return each[0]
         held = {name: any(one[name] for one in each) for name in each[0]}
@@ -96,7 +83,7 @@ class Views:
             return {}
         return {
             name: shard.services.lease.is_held and not shard.health.is_down
-            for name, shard in self._from.shards.items()
+            for name, shard in self._shards.items()
         }
 
     def _ready_at(self, shard: Shard) -> dict[str, bool]:
@@ -115,7 +102,7 @@ class Views:
     def failing(self) -> dict[str, str]:
         """Why groups run no jobs: they cannot start a worker, or their Redis of several is away."""
         found: dict[str, str] = {}
-        for name, shard in self._from.shards.items():
+        for name, shard in self._shards.items():
             found |= self._failing_at(name, shard)
         return found
 
@@ -136,11 +123,12 @@ class Views:
         PyworkersError.
         """
         counts, errors = await self._count_all()
-        facts = [shard.facts() for shard in self._from.shards.values()]
+        facts = [shard.facts() for shard in self._shards.values()]
         enqueued = {queue: size for one in counts for queue, size in one.enqueued.items()}
         jobs: dict[str, list[object]] = {queue: [] for queue in enqueued}
         running = [job for one in facts for job in one.running]
-        for job, payload in self._payloads.of(running, self._from.mask):
+        mask = self._configurations.current.web.mask
+        for job, payload in self._payloads.of(running, mask):
             message: Any = simplejson.RawJSON(payload)
             jobs.setdefault(job.queue, []).append({"message": message, "started_at": int(job.started_at)})
         page = {
@@ -168,12 +156,12 @@ class Views:
 
     async def snapshots(self) -> dict[str, Numbers]:
         """The numbers for monitoring, by the name of each Redis."""
-        pids = next(iter(self._from.shards.values())).facts().pids
-        memory_bytes = await self._from.memory.total_kb(pids) * 1024
-        return {name: await self._numbers(name, memory_bytes) for name in self._from.shards}
+        pids = next(iter(self._shards.values())).facts().pids
+        memory_bytes = await self._memory.total_kb(pids) * 1024
+        return {name: await self._numbers(name, memory_bytes) for name in self._shards}
 
     async def _numbers(self, redis: str, memory_bytes: int) -> Numbers:
-        shard = self._from.shards[redis]
+        shard = self._shards[redis]
         managers, facts, counters = shard.queues.serving, shard.facts(), shard.services.counters
         paused = frozenset[str]().union(*(manager.paused for manager in managers.values()))
         try:

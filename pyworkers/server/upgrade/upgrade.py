@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from pyworkers import logs
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.upgrade.successor import CommandLine, Successor
-from pyworkers.server.waiting import cancel, now, until
+from pyworkers.server.waiting import StartTask, cancel, now, until
 
 # The interval between two looks at the new server.
 _LOOK_S = 0.05
@@ -33,7 +32,7 @@ class UpgradeCallbacks:
 
     listener: Callable[[], int]
     """The listening socket for the new server, -1 for none."""
-    start: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
+    start: StartTask
     """Run a coroutine as a task of the server."""
     replaced: Callable[[int], None]
     """Stop: the process of this pid fetches."""
