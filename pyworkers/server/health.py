@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol
 
 from pyworkers import logs
 from pyworkers.errors import PyworkersError, RedisUnavailableError
@@ -31,7 +31,7 @@ class ShortageError(PyworkersError):
     """The system has refused a thread, a descriptor, memory, a file or room on a disk."""
 
     @classmethod
-    def of(cls, error: BaseException | None) -> ShortageError | None:
+    def of(cls, error: Exception) -> ShortageError | None:
         """The shortage that an exception reports; None if it reports another error."""
         if isinstance(error, MemoryError):
             return cls("no memory", code="ENOMEM")
@@ -42,34 +42,21 @@ class ShortageError(PyworkersError):
         return None
 
 
-class _ShortagesTranslated:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
-    ) -> None:
-        if (shortage := ShortageError.of(error)) is not None:
-            raise shortage from error
-
-
-def shortages_translated() -> _ShortagesTranslated:
+@contextmanager
+def shortages_translated() -> Iterator[None]:
     """A block in which the errors of a system that has too little become ShortageError.
 
     For work without which the server still runs jobs: it is left out until the system has enough again.
     """
-    return _ShortagesTranslated()
+    try:
+        yield
+    except Exception as error:
+        if (shortage := ShortageError.of(error)) is None:
+            raise
+        raise shortage from error
 
 
-class Jitter(Protocol):
-    """The method of ``random.Random`` that the back-off calls."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """A float between a and b."""
-        ...
-
-
-def backoff_s(failures: int, rng: Jitter, reaction: Reaction = Reaction.RETRY) -> float:
+def backoff_s(failures: int, rng: random.Random, reaction: Reaction = Reaction.RETRY) -> float:
     """Seconds to wait after this many failures in a row: doubled, capped, minus a random part up to half."""
     longest = _LONGEST_STOP_S if reaction is Reaction.STOP else _LONGEST_DELAY_S
     delay = min(_FIRST_DELAY_S * 2 ** min(failures - 1, 10), longest)
@@ -116,7 +103,7 @@ class Health:
     """
 
     def __init__(
-        self, clock: Callable[[], float], rng: Jitter, refused: Names = REFUSED, **fields: str
+        self, clock: Callable[[], float], rng: random.Random, refused: Names = REFUSED, **fields: str
     ) -> None:
         self._clock = clock
         self._rng = rng
@@ -171,7 +158,7 @@ class Health:
 class ServerHealth:
     """The health of all parts of one master."""
 
-    def __init__(self, clock: Callable[[], float], rng: Jitter) -> None:
+    def __init__(self, clock: Callable[[], float], rng: random.Random) -> None:
         self._clock = clock
         self._rng = rng
         self._parts: dict[str, Health] = {}
