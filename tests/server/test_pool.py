@@ -247,7 +247,7 @@ async def test_one_worker_of_an_idle_group_runs_all_jobs_and_those_of_a_busy_gro
         for number in range(11):
             if number == 5:
                 for worker in crew.workers:
-                    worker.set_busy(True)
+                    worker.page.set_busy(True)
             await crew.asleep()
             crew.deliver(str(number))
             await crew.outcomes(number + 1)

@@ -21,7 +21,7 @@ StartWorker = Callable[..., Any]
 
 def worker(pid: int, mode: str = "process", jobs_done: int = 0) -> Any:
     found = SimpleNamespace(pid=pid, mode=mode, jobs_done=jobs_done, busy=False)
-    found.set_busy = lambda busy: setattr(found, "busy", busy)
+    found.page = SimpleNamespace(set_busy=lambda busy: setattr(found, "busy", busy))
     return found
 
 

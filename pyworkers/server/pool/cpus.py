@@ -62,7 +62,7 @@ class Scheduling:
         self._done, self._since, self._many = done, now, many
         if many or before_many:
             for worker in self._workers:
-                worker.set_busy(many)
+                worker.page.set_busy(many)
         batches = short and many
         if sys.platform == "linux" and (batches or self._batches):
             self._choose(batches, now)

@@ -325,13 +325,13 @@ class Missing:
         idle = {worker for worker in serving if len(worker.unfinished()) < worker.slots}
         before, self._idle = self._idle, {}
         for worker in idle:
-            signs = worker.jobs_done, worker.answers
+            signs = worker.jobs_done, worker.page.answers
             seen, since = before.get(worker, (signs, now))
             if seen != signs:
                 since = now
             self._idle[worker] = signs, since
             if now - since > self._limits.stalled_s:
-                worker.end_stalled()
+                worker.fail("did not take its job")
         if ask:
             for worker in self._idle:
                 worker.signal(ATTENTION)

@@ -162,7 +162,7 @@ class Pool:
         """Note for the workers how far Redis' clock is ahead of the clock of this machine."""
         self._clock_offset_s = offset_s
         for worker in self._workers:
-            worker.set_clock(offset_s)
+            worker.page.set_clock(offset_s)
 
     def set_lease(self, deadlines: tuple[float, float]) -> None:
         """Note for the workers when jobs that must not overlap are asked to end, and when their process ends.
@@ -171,7 +171,7 @@ class Pool:
         """
         self._deadlines = deadlines
         for worker in self._workers:
-            worker.set_lease(*deadlines)
+            worker.page.set_lease(*deadlines)
 
     def dumps(self) -> Iterator[Callable[[], None]]:
         """For each worker, a function that names it in the log and has it write its stacks to stderr."""
@@ -187,7 +187,7 @@ class Pool:
     def stop(self) -> None:
         """Have all jobs with a checkpoint end at their next one, to continue elsewhere."""
         for worker in self._workers:
-            worker.stop()
+            worker.page.stop()
 
     def abandon(self) -> None:
         """Kill every busy worker and forget its jobs, but those whose outcome is in the pipe by then."""
@@ -376,8 +376,8 @@ class Pool:
         """Replace a worker that has ended, and settle its jobs. Outcomes in its pipe count."""
         worker.exited()
         self._outcomes.drain()
-        end = worker.end(status, rss_kb)
         self._workers.remove(worker)
+        end = worker.end(status, rss_kb)
         self._jobs.withdraw(worker)
         self._outcomes.forget(worker.member)
         if end.failed_start:
@@ -428,8 +428,8 @@ class Pool:
         number, put = next(self._numbers), self._workers.events.put_nowait
         spec = WorkerSpec(self._group, number, slots, self._mode, jobs, self._outcomes.write_end, put)
         worker = WorkerProcess(spec, self._spawner, self._workers, self._jobs.offered)
-        worker.set_clock(self._clock_offset_s)
-        worker.set_lease(*self._deadlines)
+        worker.page.set_clock(self._clock_offset_s)
+        worker.page.set_lease(*self._deadlines)
         self._workers.add(worker)
         return worker
 

@@ -138,8 +138,9 @@ class WorkerProcess:
         """The reason for its end, if the exit status does not show it."""
         self._unrelated = False
         """True if that reason is none of its jobs."""
-        self._page, descriptors, lifeline, self._presence, stacks = open_all(spec)
-        self._stacks = StackReader(stacks, self._page, spec, self.signal, self._ask_to_look)
+        self.page, descriptors, lifeline, self._presence, stacks = open_all(spec)
+        """The memory that it shares with the master; closed at its end, when it is in no pool."""
+        self._stacks = StackReader(stacks, self.page, spec, self.signal, self._ask_to_look)
         self._lifeline = Lifeline(lifeline)
         self._loop.add_reader(self._presence, self._pipe_ended)
         self._number = spawner.spawn(spec, descriptors)
@@ -147,20 +148,10 @@ class WorkerProcess:
 
     # For the pool
 
-    @property
-    def answers(self) -> int:
-        """The number of signals that the process has answered."""
-        return self._page.answers
-
-    @property
-    def hanging(self) -> int:
-        """Its last answer: the delivery that hangs in its main thread; 0, UNSURE or NO_JOB (page.py)."""
-        return self._page.running
-
     def claims(self) -> list[int]:
         """The deliveries that it has taken last, one for each slot; they may have ended since."""
         # A timer that was set for one of its jobs may ask once it is gone.
-        return self._page.claims() if self.state is not State.GONE else []
+        return self.page.claims() if self.state is not State.GONE else []
 
     def limit_at(self, number: int) -> float | None:
         """The end of the time limit of a job, in seconds of the loop; None without a limit."""
@@ -172,51 +163,31 @@ class WorkerProcess:
 
     def request(self, number: int, interrupt: bool) -> None:
         """Ask the process to end a job: to give it back, or because it is cancelled."""
-        self._page.request(number, interrupt)
+        self.page.request(number, interrupt)
         self._ask_to_look()
 
     def _attract(self, before: int, again_s: Sequence[float]) -> None:
         """Signal, and again while it does not answer: Python runs no handler if a wait begins just then."""
-        if self.state is State.GONE or self._page.answers != before:
+        if self.state is State.GONE or self.page.answers != before:
             return
         self.signal(ATTENTION)
         if again_s:
             self._loop.call_later(again_s[0], self._attract, before, again_s[1:])
 
     def _ask_to_look(self) -> None:
-        self._attract(self._page.answers, _AGAIN_S)
+        self._attract(self.page.answers, _AGAIN_S)
 
     async def stacks(self, number: int) -> StackText:
         """The stacks of the process, this delivery's first; no text if it has ended meanwhile."""
         found = await self._stacks.read(number)
         return found if number in self.claims() and number in self._offered else StackText("")
 
-    def set_clock(self, offset_s: float) -> None:
-        """Note in its page how far Redis' clock is ahead."""
-        if self.state is not State.GONE:
-            self._page.set_clock(offset_s)
-
-    def set_lease(self, ask_at_s: float, end_at_s: float) -> None:
-        """Note in its page when jobs that must not overlap are to end, in monotonic seconds."""
-        if self.state is not State.GONE:
-            self._page.set_lease(ask_at_s, end_at_s)
-
-    def set_busy(self, busy: bool) -> None:
-        """Note in its page whether many jobs of its group end in a second."""
-        if self.state is not State.GONE:
-            self._page.set_busy(busy)
-
-    def stop(self) -> None:
-        """Have its jobs with a checkpoint end at their next one: the server stops."""
-        if self.state is not State.GONE:
-            self._page.stop()
-
     def leave(self) -> None:
         """Have it take no more jobs: it exits at once if it is idle, else after its jobs."""
         if self.state is State.GONE:
             return
         self.state = self.state.to(State.LEAVING)
-        self._page.leave()
+        self.page.leave()
         self._wake_if_idle()
 
     def abandon(self) -> list[Delivery]:
@@ -244,11 +215,6 @@ class WorkerProcess:
     def end_unrelated(self, fault: str) -> None:
         """Kill the process for a reason that is none of its jobs."""
         self._fault, self._unrelated = fault, True
-        self.kill()
-
-    def end_stalled(self) -> None:
-        """Kill the process, because it does not take jobs."""
-        self._fault = "did not take its job"
         self.kill()
 
     def end_overdue(self, after_s: float) -> None:
@@ -294,7 +260,7 @@ class WorkerProcess:
     def end(self, status: int | None, rss_kb: int) -> Exit:
         """Release all that it has, and tell how it ended. Call this when its last outcomes are read."""
         unfinished, leaving = self.unfinished(), self.state is State.LEAVING
-        if self._page.fenced:
+        if self.page.fenced:
             self._fault, self._unrelated = _FENCED, True
         unexpected = bool(unfinished) or not leaving
         reason = describe(status, self._fault, proc.oom_may_have_killed) if unexpected else ""
@@ -333,7 +299,7 @@ class WorkerProcess:
             self._wake_if_idle()
 
     def fail(self, fault: str) -> None:
-        """Kill the process, whose report is invalid."""
+        """Kill the process, whose report is invalid, or which takes no jobs."""
         self._fault = fault
         self.kill()
 
@@ -422,7 +388,7 @@ class WorkerProcess:
         os.close(self._presence)
         self._lifeline.close()
         self._stacks.close()
-        self._page.close()
+        self.page.close()
         self._overruns.forget()
         for timer in (self._timeout, self._again):
             if timer is not None:
@@ -473,7 +439,7 @@ class Overruns:
         if self._slots == 1:
             self._end(delivery, seconds)
             return
-        before = self._process.answers
+        before = self._process.page.answers
         self._process.signal(ATTENTION)
         self._ask_again_later(delivery, seconds, before)
 
@@ -486,7 +452,7 @@ class Overruns:
 
         ``before`` is the number of answers before that signal.
         """
-        answers = self._process.answers
+        answers = self._process.page.answers
         self._process.signal(ATTENTION)
         timer = self._loop.call_later(_ANSWER_S, self._judge, delivery, seconds, answers, answers > before)
         self.timers[delivery.number] = timer
@@ -502,12 +468,12 @@ class Overruns:
         unfinished = self._process.unfinished()
         if delivery not in unfinished:
             return
-        if self._process.answers == before:
+        if self._process.page.answers == before:
             self._process.end_job(
                 delivery, f"was killed: it did not react, and a job ran longer than {seconds:g} s"
             )
             return
-        number = self._process.hanging
+        number = self._process.page.running
         if number == UNSURE or not answered:
             self._ask_again_later(delivery, seconds, before)
             return
