@@ -117,7 +117,10 @@ class Manager:
         """What jobs of the group go through, from Redis to its workers and back."""
         config, changed = shared.config, self._outbox.changed.set
         return Route(
-            [Source(queue, _waiter(config), shared.healths(queue), changed) for queue in self._group.queues],
+            [
+                Source(queue, _waiter(config), shared.healths(queue), shared.idle, changed)
+                for queue in self._group.queues
+            ],
             shared.idle,
             Link(config.redis),
             self.jobs,

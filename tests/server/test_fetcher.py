@@ -91,7 +91,7 @@ class Bench(RedisBench):
             InProgress(self.keys, list(self.queues), IDENTITY),
             Route(
                 [
-                    Source(queue, waiter, self.health.of_queue(queue), self.outbox.changed.set)
+                    Source(queue, waiter, self.health.of_queue(queue), self.idle, self.outbox.changed.set)
                     for queue, waiter in self.waiters.items()
                 ],
                 self.idle,

@@ -40,13 +40,16 @@ _BUSY_S = 5.0
 class Source:
     """One queue; ``wake`` is called when an exchange may take jobs from it again."""
 
-    def __init__(self, queue: str, waiter: Waiter, health: Health, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, queue: str, waiter: Waiter, health: Health, idle: IdleQueues, wake: Callable[[], None]
+    ) -> None:
         self.queue = queue
         self.health = health
         self.open = False
         """True while jobs are fetched from it."""
         self.unclaimed = Unclaimed(waiter)
         self._waiter = waiter
+        self._idle = idle
         self._wake = wake
         self._waiting: asyncio.Task[None] | None = None
         self._is_empty = False
@@ -112,11 +115,11 @@ class Source:
 
     # Without a connection
 
-    def watch(self, key: str, idle: IdleQueues) -> None:
+    def watch(self, key: str) -> None:
         """Take no jobs until Redis announces a change of the queue, whose key this is."""
         self._is_empty = True
         self.filled = False
-        idle.watch(key, self._changed)
+        self._idle.watch(key, self._changed)
 
     def _changed(self, filled: bool = True) -> None:
         self._is_empty = False
@@ -133,14 +136,13 @@ class Source:
         target: str,
         taken: Callable[[bytes], None],
         wanted: Callable[[], bool],
-        for_now: Callable[[], bool],
     ) -> asyncio.Task[None]:
         """Start to wait for one job, as long as one is ``wanted``. Returns the task.
 
         ``source`` and ``target`` are the keys of the queue and of the list; ``taken`` is called with the job.
-        ``for_now``: if none comes while this is true, the queue is not busy, and the connection is closed.
+        If none comes, and empty queues are watched, the queue is not busy, and the connection is closed.
         """
-        self._waiting = asyncio.create_task(self._wait(source, target, taken, wanted, for_now))
+        self._waiting = asyncio.create_task(self._wait(source, target, taken, wanted))
         return self._waiting
 
     async def _wait(
@@ -149,7 +151,6 @@ class Source:
         target: str,
         taken: Callable[[bytes], None],
         wanted: Callable[[], bool],
-        for_now: Callable[[], bool],
     ) -> None:
         got = False
 
@@ -164,7 +165,7 @@ class Source:
                 await self._waiter.wait(source, target, on_job, briefly=self._wait_failed)
                 self._wait_failed = False
                 self.health.ok()
-                if not got and for_now():
+                if not got and self._idle.watches:
                     self.is_busy = False
                     self._waiter.hang_up()
                     break
@@ -405,12 +406,9 @@ class Waits:
         # A blocking move would stay when the last worker of a group ends.
         return self._idle.able if self._grows else self._idle.watches and not source.is_busy
 
-    def _may_watch(self) -> bool:
-        return self._idle.watches
-
     def watch(self, source: Source) -> None:
         """Notice when a queue has a job, although no worker is free for it."""
-        source.watch(self._inprogress.source(source.queue), self._idle)
+        source.watch(self._inprogress.source(source.queue))
 
     @property
     def able(self) -> bool:
@@ -449,16 +447,16 @@ class Waits:
             free = self._jobs.free > 0 and queue not in self._outbox.given_back
             return free and self._inprogress is mine
 
-        waiting = source.wait(mine.source(queue), mine.key(queue), taken, wanted, self._may_watch)
+        waiting = source.wait(mine.source(queue), mine.key(queue), taken, wanted)
         waiting.add_done_callback(self._waited)
 
     def begin_in_place(self, source: Source) -> None:
         """Wait until a queue with limits has a job, which stays there."""
         key = self._inprogress.source(source.queue)
         if self._watches(source):
-            source.watch(key, self._idle)
+            source.watch(key)
             return
-        waiting = source.wait(key, key, lambda _: None, lambda: self._jobs.free > 0, self._may_watch)
+        waiting = source.wait(key, key, lambda _: None, lambda: self._jobs.free > 0)
         waiting.add_done_callback(self._waited)
 
     def _waited(self, task: asyncio.Task[None]) -> None:
