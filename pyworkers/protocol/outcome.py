@@ -132,11 +132,6 @@ class Report(NamedTuple):
     cancelled: str = ""
     """The jid of a job whose cancellation was requested, else empty. Only the master sets it."""
 
-    @property
-    def asks(self) -> bool:
-        """True if the job has not started, but asks for its limits."""
-        return self.outcome.fate is Fate.ASK
-
     def pack(self, handler: int = 0) -> bytes:
         """The report as the payload of an OUTCOME frame; ``handler`` is the number for its name."""
         outcome = self.outcome

@@ -199,11 +199,7 @@ class AsyncProcess:
             self._leaving = True
             slot, number, report = ended[-1]
             ended[-1] = slot, number, report._replace(retiring=True)
-        reports = [(number, report) for _, number, report in ended]
-        if self._chains.have_limits:
-            self._connection.ask_all(reports)
-            reports = [(number, report) for number, report in reports if not report.asks]
-        self._connection.report_all(reports)
+        self._connection.report_all([(number, report) for _, number, report in ended])
         # Only now, because the next job of a slot hides this one in the page.
         self._free += [slot for slot, _, _ in ended]
 

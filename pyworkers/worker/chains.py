@@ -91,8 +91,6 @@ class Chains:
         self._runtime = runtime
         self._channel = channel
         self._queues: dict[bytes, _Queue] = {}
-        self.have_limits = False
-        """True once a chain asks for limits."""
 
     def prepare(self, packet: Packet) -> tuple[StepChain, Execution] | None:
         """The chain of a job and the record of its run; None for an invalid job: see ``refuse``."""
@@ -188,7 +186,6 @@ class Chains:
         except UnknownJobError:
             return self.build(queue.name, None, ordered=ordered)
         chain = queue.chains[job_class] = self.build(queue.name, handler, ordered=ordered)
-        self.have_limits = self.have_limits or chain.asks
         return chain
 
     def _make_jid(self) -> str:

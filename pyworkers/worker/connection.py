@@ -150,15 +150,14 @@ class Connection:
             self._frames.write(_OUTCOME, number, self._packed(report))
 
     def report_all(self, reports: Iterable[tuple[int, Report]]) -> None:
-        """Send the reports of several deliveries, in as few writes as possible. Their slots are free."""
-        packed = self._packed
-        self._frames.write_outcomes([(number, packed(report)) for number, report in reports])
-
-    def ask_all(self, reports: Iterable[tuple[int, Report]]) -> None:
-        """Send the asks among these reports. Their slots are free."""
+        """Send several reports and asks, in as few writes as possible. Their slots are free."""
+        outcomes = []
         for number, report in reports:
-            if report.asks:
+            if report.outcome.fate is _ASK:
                 self._ask(number, report)
+            else:
+                outcomes.append((number, self._packed(report)))
+        self._frames.write_outcomes(outcomes)
 
     def close(self) -> None:
         """Close the job socket and unmap the page."""

@@ -56,7 +56,7 @@ class StartEffects:
         if track.is_tracked(message.data, message.jid):
             execution.listen()
         attempt, now = message.attempt, self._clock()
-        started = JobStart(message.data, message.jid, message.queue, attempt, now, _name_of_process)
+        started = JobStart(message.data, message.jid, message.queue, attempt, now, name_of_process)
         try:
             if noted := effects_of_start(started):
                 execution.note(*noted)
@@ -141,7 +141,8 @@ def _traceback(execution: Execution) -> str:
     return "".join(pieces_of(execution.exc_info))
 
 
-def _name_of_process() -> str:
+def name_of_process() -> str:
+    """Host and pid, as statuses and finished jobs name where a job ran."""
     return f"{os.uname().nodename}:{os.getpid()}"
 
 

@@ -5,7 +5,6 @@ Runs in the worker process, for handlers, queues and servers with ``keep`` alone
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from pyworkers.protocol.flow.ending import ending_of
@@ -14,7 +13,7 @@ from pyworkers.protocol.flow.track import state_of
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.worker.execution import Execution
-from pyworkers.worker.steps.effects import After, left_out
+from pyworkers.worker.steps.effects import After, left_out, name_of_process
 
 
 def keeping(keep: Keep, clock: Callable[[], float]) -> After:
@@ -31,7 +30,7 @@ def keeping(keep: Keep, clock: Callable[[], float]) -> After:
             clock(),
             execution.elapsed_s,
             message.attempt + 1,
-            f"{os.uname().nodename}:{os.getpid()}",
+            name_of_process(),
             None if outcome.result is None else len(outcome.result),
             f"{outcome.error_class}: {error}" if outcome.error_class else error,
         )
