@@ -16,7 +16,7 @@ from pyworkers.api.schemas import SCORE
 from pyworkers.api.target import AtRedis, Countable, Where
 from pyworkers.errors import BadMessageError
 from pyworkers.protocol import envelope, timestamps
-from pyworkers.protocol.editing import Spot, Stored, has_times, home_of
+from pyworkers.protocol.editing import Spot, Stored, has_times, home_of, one_try_more
 from pyworkers.protocol.envelope import is_plain_id
 from pyworkers.protocol.keys import check_queue_name
 from pyworkers.protocol.portions import portions
@@ -286,10 +286,7 @@ def queue_of(job: JobRecord, namespace: str) -> str:
 def requeued(job: JobRecord, queue: str, now: float, *, uncounted: bool) -> bytes:
     """The bytes of a job for its queue: changed as by Sidekiq's API, and without the counts of crashes and
     misfits."""
-    changes: dict[str, Any] = {"queue": queue, "enqueued_at": now}
-    count = job.data.get("retry_count")
-    if uncounted and isinstance(count, int) and not isinstance(count, bool):
-        changes["retry_count"] = count - 1
+    changes = {"queue": queue, "enqueued_at": now} | (one_try_more(job.data) if uncounted else {})
     if job.data.get("queue") == queue:
         del changes["queue"]
     return envelope.splice(job.raw, changes, remove=("at", "crash_count", "misfits", "misfit_at"))

@@ -157,7 +157,7 @@ def edited(job: Stored, edit: Edit, now: float) -> Edited:
     if edit.at is not None:
         changes |= _new_times(job, data, edit.at)
         if job.spot is Spot.DEAD:
-            changes |= _uncounted(data)
+            changes |= one_try_more(data)
             remove = ("crash_count", "misfits", "misfit_at")
     raw = members.splice(changes, remove)
     if len(raw) > envelope.MAX_BYTES:
@@ -270,8 +270,8 @@ def _new_times(job: Stored, data: Mapping[str, Any], at: float) -> dict[str, Any
     return changes
 
 
-def _uncounted(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A dead job that runs again has one try more, as after a retry by hand."""
+def one_try_more(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that give a job, which has failed, one try more: it is retried by hand, or was dead."""
     count = data.get("retry_count")
     return {"retry_count": count - 1} if isinstance(count, int) and not isinstance(count, bool) else {}
 
