@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pyworkers import Worker, chain, parallel
-from pyworkers.api import BatchSet
+from pyworkers.api import BatchSet, Queue
 from pyworkers.protocol.effects import CountMember
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import script
@@ -58,9 +58,13 @@ def test_a_batch_with_its_members_and_its_callbacks(
     page = dashboard.get(f"batches/{batch.id}?state=waiting")
     assert urljoin(dashboard.root, f"batches/{inner.id}") in page.links
     assert urljoin(dashboard.root, f"batches/{batch.id}") in dashboard.get(f"batches/{inner.id}").links
-    assert "is deleted." in act(dashboard, f"batches/{batch.id}", action="delete")
-    assert "is unknown." in act(dashboard, f"batches/{batch.id}", action="delete")
+    page = dashboard.get(f"batches/{batch.id}")
+    [delete] = [form for form in page.posts if "delete" in form.buttons.values()]
+    assert "is deleted." in dashboard.press(delete).text
+    assert "is unknown." in dashboard.press(delete).text
     assert list(batches) == []
+    # Its jobs stay.
+    assert Queue("q", one_redis_url, namespace=namespace).size == 4
 
 
 def drawn(html: str) -> str:

@@ -1,4 +1,4 @@
-"""Each button of the dashboard, clicked in Chromium; its effect is in Redis."""
+"""Buttons of a row, of selected jobs and of all jobs, clicked in Chromium; their effect is in Redis."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ import pytest
 import redis
 
 from contrib.pictures import shop
-from pyworkers.api import CronSet, DeadSet, Queue, RetrySet, ScheduledSet
+from pyworkers.api import DeadSet, Queue, RetrySet, ScheduledSet
 from pyworkers.api.target import Admin
 from pyworkers.protocol.keys import Keys
 from tests.helpers.support import wait_for
 from tests.web.chromium import Open
-
-
-def test_pause_and_resume(show: Open, admin: Admin) -> None:
-    page = show("queues")
-    page.press("Pause", row="mail")
-    assert Queue("mail", admin).paused
-    page.press("Resume", row="mail")
-    assert not Queue("mail", admin).paused
 
 
 def test_a_waiting_job_runs_first_or_is_deleted(show: Open, admin: Admin) -> None:
@@ -93,48 +85,12 @@ def test_a_running_job_is_cancelled(show: Open, admin: Admin, db: redis.Redis, k
     assert jid.encode() in db.zrange(keys.cancelled, 0, -1)
 
 
-def test_servers_are_quieted_and_stopped_one_and_all(
-    show: Open, admin: Admin, db: redis.Redis, keys: Keys
-) -> None:
-    one, two, three = shop.SERVERS
-    page = show("servers")
-    page.press("Quiet", row=one)
-    page.press("Stop", row=two)
-    page.press("Stop all …")
-    page.press("Stop 3 servers")
-    signals = [db.lrange(keys.signals(server), 0, -1) for server in (one, two, three)]
-    assert signals == [[b"TERM", b"TSTP"], [b"TERM", b"TERM"], [b"TERM"]]
-
-
 def test_a_job_that_has_gone_meanwhile_is_said_to_be_gone(show: Open, admin: Admin) -> None:
     page = show("dead")
     [entry] = [entry for entry in DeadSet(admin) if entry.jid == shop.JOB]
     assert entry.delete()
     page.press("Run now", row=shop.JOB)
     assert page.is_shown(".flash.failed")
-
-
-def test_a_job_is_run_from_its_page(show: Open, admin: Admin) -> None:
-    show(f"jobs/{shop.JOB}?in=dead").press("Run now")
-    assert Queue("mail", admin).find_job(shop.JOB)
-    assert shop.JOB not in [entry.jid for entry in DeadSet(admin)]
-
-
-def test_a_cron_entry_is_paused_resumed_triggered_and_removed(show: Open, admin: Admin) -> None:
-    def states() -> dict[str, str]:
-        return {entry.name: entry.state for entry in CronSet(admin)}
-
-    name, size = "sweep baskets", Queue("mail", admin).size
-    page = show("cron")
-    page.press("Pause", row=name)
-    assert states()[name] == "paused"
-    page.press("Resume", row=name)
-    assert states()[name] == "active"
-    page.press("Trigger now", row=name)
-    assert Queue("mail", admin).size == size + 1
-    page.press(name)
-    page.press("Remove")
-    assert name not in states()
 
 
 @pytest.mark.parametrize("path", ["scheduled", "jobs/{jid}?in=scheduled"])

@@ -15,6 +15,7 @@ from pyworkers.protocol.cron import CronEntry
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.keys import Keys
 from pyworkers.web.names import encode as segment
+from tests.interop.browser import Page
 from tests.web.acting import act, fields
 from tests.web.visitor import Visitor
 
@@ -24,6 +25,13 @@ HOSTILE = ("a/b", "..", "<script>alert(1)</script>", "\u202egnp.exe", "ä ö", "
 @pytest.fixture
 def entries(one_redis_url: str, namespace: str) -> CronSet:
     return CronSet(one_redis_url, namespace=namespace)
+
+
+def declare(db: redis.Redis, keys: Keys, *entries: CronEntry) -> None:
+    """As a server does it that lives."""
+    rows = [json.loads(dump(entry)) | {"origin": "application"} for entry in entries]
+    db.hset(keys.owners, "host:1:x", "[]")
+    db.set(keys.cron_declared("host:1:x"), encode(rows))
 
 
 def test_an_empty_redis(dashboard: Visitor) -> None:
@@ -97,9 +105,7 @@ def test_an_entry_is_added(dashboard: Visitor, entries: CronSet) -> None:
     assert dashboard.ask("cron", fields(dashboard, action="x", name="poll")).status == 400
 
 
-def test_a_refused_form_keeps_its_fields(
-    dashboard: Visitor, entries: CronSet, db: redis.Redis, keys: Keys
-) -> None:
+def test_a_refused_form_keeps_its_fields(dashboard: Visitor, entries: CronSet) -> None:
     typed = {
         "name": "poll",
         "class": "Poll",
@@ -119,20 +125,31 @@ def test_a_refused_form_keeps_its_fields(
     assert 'value="Mars"' in answer.page.html and 'value="[1]"' in answer.page.html
     assert 'value="Mars"' not in dashboard.get("cron/nightly").html
     assert [job.entry.schedule for job in entries] == ["@daily"]
-    row = json.loads(dump(CronEntry("own", "@daily", "q", "C"))) | {"origin": "application"}
-    db.set(keys.cron_declared("host:1:x"), encode([row]))
-    db.hset(keys.owners, "host:1:x", "[]")
+
+
+def test_a_declared_entry_is_paused_and_triggered_and_has_no_other_button(
+    dashboard: Visitor, entries: CronSet, db: redis.Redis, keys: Keys
+) -> None:
+    declare(db, keys, CronEntry("own", "@daily", "night", "Sweep"))
+
+    def press(page: Page, word: str) -> Page:
+        [form] = [form for form in page.posts if word in form.buttons.values()]
+        return dashboard.press(form)
+
+    page = press(dashboard.get("cron/own"), "pause")
+    assert [job.state for job in entries] == ["paused"]
+    assert [word for form in page.posts for word in form.buttons.values()] == ["resume", "trigger"]
+    # Also while it is paused.
+    assert "is triggered: job" in press(page, "trigger").text
+    assert db.llen(keys.queue("night")) == 1
     assert "there is no run-time entry" in act(dashboard, "cron/own", action="change", schedule="@hourly")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_shown_and_linked(
-    dashboard: Visitor, entries: CronSet, db: redis.Redis, namespace: str, name: str
+    dashboard: Visitor, entries: CronSet, db: redis.Redis, keys: Keys, name: str
 ) -> None:
-    keys = Keys(namespace)
-    row = json.loads(dump(CronEntry(name, "@daily", "q", name[:200]))) | {"origin": "application"}
-    db.hset(keys.owners, "host:1:x", "[]")
-    db.set(keys.cron_declared("host:1:x"), encode([row]))
+    declare(db, keys, CronEntry(name, "@daily", "q", name[:200]))
     if [job.name for job in entries] != [name]:
         assert "There are no cron entries" in dashboard.get("cron").text
         return
@@ -144,14 +161,8 @@ def test_hostile_names_are_shown_and_linked(
     assert "is paused." in act(dashboard, path, action="pause")
 
 
-def test_many_entries_page_by_page(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:
-    keys = Keys(namespace)
-    rows = [
-        json.loads(dump(CronEntry(f"e{number:03}", "@daily", "q", "C"))) | {"origin": "application"}
-        for number in range(120)
-    ]
-    db.hset(keys.owners, "host:1:x", "[]")
-    db.set(keys.cron_declared("host:1:x"), encode(rows))
+def test_many_entries_page_by_page(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    declare(db, keys, *(CronEntry(f"e{number:03}", "@daily", "q", "C") for number in range(120)))
     assert "1 to 50 of 120" in dashboard.get("cron").text
     last = dashboard.get("cron?first=100").text
     assert "e119" in last and "e099" not in last

@@ -40,20 +40,24 @@ def test_a_slot_is_released_and_a_limit_reset(
     dashboard: Visitor, db: redis.Redis, one_redis_url: str, namespace: str
 ) -> None:
     keys = Keys(namespace)
-    db.hset(keys.limits, mapping={"tenant:7": "2 0.0", "rate": "10 60.004"})
-    db.zadd(keys.limit("tenant:7"), {"web1:7:ab|aa j1": 1e9, "web1:7:ab|bb j2": 1e9})
+    db.hset(keys.limits, mapping={"tenant:7": "2 0.0", "tenant:8": "2 0.0", "rate": "10 60.004"})
+    for key in ("tenant:7", "tenant:8", "rate"):
+        db.zadd(keys.limit(key), {"web1:7:ab|aa j1": 1e9, "web1:7:ab|bb j2": 1e9})
     page = dashboard.get("limits")
     assert "2 at once" in page.text and "10 in 1m" in page.text
     page = dashboard.get("limits/tenant~3A7")
     assert urljoin(dashboard.root, "jobs/j1") in page.links
     assert any("servers/web1~3A7~3Aab" in link for link in page.links)
     member = segment("web1:7:ab|aa j1")
-    assert "A slot of" in act(dashboard, "limits/tenant~3A7", action="release", member=member)
-    assert "free already" in act(dashboard, "limits/tenant~3A7", action="release", member=member)
+    [release] = [form for form in page.posts if form.hidden.get("member") == member]
+    assert "A slot of" in dashboard.press(release).text
+    assert "free already" in dashboard.press(release).text
     view = LimitSet(one_redis_url, namespace=namespace).find("tenant:7")
     assert view is not None and [holder.jid for holder in view.holders] == ["j2"]
-    assert "tenant is reset." in act(dashboard, "limits/tenant~3A7", action="reset", key="tenant")
-    assert "tenant is not in use." in act(dashboard, "limits/tenant~3A7", action="reset", key="tenant")
+    [reset] = [form for form in page.posts if "reset" in form.buttons.values()]
+    assert "tenant is reset." in dashboard.press(reset).text
+    assert [db.zcard(keys.limit(key)) for key in ("tenant:7", "tenant:8", "rate")] == [0, 0, 2]
+    assert "tenant is not in use." in dashboard.press(reset).text
     assert dashboard.ask("limits/rate", fields(dashboard, action="x")).status == 400
 
 
@@ -82,13 +86,12 @@ def test_a_lock_is_found_and_released(dashboard: Visitor, one_redis_url: str, na
     assert "No lock fits." in dashboard.get("locks?text=nothing").text
     locks = LockSet(one_redis_url, namespace=namespace)
     [lock] = locks.find(jid)
-    about = {"key": segment(lock.key), "jid": segment(jid)}
     assert "is not held, or another job holds it." in act(
-        dashboard, "locks", action="release", key=about["key"], jid="x"
+        dashboard, "locks", action="release", key=segment(lock.key), jid="x"
     )
-    text = act(dashboard, f"locks?text={other}", action="release", **about)
-    assert "is released from" in text and "Send" not in text.partition("is released from")[2]
-    assert "is not held" in act(dashboard, "locks", action="release", **about)
+    [release] = [form for form in page.posts if form.hidden.get("jid") == segment(jid)]
+    assert "is released from" in dashboard.press(release).text
+    assert "is not held" in dashboard.press(release).text
     assert locks.find(jid) == []
     assert dashboard.ask("locks", fields(dashboard, action="x")).status == 400
 
