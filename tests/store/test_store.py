@@ -244,7 +244,7 @@ async def test_dead_is_trimmed_by_age_and_size(bench: Bench) -> None:
     assert await bench.redis.zscore(bench.keys.dead, "job") == NOW
 
 
-async def test_a_dead_set_of_another_program_is_trimmed_by_a_thousand_a_job(bench: Bench) -> None:
+async def test_a_dead_set_of_another_program_is_trimmed_by_a_thousand_a_call(bench: Bench) -> None:
     store = bench.store()
     foreign = {f"d{n:04}": NOW - 181 * 86_400 + n for n in range(2500)}
     await bench.redis.zadd(
@@ -259,6 +259,12 @@ async def test_a_dead_set_of_another_program_is_trimmed_by_a_thousand_a_job(benc
     assert left == [1501, 502, 0]
     assert await bench.redis.zscore(bench.keys.dead, "3") == NOW
     assert await bench.redis.zscore(bench.keys.dead, "d2499") is None
+    # Several that die together, too.
+    await bench.redis.zadd(bench.keys.dead, foreign)
+    await bench.push("q", b"4", b"5", b"6")
+    await store.exchange("q", [], 3, NOW)
+    await store.exchange("q", [(job, Outcome(Fate.DEAD)) for job in (b"4", b"5", b"6")], 0, NOW)
+    assert await bench.redis.zcard(bench.keys.dead) - DEAD_MAX_JOBS == 2500 + 3 - 1000
 
 
 async def test_an_owner_whose_lists_were_recovered_takes_nothing(bench: Bench) -> None:

@@ -25,15 +25,17 @@ local function holds(key, wanted)
 end
 
 -- Sidekiq trims `dead` by age and by size whenever it adds to it. Another program may have left a set of any size there, whose
--- trim would block Redis: then each job that is added makes room for a thousand.
+-- trim would block Redis: then a script removes a thousand.
+local has_trimmed = false
 local function bury(dead, now, oldest, most, payload)
   keep(dead, now, payload)
-  if redis.call('ZCARD', dead) - most > 1000 then
+  if redis.call('ZCARD', dead) - most <= 1000 then
+    redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
+    redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
+  elseif not has_trimmed then
+    has_trimmed = true
     redis.call('ZREMRANGEBYRANK', dead, 0, 999)
-    return
   end
-  redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. oldest)
-  redis.call('ZREMRANGEBYRANK', dead, 0, -most - 1)
 end
 
 -- Note that the slots of a cron entry up to a moment are dealt with; an earlier moment changes nothing.
