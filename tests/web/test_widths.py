@@ -53,6 +53,15 @@ def too_wide(browser: Chromium, path: str, widths: Sequence[int]) -> list[str]:
     return found
 
 
+def times_cut(browser: Chromium, path: str) -> list[str]:
+    """The times of a list of jobs that end in an ellipsis."""
+    read = (
+        "return [...document.querySelectorAll('.lines td:has(time)')]"
+        ".filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.innerText)"
+    )
+    return [f"{path[:100]}: {text}" for text in browser.run(read)]
+
+
 def test_lengthy_names_and_numbers(
     chromium: Chromium, dashboard: Visitor, db: redis.Redis, keys: Keys, one_redis_url: str
 ) -> None:
@@ -62,6 +71,8 @@ def test_lengthy_names_and_numbers(
     for path, widths in zip(pages(dashboard), cycle((WIDTHS, WIDTHS[::-1])), strict=False):
         chromium.open(dashboard.root + path)
         found += too_wide(chromium, path, widths)
+        chromium.resize(641)
+        found += times_cut(chromium, path)
     assert found == []
 
 
