@@ -48,6 +48,11 @@ class MetricsPart:
     processed: int
     failed: int
 
+    @property
+    def done(self) -> int:
+        """The runs that did not fail."""
+        return max(0, self.processed - self.failed)
+
     def as_dict(self) -> dict[str, Any]:
         """The part for JSON."""
         return PART.as_dict(self)
@@ -57,8 +62,7 @@ PART: Table[MetricsPart] = Table(
     "MetricsPart",
     Column("at", Kind.MOMENT, "Begin"),
     Column("processed", Kind.COUNT),
-    Column("done", Kind.COUNT, "Done", value=lambda part, _now: max(0, part.processed - part.failed),
-           only_shown=True),
+    Column("done", Kind.COUNT, "Done", only_shown=True),
     Column("failed", Kind.COUNT, "Failed"),
 )  # fmt: skip
 

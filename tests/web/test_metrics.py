@@ -78,7 +78,7 @@ def test_a_thousand_classes_are_paged(dashboard: Visitor, db: redis.Redis, keys:
 def test_a_deployment_is_a_line_in_the_charts(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
     run(db, add_executions(keys, {"Send": tally(40)}, datetime.now(UTC)))
     assert run(db, mark(keys, "v1 <b>"))
-    for address, charts in (("metrics/Send", 3), ("?range=2h", 5)):
+    for address, charts in (("metrics/Send", 4), ("?range=2h", 6)):
         page = dashboard.get(address)
         assert page.html.count('<line class="deploy"') == page.html.count('class="key deploy"') == charts
         assert page.html.count("; deploy v1 &lt;b&gt;") == charts and "Deploy v1 <b>" in page.text
@@ -99,9 +99,9 @@ def test_the_start_of_servers_of_a_version_is_a_line_in_the_charts(
         register(db, keys, f"host:{number}:aaaaaa", info, beat=now, look=1)
     page = dashboard.get()
     assert "Deploy servers of pyworkers 0.3.0" in page.text
-    assert page.html.count("; deploy servers of pyworkers 0.3.0") == 5
+    assert page.html.count("; deploy servers of pyworkers 0.3.0") == 6
     assert "Deploy servers of pyworkers <b>" in page.text
-    assert page.html.count("; deploy servers of pyworkers 0.2.0") == 1, "only in the chart of thirty days"
+    assert page.html.count("; deploy servers of pyworkers 0.2.0") == 2, "only in the charts of thirty days"
 
 
 def test_durations_over_time_as_percentiles_and_as_a_heat_map(
@@ -144,9 +144,9 @@ def test_the_charts_of_a_class_follow(
     html = dashboard.get("metrics/a%26b%3Ci%3E?period=day").html
     [feed] = map(unescape, re.findall(r'data-feed="(class[^"]*)"', html))
     with Listener(dashboard.root, f"?{urlencode({'feed': feed})}") as listener:
-        wait_for(lambda: "Runs over time: 0 ran" in heard(listener, f"{feed}:runs"))
+        wait_for(lambda: "Jobs failed: 0 since" in heard(listener, f"{feed}:runs"))
         run(db, add_executions(keys, {"a&b<i>": tally(40, failed=1)}, datetime.now(UTC)))
-        wait_for(lambda: "Runs over time: 2 ran, 1 of them failed." in heard(listener, f"{feed}:runs"))
+        wait_for(lambda: "Jobs failed: 1 since" in heard(listener, f"{feed}:runs"))
         assert "<dd>2</dd>" in heard(listener, f"{feed}:tiles")
         assert 'class="heat"' in heard(listener, f"{feed}:durations")
         assert ': 1"' in heard(listener, f"{feed}:histogram")

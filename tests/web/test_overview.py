@@ -16,7 +16,8 @@ from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.web import drawing
 from pyworkers.web.live.samples import Rates, Samples
 from pyworkers.web.navigation import GROUPS, NAVIGATION
-from pyworkers.web.pages.overview import graph, graph_of
+from pyworkers.web.pages.metrics import Runs, runs_charts
+from pyworkers.web.pages.overview import graph_of, graphs
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 from tests.web.acting import act
@@ -191,11 +192,21 @@ def test_a_gap_counts_by_second() -> None:
 
 def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
     assert "Collecting: 0 of 120 s" in dashboard.get().text
-    assert "over the last 3 seconds. Now 2 done" in graph([Rates(2, 0, 0)] * 3).svg
-    assert "over the last two minutes. Now 2 done" in graph([Rates(2, 0, 0)] * 120).svg
+    assert "over the last 3 seconds. Now 2 done" in graphs([Rates(2, 0, 0)] * 3)["graph"].svg
+    assert "over the last two minutes. Now 2 done" in graphs([Rates(2, 0, 0)] * 120)["graph"].svg
     with events(dashboard, "overview") as parts:
         first = r"Collecting: [1-9][0-9]* of 120 s"
         wait_for(lambda: re.search(first, next(parts)["graph"]), message="the first seconds")
+
+
+def test_failures_have_their_own_scale() -> None:
+    second = graphs([Rates(100, 2, 0)] * 3)
+    assert (second["graph"].top, second["failed_graph"].top) == (100, 2)
+    by_day = runs_charts([Runs(100, 2)] * 3, "in 3 days", (), ())
+    assert [(kind, total, chart.top) for kind, (total, chart) in by_day.items()] == [
+        ("done", 300, 100),
+        ("failed", 6, 2),
+    ]
 
 
 def test_the_table_of_the_graph_has_the_means_of_ten_seconds() -> None:

@@ -25,7 +25,7 @@ from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import MINUTE_S, Feed, Reader, news_of
-from pyworkers.web.pages.metrics import marks_of, runs_bars, with_versions
+from pyworkers.web.pages.metrics import charts_of_parts, marks_of, with_versions
 from pyworkers.web.rendering import fragment
 from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
 from pyworkers.web.site import site_of
@@ -124,10 +124,7 @@ def of_all(request: Request, window: Window, hours: Hours) -> dict[str, Any]:
     return {
         **words_of(window),
         "hours_feed": _feed("hours", window),
-        "done_chart": _runs_chart(runs, "done", marks),
-        "failed_chart": _runs_chart(runs, "failed", marks),
-        "parts_done": sum(part.processed - part.failed for part in runs),
-        "parts_failed": sum(part.failed for part in runs),
+        "runs": charts_of_parts(runs, marks),
         "busy_chart": _busy_chart(gauges, marks),
         "latency_chart": _latency_chart(gauges, queues, marks),
         "slowest": [(f"q{place}", link(request, "queues", name)) for place, name in enumerate(queues, 1)],
@@ -221,14 +218,6 @@ def _slowest(parts: Sequence[Gauges]) -> list[str]:
         for queue, wait in part.latencies_s.items():
             highest[queue] = max(wait, highest.get(queue, 0.0))
     return sorted(highest, key=lambda queue: -highest[queue])[:_MOST_QUEUES]
-
-
-def _runs_chart(parts: Sequence[MetricsPart], kind: str, marks: Sequence[drawing.Mark]) -> drawing.Chart:
-    """The bars of what is ``done`` or ``failed`` in these parts."""
-    bars = runs_bars(parts, [kind])
-    number = round(sum(value for bar in bars for _, value in bar.parts))
-    label = f"Jobs {kind}: {number} since {utc(parts[0].at)[11:16]} UTC."
-    return drawing.bars(bars, label, drawing.clocks([part.at for part in parts]), marks)
 
 
 def _busy_chart(parts: Sequence[Gauges], marks: Sequence[drawing.Mark]) -> drawing.Chart:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
@@ -149,7 +149,8 @@ def _charts(request: Request, period: Period, known: Sequence[_OfClass]) -> dict
         "found": found,
         "period": period.value,
         "percentiles": PERCENTILES,
-        "runs_chart": _runs_chart(found, marks_of(deploys, [part.at for part in found.parts])),
+        "runs": charts_of_parts(found.parts, marks_of(deploys, [part.at for part in found.parts])),
+        "part_words": "minute" if period is Period.HOUR else "ten minutes",
         "by_run": Listing(
             request,
             PART.shown("at", "done", "failed"),
@@ -189,14 +190,42 @@ def bucket_names() -> list[str]:
     return [f"below {bounds[0]}", *between, f"from {bounds[-1]}"]
 
 
-def runs_bars(parts: Sequence[MetricsPart], kinds: Sequence[str] = ("failed", "done")) -> list[drawing.Bar]:
-    """A bar for each part of a period; ``kinds``: what it has, from the bottom up."""
-    bars = []
-    for part in parts:
-        numbers = {"failed": part.failed, "done": max(0, part.processed - part.failed)}
-        said = ", ".join(f"{numbers[kind]:,} {kind}" for kind in reversed(kinds))
-        bars.append(drawing.Bar([(kind, numbers[kind]) for kind in kinds], said, utc(part.at)))
-    return bars
+Charts = dict[str, tuple[int, drawing.Chart]]
+"""By ``done`` and ``failed``: how many, and the chart."""
+
+
+class Runs(NamedTuple):
+    """What was done and what failed in one part of a chart, and the words for it."""
+
+    done: int
+    failed: int
+    at: str = ""
+    """When the part begins, in ISO 8601."""
+    name: str = ""
+    """Its name, if it is not said by its begin."""
+
+
+def runs_charts(
+    parts: Sequence[Runs], past: str, ticks: Sequence[str], marks: Sequence[drawing.Mark]
+) -> Charts:
+    """A chart of what was done, and one of what failed, which has its own scale; and the sum of each."""
+    charts: Charts = {}
+    for kind in ("done", "failed"):
+        numbers = [getattr(part, kind) for part in parts]
+        bars = [
+            drawing.Bar([(kind, number)], f"{part.name}{number:,} {kind}", part.at)
+            for number, part in zip(numbers, parts, strict=True)
+        ]
+        label = f"Jobs {kind}: {sum(numbers)} {past}."
+        charts[kind] = sum(numbers), drawing.bars(bars, label, ticks, marks)
+    return charts
+
+
+def charts_of_parts(parts: Sequence[MetricsPart], marks: Sequence[drawing.Mark]) -> Charts:
+    """The charts of the parts of a period, of which there is one at least."""
+    runs = [Runs(part.done, part.failed, utc(part.at)) for part in parts]
+    past = f"since {utc(parts[0].at)[11:16]} UTC"
+    return runs_charts(runs, past, drawing.clocks([part.at for part in parts]), marks)
 
 
 def with_versions(request: Request, deploys: Sequence[Deploy]) -> list[Deploy]:
@@ -212,12 +241,6 @@ def marks_of(deploys: Sequence[Deploy], starts: Sequence[float]) -> list[drawing
     length = starts[1] - starts[0]
     marks = [drawing.Mark((one.at - starts[0]) / length, one.label, one.at) for one in deploys]
     return [mark for mark in marks if 0 <= mark.place < len(starts)]
-
-
-def _runs_chart(found: ClassMetrics, marks: Sequence[drawing.Mark]) -> drawing.Chart:
-    label = f"Runs over time: {found.processed} ran, {found.failed} of them failed."
-    ticks = drawing.clocks([part.at for part in found.parts])
-    return drawing.bars(runs_bars(found.parts), label, ticks, marks)
 
 
 def _durations(request: Request, found: ClassMetrics, deploys: Sequence[Deploy]) -> dict[str, Any]:

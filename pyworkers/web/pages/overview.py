@@ -34,7 +34,7 @@ from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
 from pyworkers.web.live.reader import Feed, Reader, reader_of, readers_of
 from pyworkers.web.live.samples import KEPT, OLDEST, Rates, Samples
 from pyworkers.web.pages import gauges
-from pyworkers.web.pages.metrics import marks_of, with_versions
+from pyworkers.web.pages.metrics import Charts, Runs, marks_of, runs_charts, with_versions
 from pyworkers.web.pages.problems import located
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import COUNTS, page_of_all, sites_of
@@ -83,7 +83,7 @@ async def show(request: Request) -> Response:
         days=len(history),
         choices=_DAYS,
         by_day=Listing(request, DAY.shown("date", "done", "failed"), history, max(one.at for one in found)),
-        history_chart=_history_chart(history, with_versions(request, hours.deploys)),
+        runs_of_days=_charts_of_days(history, with_versions(request, hours.deploys)),
         **gauges.of_all(request, window, hours),
         **_context(request, _known(request)),
     )
@@ -107,21 +107,13 @@ def _known(request: Request) -> Known:
     }
 
 
-def _history_chart(days: Sequence[Day], deploys: Sequence[Deploy]) -> drawing.Chart:
-    """The bars of these days, the latest of which comes first in the list and is the rightmost bar."""
-    drawn = [
-        drawing.Bar(
-            [("failed", day.failed), ("done", day.done)],
-            f"{day.date}: {day.done:,} done, {day.failed:,} failed",
-        )
-        for day in reversed(days)
-    ]
-    done = sum(day.done for day in days)
-    failed = sum(day.failed for day in days)
-    label = f"Jobs by day: {done} done and {failed} failed in {len(days)} days."
-    starts = [datetime.combine(day.date, datetime.min.time(), UTC).timestamp() for day in reversed(days)]
-    ticks = drawing.some_of([day.date.isoformat() for day in reversed(days)], 3)
-    return drawing.bars(drawn, label, ticks, marks_of(deploys, starts))
+def _charts_of_days(days: Sequence[Day], deploys: Sequence[Deploy]) -> Charts:
+    """The charts of these days, the latest of which comes first in the list and is the rightmost bar."""
+    past = days[::-1]
+    starts = [datetime.combine(day.date, datetime.min.time(), UTC).timestamp() for day in past]
+    runs = [Runs(day.done, day.failed, name=f"{day.date}: ") for day in past]
+    ticks = drawing.some_of([day.date.isoformat() for day in past], 3)
+    return runs_charts(runs, f"in {len(days)} days", ticks, marks_of(deploys, starts))
 
 
 def parts(_reader: Reader, request: Request, _parameters: str) -> dict[str, str]:
@@ -184,7 +176,7 @@ def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
     """The values of the template of the graph; ``rates`` by second, the latest last."""
     return {
         "latest": rates[-1] if rates else Rates(),
-        "graph": graph(rates),
+        **graphs(rates),
         "by_ten": [(f"{ago} to {ago + seconds}", rate) for ago, seconds, rate in _by_ten(rates)],
         "collected": len(rates),
         "graph_length": KEPT,
@@ -301,21 +293,25 @@ def _oldest(request: Request, known: Known) -> Tile:
     return Tile(title, escape(span(age_s)), Markup("in {}{}").format(place, more))
 
 
-def graph(rates: Sequence[Rates]) -> drawing.Chart:
-    """The lines of done, failed and enqueued over the last two minutes."""
-    drawn = [
-        drawing.Curve("enqueued", [rate.enqueued for rate in rates]),
-        drawing.Curve("done", [rate.done for rate in rates]),
-        drawing.Curve("failed", [rate.failed for rate in rates]),
-    ]
+def graphs(rates: Sequence[Rates]) -> dict[str, drawing.Chart]:
+    """The lines over the last two minutes: of done and enqueued, and of failed, which has its own scale."""
     latest = rates[-1] if rates else Rates()
     past = "two minutes" if len(rates) >= KEPT else f"{len(rates)} seconds"
-    label = (
-        f"Jobs a second over the last {past}. Now {latest.done:.0f} done, {latest.failed:.0f} failed, "
-        f"{latest.enqueued:.0f} enqueued."
-    )
+    said = {
+        "graph": (("enqueued", "done"), f"{latest.done:.0f} done, {latest.enqueued:.0f} enqueued"),
+        "failed_graph": (("failed",), f"{latest.failed:.0f} failed"),
+    }
     places = {KEPT - ago - seconds: _said(ago, seconds, rate) for ago, seconds, rate in _by_ten(rates)}
-    return drawing.lines(drawn, label, KEPT, ("2 min ago", "1 min ago", "now"), places)
+    return {
+        name: drawing.lines(
+            [drawing.Curve(kind, [getattr(rate, kind) for rate in rates]) for kind in kinds],
+            f"Jobs a second over the last {past}. Now {now}.",
+            KEPT,
+            ("2 min ago", "1 min ago", "now"),
+            places,
+        )
+        for name, (kinds, now) in said.items()
+    }
 
 
 def _said(ago: int, seconds: int, rate: Rates) -> drawing.Bar:
