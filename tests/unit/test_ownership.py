@@ -20,7 +20,7 @@ FOREIGN = {
     },
     "store/transport/wire.py": {"connection._reader", "connection._writer"},
     "worker/output.py": {"text.mode"},
-    "worker/trackers.py": {"process.returncode", "spec.loader", "starter.spawnv_passfds"},
+    "worker/trackers.py": {"process.returncode", "starter.spawnv_passfds"},
     "web/application.py": {
         "application.state.reader",
         "application.state.resources",
