@@ -51,27 +51,20 @@ def first_of(request: Request) -> int:
     return rank_in(request.query_params.get("first", ""))
 
 
-def span(request: Request) -> tuple[int, int]:
-    """The first rank and the number of rows to read; in a list of all, also the rows of the pages before."""
-    return span_from(request, first_of(request))
+def span(request: Request, first: int | None = None) -> tuple[int, int]:
+    """The first rank and the number of rows to read; in a list of all, also the rows of the pages before.
 
-
-def span_from(request: Request, first: int) -> tuple[int, int]:
-    """The same for the page that begins at this rank."""
+    ``first``: where the page begins; None: at the rank that the address names.
+    """
+    first = first_of(request) if first is None else first
     return (0, first + ROWS) if is_of_all(request) else (first, ROWS)
 
 
 def rows_of(
-    request: Request, found: Mapping[str, Sequence[T]], order: Callable[[T], Any]
+    request: Request, found: Mapping[str, Sequence[T]], order: Callable[[T], Any], first: int | None = None
 ) -> dict[str, list[T]]:
     """The rows of the page, by Redis, of those that each has in its ``span``."""
-    return rows_from(request, first_of(request), found, order)
-
-
-def rows_from(
-    request: Request, first: int, found: Mapping[str, Sequence[T]], order: Callable[[T], Any]
-) -> dict[str, list[T]]:
-    """The same for the page that begins at this rank."""
+    first = first_of(request) if first is None else first
     return page_of_all(found, order, first if sites_of(request).parts else 0, ROWS)
 
 
@@ -111,8 +104,8 @@ def pager(request: Request, *segments: str, total: int, **query: object) -> Page
     )
 
 
-def number_of(request: Request, name: str) -> int:
-    """The number that the address names; 0 for anything that is none."""
+def number_of(request: Request, name: str = "cursor") -> int:
+    """The number that the address names, such as a cursor; 0, the beginning, for anything that is none."""
     return cursor_in(request.query_params.get(name, ""))
 
 
@@ -120,8 +113,3 @@ def cursor_in(asked: str) -> int:
     """The number in a text; 0 for anything that is none."""
     found = number_in(asked, len(str(_MOST_CURSORS))) or 0
     return found if found < _MOST_CURSORS else 0
-
-
-def cursor_of(request: Request) -> int:
-    """The cursor that the address names; 0, the beginning, for anything that is none."""
-    return number_of(request, "cursor")

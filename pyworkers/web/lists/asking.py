@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
-from typing import Self
+from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 from starlette.exceptions import HTTPException
@@ -36,6 +36,7 @@ _TEXTS = {
     "text": "text",
 }
 _AGES = {"older": "older_s", "younger": "younger_s"}
+_FIELDS = {**_TEXTS, **_AGES}
 AGES = ((300, "5 minutes"), (3600, "1 hour"), (86_400, "1 day"), (604_800, "7 days"))
 """The ages to choose from, in seconds."""
 _AGE_WORDS: dict[float, str] = dict(AGES)
@@ -78,10 +79,15 @@ class Asked:
         return query_of(self.wanted) | {name: visible(value) for name, value in others.items()}
 
 
+def filter_of(given: Mapping[str, Any]) -> Filter:
+    """The filter in the parameters of a request to the JSON."""
+    values = {field: given[name] for name, field in _FIELDS.items()}
+    return Filter.of({field: value for field, value in values.items() if value is not None})
+
+
 def query_of(wanted: Filter) -> dict[str, str]:
     """A filter as the query of an address, and as the values of the fields of a form."""
-    spelled = {**_TEXTS, **_AGES}
-    values = {name: getattr(wanted, field) for name, field in spelled.items()}
+    values = {name: getattr(wanted, field) for name, field in _FIELDS.items()}
     return {
         name: _spelled(value) if isinstance(value, float) else visible(value)
         for name, value in values.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.web.lists.asking import age_of
-from pyworkers.web.showing import counted
 
 DELAYS = (
     (60, "in 1 minute"),
@@ -24,11 +23,6 @@ _TITLES = {"scheduled": "Scheduled", "retries": "Retries", "dead": "Dead"}
 def title_of(place: Place) -> str:
     """The name of a place."""
     return _TITLES.get(place.word) or f"Queue {place.queue}"
-
-
-def jobs(number: int) -> str:
-    """A number of jobs: ``1 job``, ``2,000 jobs``."""
-    return counted(number, "job")
 
 
 def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:

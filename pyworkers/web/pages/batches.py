@@ -39,7 +39,7 @@ from pyworkers.web import graphing, names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, cursor_in, cursor_of, pager, rank_in, rows_of, span, span_from
+from pyworkers.web.paging import ROWS, cursor_in, number_of, pager, rank_in, rows_of, span
 from pyworkers.web.rendering import address, fragment, linkable, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import shown
@@ -93,7 +93,7 @@ async def show_one(request: Request) -> Response:
         return await render(request, "error.html", json="", title=f"Batch {batch}", text=text)
     asked = request.query_params.get("state", "")
     state = asked if asked in STATES else _state_of_interest(view.status.dead, view.status.failed)
-    cursor = cursor_of(request)
+    cursor = number_of(request)
     graph = await site.read(read_graph(site.keys, batch))
     page = await site.read(read_members(site.keys, batch, state, cursor, ROWS))
     return await render(
@@ -120,7 +120,7 @@ async def change(request: Request) -> Response:
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the batches of one page of the list; ``parameters``: its first rank."""
-    begin, most = span_from(request, rank_in(parameters))
+    begin, most = span(request, rank_in(parameters))
     watched = reader.watch(f"batches?{begin}+{most}", lambda keys: read_batch_page(keys, begin, most))
     return listing(request, watched.value.batches, 0).live() if watched.value else {}
 

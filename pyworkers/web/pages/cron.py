@@ -30,7 +30,8 @@ from pyworkers.web.buttons import act, said
 from pyworkers.web.flash import Flash
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import first_of, pager, rank_in, rows_of, span, span_from
+from pyworkers.web.pages.enqueue import json_of
+from pyworkers.web.paging import first_of, pager, rank_in, rows_of, span
 from pyworkers.web.rendering import address, fragment, linkable, own_address, render
 from pyworkers.web.security import Form, form_of, viewer_of
 from pyworkers.web.several import sites_of
@@ -140,12 +141,7 @@ def _fields(form: Form) -> dict[str, Any]:
     """The fields of an entry that the form has; an empty one stays as it is. Raises BadArgumentError."""
     found: dict[str, Any] = {field: text for field in _TEXTS if (text := form.get(field, "").strip())}
     if text := form.get("args", "").strip():
-        try:
-            found["args"] = simplejson.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise BadArgumentError(f"the arguments are not JSON: {error}") from error
-        if not isinstance(found["args"], list):
-            raise BadArgumentError("the arguments are a JSON list, e.g. [7]")
+        found["args"] = json_of(text, "arguments", list, "[7]")
     return found
 
 
@@ -159,7 +155,7 @@ def _local(job: CronJob, slot: int) -> str:
 
 def parts(reader: Reader, request: Request, parameters: str) -> dict[str, str]:
     """The cells of the entries of one page of the list; ``parameters``: its first index."""
-    begin, most = span_from(request, rank_in(parameters))
+    begin, most = span(request, rank_in(parameters))
     watched = reader.watch(f"cron?{begin}+{most}", lambda keys: read_cron_page(keys, begin, most))
     if watched.value is None or reader.last is None:
         return {}

@@ -21,7 +21,6 @@ from starlette.routing import Route
 
 from pyworkers.api.actions import Performed
 from pyworkers.api.browse.actions import ON_ONE, ON_SEVERAL, JobMove, Order, moves_of
-from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.pages import JOBS, PAGE, Row, read_page, read_rows
 from pyworkers.api.browse.places import SETS, Place
 from pyworkers.api.browse.search import Sought, position_of, read_matches
@@ -41,6 +40,7 @@ from pyworkers.web.lists.asking import (
     ages_of,
     decoded,
     encoded,
+    filter_of,
     order_of,
 )
 from pyworkers.web.lists.columns import chosen, keep, offered
@@ -405,13 +405,6 @@ async def _list(word: str, ask: CheckedRequest) -> dict[str, Any]:
     sought = Sought(place, wanted, time.time(), tuple(ask.site.settings.mask))
     begin = position_of(given["cursor"] or "")
     return (await ask.site.read(read_matches(ask.keys, sought, begin, given["count"]))).as_dict()
-
-
-def filter_of(given: Any) -> Filter:
-    fields = ("jid", "queue", "tag", "batch", "error", "error_like", "text")
-    texts = {name: given[name] or "" for name in fields}
-    older, younger = (None if given[name] is None else float(given[name]) for name in ("older", "younger"))
-    return Filter(given["class"] or "", older_s=older, younger_s=younger).but(**texts)
 
 
 async def _change(word: str, move: JobMove, ask: CheckedRequest) -> Changed:

@@ -31,7 +31,7 @@ from pyworkers.web import names
 from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource, found
 from pyworkers.web.live.reader import Feed, Reader
-from pyworkers.web.paging import ROWS, cursor_in, cursor_of, own_of, owns
+from pyworkers.web.paging import ROWS, cursor_in, number_of, own_of, owns
 from pyworkers.web.rendering import address, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.site import site_of
@@ -47,7 +47,7 @@ async def show(request: Request) -> Response:
     pages = await sites.each(request, _read)
     cursors = owns(request, "cursor", {name: str(page.cursor or "") for name, page in pages.items()})
     # Each Redis has its own cursor, of which a feed has one.
-    feed = "" if sites.parts else f"limits?{cursor_of(request)}"
+    feed = "" if sites.parts else f"limits?{number_of(request)}"
     tables = {name: listing(sites.at(request, name), page.limits, now, feed) for name, page in pages.items()}
     return await render(
         request, "limits.html", title="Limits", limits=joined(request, tables, lambda limit: limit.key),

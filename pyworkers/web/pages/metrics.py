@@ -40,7 +40,7 @@ from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
 from pyworkers.web.live.reader import Feed, Reader, news_of, readers_of
 from pyworkers.web.names import number_in
 from pyworkers.web.navigation import NAVIGATION
-from pyworkers.web.paging import ROWS, rows_from, span_from
+from pyworkers.web.paging import ROWS, rows_of, span
 from pyworkers.web.rendering import address, fragment, render
 from pyworkers.web.several import sites_of
 from pyworkers.web.showing import milliseconds, utc
@@ -69,11 +69,11 @@ async def show(request: Request) -> Response:
     first = (page - 1) * ROWS
 
     async def read(at: Request) -> Metrics:
-        site, (begin, most) = site_of(at), span_from(at, first)
+        site, (begin, most) = site_of(at), span(at, first)
         return await site.read(read_metrics(site.keys, period, first=begin, count=most, match=match))
 
     found = await sites.each(request, read)
-    rows = rows_from(request, first, {name: one.classes for name, one in found.items()}, _order)
+    rows = rows_of(request, {name: one.classes for name, one in found.items()}, _order, first)
     shown = {
         name: _listing(sites.at(request, name), period, rows[name], one.now) for name, one in found.items()
     }

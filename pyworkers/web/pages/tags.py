@@ -24,12 +24,12 @@ from pyworkers.web import names
 from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import Resource
 from pyworkers.web.lists.showing import segments_of
-from pyworkers.web.lists.words import jobs, title_of
+from pyworkers.web.lists.words import title_of
 from pyworkers.web.live.reader import reader_of
 from pyworkers.web.pages.running import held
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import visible
+from pyworkers.web.showing import counted, visible
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import joined
 
@@ -98,7 +98,7 @@ async def _search(request: Request, place: Place, tag: str) -> Searched | None:
     else:
         if place.queue and not found.rows and not found.cursor:
             return None
-        about = jobs(len(found.rows)) + (", not searched to the end" if found.cursor else "")
+        about = counted(len(found.rows), "job") + (", not searched to the end" if found.cursor else "")
     return Searched(title_of(place), address(request, *segments_of(place), tag=visible(tag)), about)
 
 

@@ -34,7 +34,7 @@ from pyworkers.web.acting import check_queues, done, perform
 from pyworkers.web.json.resources import Change, CheckedRequest, Resource, found
 from pyworkers.web.lists.asking import query_of
 from pyworkers.web.lists.showing import segments_of
-from pyworkers.web.lists.words import conditions, jobs, selected_in, title_of
+from pyworkers.web.lists.words import conditions, selected_in, title_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of, viewer_of
 from pyworkers.web.showing import shown
@@ -62,7 +62,6 @@ async def show(request: Request) -> Response:
         about=Listing(request, columns, [task], time.time(), html={"filter": _selected}),
         back=address(request, *segments_of(place), **query_of(task.sought.wanted)),
         states=TaskState,
-        jobs=jobs,
     )
 
 
