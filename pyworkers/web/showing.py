@@ -15,8 +15,8 @@ from pyworkers.text import TIME_UNITS_S, escaped, length_of
 
 CUT = 200
 """The characters of a text that a page shows; the rest is on the page of the whole."""
-MOST_WHOLE = 2000
-"""The characters of a text that a list expands to; the rest is on the page of the job."""
+# The characters of a text that a list expands to; the rest is on the page of the job.
+_MOST_WHOLE = 2000
 # Such a text has room in each row of a list, as on a telephone.
 _SHORT = 24
 # Control characters, marks that change the direction of the text after them, separators, surrogates.
@@ -54,7 +54,7 @@ def lines(text: str, most: int = 0) -> Markup:
     return Markup("\n").join(Markup("<bdi>{}</bdi>").format(visible(line)) for line in kept.split("\n"))
 
 
-def expandable(text: str, most: int = MOST_WHOLE) -> Markup:
+def expandable(text: str) -> Markup:
     """A text in one line: its first line, which a click expands to the whole; a short one as it is.
 
     The line is cut by the style sheet. ⏎ replaces the lines that follow.
@@ -68,7 +68,7 @@ def expandable(text: str, most: int = MOST_WHOLE) -> Markup:
         return line
     more = Markup(' <span class="note">⏎</span>') if others else ""
     form = '<details class="whole"><summary>{}{}</summary><pre tabindex="0">{}</pre></details>'
-    return Markup(form).format(line, more, lines(text, most))
+    return Markup(form).format(line, more, lines(text, _MOST_WHOLE))
 
 
 def moment(seconds: float | None, now: float) -> Markup:

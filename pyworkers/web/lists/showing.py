@@ -32,7 +32,7 @@ def listing(
 ) -> Listing[Row]:
     """The table of these jobs of a place. ``sort``: the order of the place, by its time."""
     html: Mapping[str, Callable[[Row], Markup]] = {
-        "class": lambda row: _class(request, row.job, job_href(request, row, place)),
+        "class": lambda row: class_of(request, row.job, job_href(request, row, place)),
         "error": lambda row: _error(row.job),
         "arguments": lambda row: Markup("<code>{}</code>").format(expandable(args_text(row.job, mask))),
         "jid": lambda row: jid_of(row.job, job_href(request, row, place)),
@@ -46,13 +46,14 @@ def listing(
     return Listing(request, shown_columns, rows, now, html=html, sorts=sorts, queue_of=queue_of)
 
 
-def _class(request: Request, job: JobRecord, href: str) -> Markup:
-    """The class, which leads to the job, and the tags."""
+def class_of(request: Request, job: JobRecord, href: str) -> Markup:
+    """The class, which leads to the job if it has an address, and the tags."""
     name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
     if job.unreadable:
         name = Markup('<span class="bad">not a valid job</span>')
+    linked = Markup('<a href="{}">{}</a>').format(href, name) if href else name
     tags = tags_of(request, job.tags[:5])
-    return Markup('<a href="{}">{}</a>{}').format(href, name, Markup(" {}").format(tags) if tags else "")
+    return Markup("{} {}").format(linked, tags) if tags else linked
 
 
 def tags_of(request: Request, tags: Sequence[str]) -> Markup:
@@ -105,6 +106,11 @@ def job_href(request: Request, row: Row, place: Place) -> str:
     # The page of a job finds it from the usual end, near the place that it has there.
     at = "" if place.reversed else row.at
     return address(request, "jobs", jid, **{"in": encoded(place), "at": at})
+
+
+def href_of(request: Request, jid: str) -> str:
+    """The address of the job with this id; empty if an address cannot hold it."""
+    return address(request, "jobs", jid) if jid and linkable(jid) else ""
 
 
 def segments_of(place: Place) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -30,11 +30,11 @@ from pyworkers.protocol.status import JobState
 from pyworkers.web.buttons import forms
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.lists.asking import typed
-from pyworkers.web.lists.showing import args_text
+from pyworkers.web.lists.showing import args_text, class_of, href_of
 from pyworkers.web.paging import ROWS, own_of, owns
-from pyworkers.web.rendering import address, linkable, render
+from pyworkers.web.rendering import address, render
 from pyworkers.web.several import sites_of
-from pyworkers.web.showing import expandable, milliseconds, shown, size
+from pyworkers.web.showing import expandable, milliseconds, size
 from pyworkers.web.site import Site, site_of
 from pyworkers.web.tables import Listing, joined
 
@@ -96,21 +96,13 @@ def _listing(
     request: Request, columns: Sequence[Column[FinishedJob]], jobs: Sequence[FinishedJob]
 ) -> Listing[FinishedJob]:
     html: Mapping[str, Callable[[FinishedJob], Markup]] = {
-        "class": partial(_class, request),
+        "class": lambda job: class_of(request, job, href_of(request, job.jid)),
         "args": partial(_args, site_of(request).settings.mask),
         "error": lambda job: expandable(job.facts.error),
-        "duration": lambda job: Markup("{}").format(milliseconds(job.facts.duration_s * 1000)),
+        "duration": lambda job: escape(milliseconds(job.facts.duration_s * 1000)),
         "result_bytes": lambda job: _result(job.facts.result_bytes),
     }
     return Listing(request, columns, jobs, time.time(), html=html, queue_of=lambda job: job.queue)
-
-
-def _class(request: Request, job: FinishedJob) -> Markup:
-    """The class, which leads to the job."""
-    name = shown(job.job_class, 120) if job.job_class else Markup('<span class="warn">no class</span>')
-    if not job.jid or not linkable(job.jid):
-        return name
-    return Markup('<a href="{}">{}</a>').format(address(request, "jobs", job.jid), name)
 
 
 def _args(mask: tuple[str, ...], job: FinishedJob) -> Markup:
@@ -118,7 +110,7 @@ def _args(mask: tuple[str, ...], job: FinishedJob) -> Markup:
 
 
 def _result(length: int | None) -> Markup:
-    return Markup("") if length is None else Markup("{}").format(size(length))
+    return escape("" if length is None else size(length))
 
 
 async def _finished(ask: CheckedRequest) -> Mapping[str, Any]:

@@ -225,14 +225,15 @@ def _about(request: Request, view: JobView, kept: JobRecord | None, now: float) 
     if known:
         stored = JOB.shown(*_OF_JOB) if job else JOB.shown("class", "queue", "batch")
         html: Mapping[str, Callable[[JobRecord], Markup]] = {
-            "class": partial(_class, request),
-            "length": _size,
+            "class": lambda job: link(request, "metrics", job.job_class),
+            "length": lambda job: escape(size(job.length)),
             "tags": lambda job: tags_of(request, job.tags[:50]),
         }
         found.append(Listing(request, stored, [known], now, html=html))
     names = [*([] if known and known.queue else ["queue"]), "progress"]
     columns = STATUS.shown(*names, *([] if job and job.error else ["error"]))
-    return [*found, Listing(request, columns, [view.tracked.status], now, html={"error": _error})]
+    error: Mapping[str, Callable[[JobStatus], Markup]] = {"error": lambda status: shown(status.error, 2000)}
+    return [*found, Listing(request, columns, [view.tracked.status], now, html=error)]
 
 
 def _state(request: Request, kept: JobRecord | None, view: JobView) -> Markup:
@@ -247,19 +248,6 @@ def _state(request: Request, kept: JobRecord | None, view: JobView) -> Markup:
     if view.row is not None:
         parts += f", at place {number(view.row.index + 1)}"
     return parts + (Markup(' <span class="tag">cancelled</span>') if view.tracked.cancelled else "")
-
-
-def _class(request: Request, job: JobRecord) -> Markup:
-    """The class, which leads to its numbers."""
-    return link(request, "metrics", job.job_class)
-
-
-def _size(job: JobRecord) -> Markup:
-    return escape(size(job.length))
-
-
-def _error(status: JobStatus) -> Markup:
-    return shown(status.error, 2000)
 
 
 def _kept(view: JobView) -> JobRecord | None:
@@ -341,10 +329,6 @@ async def _stack(request: Request, jid: str) -> JobStack | None:
 _STACK = JOB_STACK.shown("pid", "state", "rss_kb", "peak_kb", "at")
 
 
-def _pid(stack: JobStack) -> Markup:
-    return escape(stack.pid)
-
-
 async def _around(request: Request, jid: str, known: JobRecord | None, now: float) -> dict[str, Any]:
     """The stack of the job, and the graph of its batch."""
     site, graph = site_of(request), None
@@ -359,7 +343,7 @@ async def _stack_parts(request: Request, jid: str, now: float) -> dict[str, Any]
     rows = [stack] if stack and stack.pid else ()
     return {
         "stack": stack,
-        "stack_facts": Listing(request, _STACK, rows, now, html={"pid": _pid}),
+        "stack_facts": Listing(request, _STACK, rows, now, html={"pid": lambda stack: escape(stack.pid)}),
         "stack_frames": frames_of(stack.text) if stack else (),
     }
 

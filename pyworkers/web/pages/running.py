@@ -22,13 +22,13 @@ from pyworkers.api.running import ACTIONS, STACK, WORK, WORKS, read_works
 from pyworkers.web import names
 from pyworkers.web.buttons import act
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.lists.showing import args_text, jid_of, tags_of
+from pyworkers.web.lists.showing import args_text, class_of, href_of, jid_of
 from pyworkers.web.live.reader import Feed, Reader
 from pyworkers.web.paging import first_of, pager, rows_of, span
-from pyworkers.web.rendering import address, linkable, own_address, render
+from pyworkers.web.rendering import own_address, render
 from pyworkers.web.security import form_of
 from pyworkers.web.several import ALL, sites_of
-from pyworkers.web.showing import expandable, number, shown
+from pyworkers.web.showing import expandable, number
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, joined
 
@@ -141,30 +141,16 @@ def held(
 
 def _html(request: Request, mask: Collection[str]) -> Mapping[str, Callable[[Work], Markup]]:
     return {
-        "class": partial(_class, request),
+        "class": lambda work: class_of(request, work, href_of(request, work.jid)),
         "arguments": partial(_arguments, mask),
-        "jid": partial(_jid, request),
+        "jid": lambda work: jid_of(work, href_of(request, work.jid)),
     }
-
-
-def _class(request: Request, work: Work) -> Markup:
-    """The class, which leads to the job, and the tags."""
-    name = shown(work.job_class, 120) if work.job_class else Markup("no class")
-    if work.jid and linkable(work.jid):
-        name = Markup('<a href="{}">{}</a>').format(address(request, "jobs", work.jid), name)
-    tags = tags_of(request, work.tags[:5])
-    return Markup("{} {}").format(name, tags) if tags else name
 
 
 def _arguments(mask: Collection[str], work: Work) -> Markup:
     """The arguments; of a large job its size: fifty of them would make the page late."""
     args = args_text(work, mask) if work.length <= _MOST_BYTES else f"({work.length:,} bytes)"
     return Markup("<code>{}</code>").format(expandable(args))
-
-
-def _jid(request: Request, work: Work) -> Markup:
-    href = address(request, "jobs", work.jid) if work.jid and linkable(work.jid) else ""
-    return jid_of(work, href)
 
 
 def key_of(work: Work) -> str:
