@@ -10,9 +10,9 @@ import logging
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context, attach, detach
@@ -39,8 +39,6 @@ from pyworkers.middleware import AsyncCallNext, CallNext, ClientCallNext, Client
 from pyworkers.observing.guard import ObservedRun, Observer
 from pyworkers.observing.readable import pieces_of, readable, text_of
 from pyworkers.protocol.draft import Bulk, JobDraft
-
-R = TypeVar("R")
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 """The version of the semantic conventions."""
@@ -193,7 +191,7 @@ class OtelConsumer:
         """``worker`` knows which exceptions drop a job (``discard_on``)."""
         self._tracer = tracer
         self._worker = worker
-        self._observer = Observer("opentelemetry.process")
+        self.observer = Observer("opentelemetry.process")
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages", "{message}", "Number of runs of jobs that began."
         )
@@ -217,8 +215,8 @@ class OtelConsumer:
     def _begin(self, message: Message) -> _TracedRun:
         queue = {"messaging.destination.name": message.queue}
         measured: dict[str, Any] = {**_metric(_PROCESS), **queue}
-        self._observer.see(self._consumed.add, 1, measured)
-        span = _Current(self._observer, self._observer.see(self._started, message, queue))
+        self.observer.see(self._consumed.add, 1, measured)
+        span = _Current(self.observer, self.observer.see(self._started, message, queue))
         return _TracedRun(self, message, span, measured)
 
     def _started(self, message: Message, queue: Mapping[str, str]) -> Span:
@@ -249,11 +247,7 @@ class OtelConsumer:
 
     def measure(self, seconds: float, measured: Mapping[str, Any]) -> None:
         """Count the duration of a run."""
-        self._observer.see(self._duration.record, seconds, measured)
-
-    def see(self, step: Callable[..., R], /, *given: Any) -> R | None:
-        """Call a step of the observer, which may raise."""
-        return self._observer.see(step, *given)
+        self.observer.see(self._duration.record, seconds, measured)
 
 
 class _TracedRun(ObservedRun):
@@ -263,18 +257,19 @@ class _TracedRun(ObservedRun):
         self, consuming: OtelConsumer, message: Message, current: _Current, measured: dict[str, Any]
     ) -> None:
         self._consuming = consuming
+        self._see = consuming.observer.see
         self._message = message
         self._current = current
         self._measured = measured
         self._started_s = time.perf_counter()
 
     def returned(self, outcome: Outcome) -> Outcome:
-        self._consuming.see(_note_outcome, self._current.span, outcome)
+        self._see(_note_outcome, self._current.span, outcome)
         return outcome
 
     def raised(self, raised: BaseException) -> None:
         error = readable(raised)
-        name = self._consuming.see(self._consuming.note_error, self._current.span, self._message, error)
+        name = self._see(self._consuming.note_error, self._current.span, self._message, error)
         if name:
             self._measured["error.type"] = name
 

@@ -12,9 +12,9 @@ import hashlib
 import re
 import uuid
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import sentry_sdk
 from sentry_sdk.crons import capture_checkin
@@ -47,7 +47,6 @@ TRACE_FIELD = "trace_propagation_headers"
 """The field of the envelope with the headers of a trace, as in Sentry's package for Sidekiq."""
 FLUSH_S = 3.0
 """Seconds in which a worker process that ends sends what is left; the master waits for 5."""
-R = TypeVar("R")
 # The statuses of the exceptions by which a job chooses, or is asked to end.
 _STATUSES: Mapping[type[BaseException], str] = {
     Snooze: "ok",
@@ -139,7 +138,7 @@ class _Running:
         self._worker = worker
         self._checking = checking
         self._traces = traces
-        self._observer = Observer("sentry")
+        self.see = Observer("sentry").see
 
     def link(self, message: Message, call_next: CallNext) -> Outcome:
         with _ReportedRun(self, message) as run:
@@ -148,10 +147,6 @@ class _Running:
     async def async_link(self, message: Message, call_next: AsyncCallNext) -> Outcome:
         with _ReportedRun(self, message) as run:
             return run.returned(await call_next(message))
-
-    def see(self, step: Callable[..., R], /, *given: Any) -> R | None:
-        """Call a step that observes the job, and may raise."""
-        return self._observer.see(step, *given)
 
     def begin(self, message: Message, opened: ExitStack) -> Any:
         """The scope of a run that begins, which ``opened`` closes."""
