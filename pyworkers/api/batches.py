@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pyworkers.api.actions import Action, Confirmation
 from pyworkers.api.columns import Column, Kind, Table, Word
 from pyworkers.api.parameters import Parameter
-from pyworkers.api.schemas import COUNT, array, more, record
+from pyworkers.api.schemas import array, more
 from pyworkers.api.target import Admin, AtRedis
 from pyworkers.protocol.flow.plans import GONE, BatchStatus, CancelledBatch
 from pyworkers.store.flow import batches, batchviews
@@ -122,7 +122,9 @@ MEMBER: Table[Member] = Table(
     Column("is_batch", Kind.FLAG),
 )  # fmt: skip
 BATCH_VIEW = more(BATCH.schema, "BatchView", {"callbacks": array(CALLBACK.schema)})
-MEMBERS = record("Members", {"cursor": COUNT, "members": array(MEMBER.schema)})
+MEMBERS: Table[MemberPage] = Table(
+    "Members", Column("cursor", Kind.COUNT), Column("members", Kind.RECORDS, table=MEMBER)
+)
 
 
 class BatchEntry:

@@ -27,6 +27,7 @@ from pyworkers.cli.params import parse_args, parse_duration, parse_queue, reads
 from pyworkers.cli.targets import each
 from pyworkers.cli.text import printable
 from pyworkers.errors import BadArgumentError
+from pyworkers.protocol.cron import MISFIRES
 
 _ENTRIES = Records(
     CRON.shown("name", "schedule", "timezone", "class", "queue", "origin", "state", "next"),
@@ -77,7 +78,7 @@ _name = click.argument("name")
 )
 @click.option(
     "--misfire",
-    type=click.Choice(["skip", "once", "all"]),
+    type=click.Choice(MISFIRES),
     default="once",
     show_default=True,
     help="What happens to the slots missed while no server ran.",

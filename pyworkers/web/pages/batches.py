@@ -247,8 +247,7 @@ async def _members(ask: CheckedRequest) -> dict[str, Any]:
     given = ask.given
     found(await ask.site.read(read_batch(ask.keys, ask.names["id"])), "batch")
     steps = read_members(ask.keys, ask.names["id"], given["state"], given["cursor"], given["count"])
-    page = await ask.site.read(steps)
-    return {"cursor": page.cursor, "members": [member._asdict() for member in page.members]}
+    return MEMBERS.as_dict(await ask.site.read(steps))
 
 
 FEEDS: Mapping[str, Feed] = {"batches": parts, "batch": parts_of_one, "members": parts_of_members}
@@ -279,7 +278,7 @@ RESOURCES = (
         "/batches/{id}/members",
         "Members of a batch that are not done.",
         _members,
-        MEMBERS,
+        MEMBERS.schema,
         [
             Parameter("state", "In this state.", default="waiting", choices=STATES),
             *by_cursor(),
