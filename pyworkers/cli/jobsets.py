@@ -44,7 +44,7 @@ from pyworkers.cli.output.records import json_option, print_action, print_json, 
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.params import parse_args, reads, time_in, time_options
 from pyworkers.cli.selection import Selection, selection_options
-from pyworkers.cli.targets import Target, Targets
+from pyworkers.cli.targets import Target, Targets, found_in
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BadArgumentError
@@ -227,11 +227,7 @@ def _job(source: ConfigOptions, place: ListedPlace, jid: str) -> tuple[Target, E
     def find(redis: RedisConfig) -> EditableJob | None:
         return place.open(redis, _queue()).find_job(jid)
 
-    located = _targets(source).first(find)
-    if located is None:
-        click.echo(f"no such job: {printable(jid)}", err=True)
-        click.get_current_context().exit(1)
-    return located
+    return found_in(_targets(source).first(find), f"no such job: {printable(jid)}")
 
 
 def _details(job: JobRecord, times: Times) -> Iterator[str]:

@@ -159,6 +159,14 @@ class Targets:
         _away().add(name)
 
 
+def found_in(located: tuple[Target, R] | None, words: str) -> tuple[Target, R]:
+    """What was found; if nothing was, print these words, and end the command with exit code 1."""
+    if located is None:
+        click.echo(words, err=True)
+        click.get_current_context().exit(1)
+    return located
+
+
 def each(found: Iterable[Located[Iterable[R]]]) -> list[Located[R]]:
     """The single things in lists of several servers."""
     return [Located(one.redis, item) for one in found for item in one.item]

@@ -16,7 +16,7 @@ from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form, Records
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
-from pyworkers.cli.targets import each
+from pyworkers.cli.targets import each, found_in
 from pyworkers.cli.text import printable
 
 _BATCHES = Records(
@@ -61,8 +61,7 @@ def list_(source: ConfigOptions, tag: str | None, as_json: bool, times: Times) -
 @json_option
 @utc_option
 @redis_options
-@click.pass_context
-def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
+def show(source: ConfigOptions, batch: str, as_json: bool, times: Times) -> None:
     """Show a batch: its numbers, its inner batches, callbacks and members.
 
     Shows the first fifty batches inside it, and up to 100 members of each state.
@@ -73,10 +72,7 @@ def show(ctx: click.Context, source: ConfigOptions, batch: str, as_json: bool, t
     Example: pyworkers batches show b4a577edbccf1d805744efa9
     """
     located = source.targets().first(lambda redis: BatchSet(redis).view(batch))
-    if located is None:
-        click.echo(f"{printable(batch)}: unknown", err=True)
-        ctx.exit(1)
-    target, view = located
+    target, view = found_in(located, f"{printable(batch)}: unknown")
     found = BatchSet(target.config)
     about = {
         **target.as_dict(),

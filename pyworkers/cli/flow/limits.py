@@ -16,6 +16,7 @@ from pyworkers.cli.options import ConfigOptions, listing_group, redis_options
 from pyworkers.cli.output.listing import Form, Records
 from pyworkers.cli.output.records import json_option, print_json
 from pyworkers.cli.output.times import Times, utc_option
+from pyworkers.cli.targets import found_in
 from pyworkers.cli.text import printable
 
 _LIMITS = Records(
@@ -50,8 +51,7 @@ _LIST = _LIMITS.command(
 @json_option
 @utc_option
 @redis_options
-@click.pass_context
-def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, times: Times) -> None:
+def show_(source: ConfigOptions, key: str, as_json: bool, times: Times) -> None:
     """Show the limit KEY, and the jobs that hold it.
 
     With by=, KEY is the name, a colon and the value. The exit code is 1 if the limit is not in use.
@@ -60,10 +60,7 @@ def show_(ctx: click.Context, source: ConfigOptions, key: str, as_json: bool, ti
     Example: pyworkers limits show tenant:7
     """
     located = source.targets().first(lambda redis: LimitSet(redis).find(key))
-    if located is None:
-        click.echo(f"{printable(key)} is not in use", err=True)
-        ctx.exit(1)
-    target, found = located
+    target, found = found_in(located, f"{printable(key)} is not in use")
     if as_json:
         print_json({**target.as_dict(), **found.as_dict()})
         return
