@@ -12,7 +12,7 @@ import click
 
 from pyworkers.api.actions import result_of
 from pyworkers.api.foreign import PROGRAMS, ForeignJobs, ForeignProcess
-from pyworkers.cli.bulk import ask, check_terminal
+from pyworkers.cli.bulk import ask, check_terminal, yes_option
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
@@ -41,7 +41,7 @@ _WATCH_S = 10.0
     help="Only this queue; may be repeated. Without it, the names of all keys are searched.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the lists; change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@yes_option
 @json_option
 @redis_options
 def adopt(

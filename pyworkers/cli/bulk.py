@@ -29,6 +29,7 @@ from pyworkers.protocol.portions import portions
 from pyworkers.text import counted
 
 T = TypeVar("T")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from pyworkers.cli.bulk import (
     progressing,
     tell_undo,
     undo_facts,
+    yes_option,
 )
 from pyworkers.cli.listing import (
     DEAD,
@@ -58,7 +59,6 @@ _FEW = 1000
 _LONGEST_TEXT = 1000
 # The fields that hold a time, in any form of any program.
 _MOMENTS = ("at", "created_at", "enqueued_at", "expiry", "failed_at", "retried_at")
-_YES = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the number of jobs; change nothing.")
 
 
@@ -270,7 +270,7 @@ def _move(place: ListedPlace, move: JobMove, command: MoveCommand) -> click.Comm
     @_new_time(move)
     @click.option("--all", "every", is_flag=True, help="All jobs.")
     @_DRY_RUN
-    @_YES
+    @yes_option
     @json_option
     @selection_options
     @redis_options
@@ -359,7 +359,7 @@ def _print_copy(redis: RedisConfig, job: EditableJob, copy: str, as_json: bool) 
 
 def _clear(place: ListedPlace) -> click.Command:
     @_DRY_RUN
-    @_YES
+    @yes_option
     @json_option
     @redis_options
     def clear(source: ConfigOptions, dry_run: bool, yes: bool, as_json: bool) -> None:

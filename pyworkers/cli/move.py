@@ -12,7 +12,7 @@ import click
 
 from pyworkers.api.actions import result_of
 from pyworkers.api.moving import QueueMove
-from pyworkers.cli.bulk import ask, check_terminal
+from pyworkers.cli.bulk import ask, check_terminal, yes_option
 from pyworkers.cli.options import ConfigOptions, config_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
@@ -28,7 +28,7 @@ from pyworkers.text import counted
 @click.option("--to", "target_name", required=True, metavar="REDIS", help="Redis that the jobs are moved to.")
 @click.option("--back", is_flag=True, help="Put the parked jobs of an unfinished move back instead.")
 @click.option("--dry-run", is_flag=True, help="Print what would move and what would stay; change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@yes_option
 @json_option
 @config_options
 def move(

@@ -10,7 +10,7 @@ from pyworkers.api import Process, ProcessSet, ServerView, Signal
 from pyworkers.api.actions import Action
 from pyworkers.api.processes import ACTIONS
 from pyworkers.cli.actions import perform, show
-from pyworkers.cli.bulk import ask, check_terminal
+from pyworkers.cli.bulk import ask, check_terminal, yes_option
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.records import json_option, print_action
 from pyworkers.cli.text import printable
@@ -26,7 +26,7 @@ def steering_command(action: Action[ServerView]) -> click.Command:
     @click.argument("identities", metavar="[IDENTITY]...", nargs=-1)
     @click.option("--all", "every", is_flag=True, help="All servers.")
     @click.option("--dry-run", is_flag=True, help="Print the servers; change nothing.")
-    @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+    @yes_option
     @json_option
     @redis_options
     def steer(
