@@ -71,7 +71,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     path = path_of(request)
     page = path.partition("/")[0]
     in_json, in_csv = json.addresses_of(request, path or _overview(request))
-    counts = Reader.counts_of_all(list(readers_of(request).values())) if viewer else {}
+    counts = Reader.counts_of_pages(readers_of(request).values()) if viewer else {}
     known: Mapping[str, object] = {
         "request": request,
         "viewer": viewer,

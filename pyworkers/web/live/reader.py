@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -71,7 +71,6 @@ class Reader:
         self._unsafe: list[Problem] = []
         self._unsafe_at = -math.inf
         self._read_at = -math.inf
-        self._counts_of_pages: dict[str, Markup] | None = None
         # The last hour and the one before, with the counter of failures when they were read.
         self._hours: tuple[MetricsPart, MetricsPart, int] | None = None
         self._muted: dict[str, int] = {}
@@ -107,7 +106,6 @@ class Reader:
             with suppress(PyworkersError):
                 self._stored = await self._first.read(read_thresholds(self._first.keys))
         self._read_at = time.monotonic()
-        self._counts_of_pages = None
         self._samples.add(self._stats)
         return self._stats
 
@@ -130,7 +128,6 @@ class Reader:
         """Read which causes are muted. Raises PyworkersError."""
         codes = list(dict.fromkeys(cause.code for cause in self._causes(stats)))
         self._muted = await self._site.read(read_muted(self._site.keys, codes))
-        self._counts_of_pages = None
 
     def known_causes(self, stats: Stats) -> list[Cause]:
         """The causes in these counts, and in Redis as it was read last."""
@@ -156,22 +153,15 @@ class Reader:
         last, before, failed = self._hours
         return last.failed + max(0, stats.failed - failed), before.failed
 
-    def counts_of_pages(self) -> dict[str, Markup]:
-        """The counts in the navigation; none if nothing was read in the last seconds."""
-        if self._stats is None or time.monotonic() - self._read_at > _RECENT_S:
-            return {}
-        if self._counts_of_pages is None:
-            self._counts_of_pages = counts_of((self._stats, self.known_causes(self._stats)))
-        return self._counts_of_pages
-
     @staticmethod
-    def counts_of_all(readers: Sequence[Reader]) -> dict[str, Markup]:
-        """The same for all Redis servers that answer; none if one was not read in the last seconds."""
-        if len(readers) == 1:
-            return readers[0].counts_of_pages()
+    def counts_of_pages(readers: Iterable[Reader]) -> dict[str, Markup]:
+        """The counts in the navigation, of the Redis servers that answer; none if one was not read lately."""
         there = [reader for reader in readers if reader._site.away_since is None]
-        known = [(one._stats, one.known_causes(one._stats)) for one in there if one._stats is not None]
-        return counts_of(*known) if known and all(map(Reader.counts_of_pages, there)) else {}
+        since = time.monotonic() - _RECENT_S
+        recent = [(one, one._stats) for one in there if one._stats is not None and one._read_at >= since]
+        if not recent or len(recent) < len(there):
+            return {}
+        return counts_of(*((stats, one.known_causes(stats)) for one, stats in recent))
 
     @contextmanager
     def viewing(self) -> Iterator[None]:
@@ -240,7 +230,7 @@ class Reader:
     def _event(self, request: Request, names: Sequence[str]) -> bytes:
         stats, since = self._stats if self._current else None, self._site.away_since
         everyone = readers_of(request)
-        counts = Reader.counts_of_all([one for one in everyone.values() if one._current])
+        counts = Reader.counts_of_pages(one for one in everyone.values() if one._current)
         parts = {f"nav:{page}": str(count) for page, count in counts.items()} | self._parts(request, names)
         away = {name: one._trouble for name, one in everyone.items() if one._trouble}
         said = banner_of(away) if sites_of(request).parts else banner(since, self._trouble)
