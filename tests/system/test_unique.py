@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyworkers import Client
-from pyworkers.api import DeadSet, LockSet, Queue, RetrySet, ScheduledSet
+from pyworkers.api import DeadSet, LockSet, RetrySet
 from tests.helpers.server_process import ServerProcess, serving
 from tests.helpers.support import wait_for
 
@@ -67,45 +67,12 @@ def test_the_end_of_a_job_releases_its_lock(bench: Bench) -> None:
     assert found == {(what, jids[what]): count for what, count in runs.items()}
 
 
-def test_a_job_that_waits_for_a_retry_holds_its_lock(bench: Bench) -> None:
-    jid = bench.client.enqueue("q", "act", ["fail"], unique_for=600, retry=25)
-    wait_for(lambda: len(bench.server.zset("retry")), message="the job waits for a retry")
-    assert bench.enqueue("fail") == jid
-
-
 def test_a_running_job_holds_its_lock_and_releases_it_with_its_cancellation(bench: Bench) -> None:
     jid = bench.enqueue("wait")
     bench.server.wait_for_notes(1, "wait", jid)
     assert (bench.enqueue("wait"), bench.holders()) == (jid, [jid])
     bench.client.cancel(jid)
     bench.wait_for_release(jid)
-
-
-def test_until_expiry_the_lock_outlives_its_job(bench: Bench) -> None:
-    jid = bench.enqueue("done", unique_until="expiry")
-    bench.server.wait_for_notes(1, "done", jid)
-    wait_for(lambda: bench.server.settled("q"))
-    assert bench.enqueue("done", unique_until="expiry") == jid
-
-
-def test_who_deletes_or_kills_a_job_releases_its_lock(bench: Bench) -> None:
-    where = bench.where
-    waiting, killed = bench.enqueue("a", "idle"), bench.enqueue("b", "idle")
-    for job in Queue("idle", **where):
-        assert job.delete() if job.jid == waiting else job.kill()
-    assert bench.holders() == []
-    scheduled = bench.enqueue("a", "idle", delay=600)
-    assert bench.holders() == [scheduled]
-    assert [job.delete() for job in ScheduledSet(**where)] == [True]
-    assert bench.holders() == []
-    bench.enqueue("a", "idle")
-    bench.enqueue("b", "idle", delay=600)
-    assert (Queue("idle", **where).clear(), ScheduledSet(**where).clear()) == (1, 1)
-    assert bench.holders() == []
-    # In dead, it holds none.
-    assert [job.jid for job in DeadSet(**where)] == [killed]
-    again = bench.enqueue("b", "idle")
-    assert (DeadSet(**where).clear(), bench.holders()) == (1, [again])
 
 
 def test_a_job_retried_from_dead_takes_no_lock_and_leaves_that_of_another(bench: Bench) -> None:
