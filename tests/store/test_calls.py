@@ -156,5 +156,7 @@ async def test_a_link_runs_calls_of_one_command(redis_url: str, key: str) -> Non
         assert await arun_one(link, one("INCRBY", key, 2, read=integer)) == 2
         with pytest.raises(ValueError, match="pipeline"):
             await arun_one(link, every([command("GET", key), command("GET", key)]))
+        with pytest.raises(StoreError, match="WRONGTYPE"):
+            await arun_one(link, one("LPUSH", key, 1, read=integer))
     finally:
         await link.aclose()

@@ -229,15 +229,6 @@ def _run_all(threads: list[threading.Thread]) -> None:
         thread.join()
 
 
-def test_threads_share_a_client(client: Client, server: redis.Redis, namespace: str) -> None:
-    def enqueue() -> None:
-        for _ in range(50):
-            client.enqueue("q", "Add")
-
-    _run_all([threading.Thread(target=enqueue) for _ in range(8)])
-    assert len({job["jid"] for job in waiting(server, namespace)}) == 400
-
-
 def fork(child: Callable[[], None]) -> int:
     """Run ``child`` in a forked process; its exit status."""
     pid = os.fork()
@@ -376,15 +367,6 @@ def test_a_refused_push_leaves_nothing(client: Client, server: redis.Redis, name
         client.enqueue("q", "Add")
     server.delete(f"{namespace}queues")
     client.enqueue("q", "Add")
-
-
-def test_an_idle_connection_that_redis_closed_is_replaced(
-    client: Client, server: redis.Redis, namespace: str
-) -> None:
-    client.enqueue("q", "Add", [1])
-    server.client_kill_filter(_type="normal", skipme=True)
-    client.enqueue("q", "Add", [2])
-    assert [job["args"] for job in waiting(server, namespace)] == [[1], [2]]
 
 
 # A client looks whether Redis has closed its connection when it was idle for a second.

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.store import cron
 from pyworkers.store.cron import Firing
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.replies import as_list
-from tests.helpers.support import async_wait_for, free_port, stretched
+from tests.helpers.support import async_wait_for, stretched
 
 SLOT = 1_793_534_400
 
@@ -120,23 +116,3 @@ async def test_an_entry_is_new_once(bench: Bench) -> None:
     await store.register(["fired", "new", "ä b"], SLOT + 50)
     await store.register(["new"], SLOT + 70)
     assert await store.last_slots() == {"fired": SLOT, "new": SLOT + 50, "ä b": SLOT + 50}
-
-
-async def test_a_server_that_forgot_the_script_is_told_again(bench: Bench) -> None:
-    store = bench.store()
-    await bench.redis.script_flush()
-    assert await store.fire("sweep", SLOT, b"job", "mail", 600)
-
-
-async def test_errors_of_redis_leave_as_ours(bench: Bench) -> None:
-    await bench.redis.set(bench.keys.queue("mail"), "no list")
-    await bench.redis.set(bench.keys.cron_last, "no hash")
-    with pytest.raises(StoreError, match="WRONGTYPE"):
-        await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
-    with pytest.raises(StoreError, match="WRONGTYPE"):
-        await bench.store().last_slots()
-    with pytest.raises(StoreError, match="WRONGTYPE"):
-        await bench.store().register(["sweep"], SLOT)
-    bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
-    with pytest.raises(RedisUnavailableError):
-        await bench.store().fire("sweep", SLOT, b"job", "mail", 600)

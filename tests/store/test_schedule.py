@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
-from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import RedisUnavailableError, StoreError
+from pyworkers.errors import StoreError
 from pyworkers.store import sets
 from pyworkers.store.sets import PUT_OFF_S, Move, Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.replies import as_list
-from tests.helpers.support import async_wait_for, free_port, stretched
+from tests.helpers.support import async_wait_for, stretched
 
 NOW = 1_795_225_197.25
 
@@ -172,15 +171,3 @@ async def test_an_error_in_the_middle_removes_nothing(bench: Bench, key: str) ->
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await bench.store.promote(bench.zset, broken, NOW, "a")
     assert await bench.redis.zcard(bench.zset) == 3
-
-
-async def test_errors_of_redis_leave_as_ours(bench: Bench) -> None:
-    await bench.redis.set(bench.zset, "no set")
-    with pytest.raises(StoreError, match="WRONGTYPE"):
-        await bench.store.first_score(bench.zset)
-    bench.config = RedisConfig(url=f"redis://127.0.0.1:{free_port()}/0")
-    away = Promoter(bench.connection(), bench.keys)
-    with pytest.raises(RedisUnavailableError):
-        await away.first_score(bench.zset)
-    with pytest.raises(RedisUnavailableError):
-        await away.promote(bench.zset, [], NOW, "a", 1)
