@@ -60,6 +60,9 @@ def test_arguments_win_and_a_given_url_is_complete(file: Path) -> None:
     assert config_for("redis://x", None, env, file) == RedisConfig("redis://x", "file:")
     assert config_for("redis://x", None, env | {"PYWORKERS_REDIS__NAMESPACE": "e:"}, file).namespace == "e:"
     assert config_for(None, "mine:", {}, file) == RedisConfig("redis://file/1", "mine:", "me", "p")
+    assert (
+        config_for(None, None, {"PYWORKERS_REDIS__URL": "", "REDIS_URL": "redis://a/1"}).url == "redis://a/1"
+    )
     # Nothing is asked of a file that could say nothing.
     assert config_for("redis://x", "", {"PYWORKERS_CONFIG": "missing"}) == RedisConfig("redis://x")
 

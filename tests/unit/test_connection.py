@@ -11,7 +11,6 @@ from pyworkers.asyncclient import AsyncClient
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.loading import load
-from pyworkers.config.producers import config_for
 from pyworkers.errors import ConfigError, PyworkersError, RedisUnavailableError, StoreError
 from pyworkers.store.transport.connections import (
     connect,
@@ -22,27 +21,6 @@ from pyworkers.store.transport.connections import (
 from pyworkers.store.transport.tls import Tls
 
 DEFAULT = "redis://127.0.0.1:6379/0"
-
-
-@pytest.mark.parametrize(
-    ("url", "namespace", "env", "expected"),
-    [
-        (None, None, {}, (DEFAULT, "", "")),
-        (None, None, {"REDIS_URL": "redis://a/1"}, ("redis://a/1", "", "")),
-        (None, None, {"REDIS_URL": "redis://a", "PYWORKERS_REDIS__URL": "redis://b"}, ("redis://b", "", "")),
-        (None, None, {"PYWORKERS_REDIS__URL": "", "REDIS_URL": "redis://a/1"}, ("redis://a/1", "", "")),
-        (None, None, {"PYWORKERS_REDIS__NAMESPACE": "app:"}, (DEFAULT, "app:", "")),
-        (None, "", {"PYWORKERS_REDIS__NAMESPACE": "app:"}, (DEFAULT, "", "")),
-        (None, None, {"PYWORKERS_REDIS__PASSWORD": "p"}, (DEFAULT, "", "p")),
-        ("redis://c", None, {"PYWORKERS_REDIS__PASSWORD": "p"}, ("redis://c", "", "")),
-        ("redis://c", None, {"PYWORKERS_REDIS__NAMESPACE": "app:"}, ("redis://c", "app:", "")),
-    ],
-)
-def test_the_configuration_of_a_client(
-    url: str | None, namespace: str | None, env: dict[str, str], expected: tuple[str, str, str]
-) -> None:
-    found = config_for(url, namespace, env)
-    assert (found.url, found.namespace, found.password) == expected
 
 
 @pytest.mark.parametrize(
