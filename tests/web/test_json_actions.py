@@ -156,11 +156,6 @@ def test_roles_and_tokens(one_redis_url: str, namespace: str, tmp_path: Path) ->
         assert Program(root).ask("GET", "/queues").status == 401
 
 
-def test_an_action_without_a_token(dashboard: Visitor) -> None:
-    reply = Program(dashboard.root).act("/queues/mail", "pause")
-    assert (reply.status, bool(reply.error)) == (403, True)
-
-
 def test_a_slot_of_a_limit_is_freed(program: Program, db: redis.Redis, keys: Keys) -> None:
     db.hset(keys.limits, "stripe", "2 0")
     db.zadd(keys.limit("stripe"), {"web:1:a|1 jid": 5.0})

@@ -81,22 +81,6 @@ def test_each_redis_has_its_pages_and_actions_stay_there(
     assert visitor.get(f"redis/archive/jobs?id={jid}").url == f"{visitor.root}redis/archive/jobs/{jid}"
 
 
-def test_a_row_of_a_list_of_all_is_changed_at_its_redis(
-    visitor: Visitor, one_redis_url: str, namespace: str, archive: RedisConfig
-) -> None:
-    with Client(one_redis_url, namespace=namespace) as here, Client.from_config(archive) as there:
-        here.enqueue("same", "Send", [1])
-        there.enqueue("same", "Send", [1])
-    queues = visitor.get("queues")
-    [ours, theirs] = [form for form in queues.forms if "pause" in form.buttons.values()]
-    assert (ours.hidden["redis"], theirs.hidden["redis"]) == ("default", "archive")
-    paused = visitor.press(theirs)
-    assert paused.url.startswith(f"{visitor.root}queues") and "same is paused." in paused.text
-    assert Queue("same", archive).paused
-    assert not Queue("same", one_redis_url, namespace=namespace).paused
-    assert [action.target for action in AuditLog(archive).page().actions] == ["same"]
-
-
 def test_programs_ask_each_of_them(visitor: Visitor, archive: RedisConfig) -> None:
     with Client.from_config(archive) as there:
         there.enqueue("reports", "Report", [1])
