@@ -525,23 +525,6 @@ def test_a_worker_is_replaced_after_so_many_jobs_or_when_it_has_grown(serve: Ser
         assert counts(server) == (20, 0)
 
 
-def test_workers_that_leak_are_replaced_by_the_job_that_passes_the_limit(
-    serve: Serve, tmp_path: Path
-) -> None:
-    code = """
-    kept = []
-
-    @worker.job(queue="q", concurrency=1)
-    def leak(megabytes):
-        kept.append(b"x" * (megabytes << 20))
-        note("leak")
-    """
-    with serve(code, *options(tmp_path, "[server]\nmax_memory_mb = 100\n")) as server:
-        server.push("q", *[job(str(number), "leak", 40) for number in range(12)])
-        pids = [pid for pid, *_ in server.wait_for_notes(12, "leak")]
-        assert list(Counter(pids).values()) == [3, 3, 3, 3]
-
-
 @pytest.mark.fault("W7")
 def test_a_reload_under_load_loses_no_job_and_repeats_none(serve: Serve) -> None:
     code = """
@@ -974,47 +957,6 @@ def test_what_a_job_logs_names_the_job_and_what_it_prints_breaks_nothing(serve: 
         # Each line goes out by one write, so no line of another process is inside one.
         assert server.log_text().splitlines().count("p" * 999) == 300
         assert counts(server) == (2, 0)
-
-
-def test_middleware_runs_in_order_and_may_stop_or_replace_a_job(serve: Serve) -> None:
-    code = """
-    def own(message, call_next):
-        note("own", message.args)
-        return call_next(message)
-
-    @worker.middleware
-    def first(message, call_next):
-        note("first", current_message().jid)
-        if message.jid == "stopped":
-            return None
-        outcome = call_next(message.replace(args=["replaced"]) if message.jid == "changed" else message)
-        note("after", outcome.fate.name)
-        return outcome
-
-    @worker.middleware
-    def second(message, call_next):
-        note("second")
-        return call_next(message)
-
-    @worker.job(queue="q", concurrency=1, middleware=[own])
-    def handle(word):
-        note("handler", word)
-        if word == "bad":
-            raise ValueError(word)
-    """
-    with serve(code) as server:
-        for jid, word in (("plain", "given"), ("stopped", "given"), ("changed", "bad"), ("failing", "bad")):
-            server.push("q", job(jid, "handle", word))
-        member(server, "retry", "failing")
-        wait_for(lambda: server.settled("q"), message="settled")
-        assert [note[1:] for note in server.ledger()] == [
-            ["first", "plain"], ["second"], ["own", ["given"]], ["handler", "given"], ["after", "DONE"],
-            ["first", "stopped"],
-            ["first", "changed"], ["second"], ["own", ["replaced"]], ["handler", "replaced"],
-            ["after", "DONE"],
-            ["first", "failing"], ["second"], ["own", ["bad"]], ["handler", "bad"],
-        ]  # fmt: skip
-        assert counts(server) == (4, 1)
 
 
 def test_a_server_starts_with_a_log_that_goes_nowhere_and_descriptors_that_others_left_open(
