@@ -1241,10 +1241,14 @@ def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return found
 
 
-def sample_with_everything_switched_on() -> dict[str, object]:
-    """The keys and values of the sample, with its further Redis, queue, group and cron entry as ``*``."""
-    text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    values = tomllib.loads(text)
+def switched_on(text: str) -> str:
+    """The text of a sample with every key."""
+    return re.sub(r"^#(?=\S)", "", text, flags=re.MULTILINE)
+
+
+def keys_of(text: str) -> dict[str, object]:
+    """The keys and values of a sample, with its further Redis, queue, group and cron entry as ``*``."""
+    values = tomllib.loads(switched_on(text))
     (queue,) = values["queues"].values()
     (group,) = values["groups"].values()
     (entry,) = values["cron"]
@@ -1264,7 +1268,7 @@ def test_the_sample_loads_and_differs_from_the_defaults_in_app_url_and_one_queue
 
 
 def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
-    text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = switched_on(SAMPLE.read_text(encoding="utf-8"))
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
     queue = QueueConfig(
         2, "auto", "process", 30.0, "10/s", 3,
@@ -1280,9 +1284,12 @@ def test_the_sample_with_everything_switched_on_loads(toml: Toml) -> None:
     assert config.cron == (CronConfig(name="sweep", schedule="*/5 * * * *", job_class="sweep"),)
 
 
-def test_the_sample_has_exactly_the_keys_of_the_code_in_the_same_order() -> None:
+@pytest.mark.parametrize(
+    "text", [SAMPLE.read_text(encoding="utf-8"), sample("workers.toml", {})], ids=["ours", "new"]
+)
+def test_a_sample_has_exactly_the_keys_of_the_code_in_the_same_order(text: str) -> None:
     keys = [option.key for option in describe()]
-    assert list(sample_with_everything_switched_on()) == keys, "put it into conf/workers.toml at this place"
+    assert list(keys_of(text)) == keys, "put it into conf/workers.toml at this place"
 
 
 def test_the_sample_states_the_defaults_of_the_code() -> None:
@@ -1312,7 +1319,9 @@ def test_the_sample_states_the_defaults_of_the_code() -> None:
     }
     examples |= {option.key for option in describe() if option.required}
     stated = {
-        key: value for key, value in sample_with_everything_switched_on().items() if key not in examples
+        key: value
+        for key, value in keys_of(SAMPLE.read_text(encoding="utf-8")).items()
+        if key not in examples
     }
     defaults = {option.key: option.default for option in describe() if option.key not in examples}
     lists = {
@@ -1351,18 +1360,8 @@ def test_a_new_configuration_loads_with_the_defaults_but_for_the_values_that_it_
     assert toml(text) == Config(app="tasks:worker", redis=RedisConfig(url="embedded:.pyworkers"))
 
 
-def test_a_new_configuration_with_everything_switched_on_has_every_key_and_loads(toml: Toml) -> None:
-    text = re.sub(r"^#(?=\S)", "", sample("workers.toml", {}), flags=re.MULTILINE)
-    values = tomllib.loads(text)
-    groups = {"*": values["groups"]["web"]}
-    values["redis"]["*"] = values["redis"].pop("archive")
-    switched_on = {
-        "queues": {"*": values["queues"]["default"]},
-        "groups": groups,
-        "cron": {"*": values["cron"][0]},
-        "alarm": {"*": values["alarm"][0]},
-    }
-    assert list(flat(values | switched_on)) == [option.key for option in describe()]
+def test_a_new_configuration_with_everything_switched_on_loads(toml: Toml) -> None:
+    text = switched_on(sample("workers.toml", {}))
     config = toml(text.replace('every = "30s"\n', ""))  # it is instead of the schedule
     assert config.queues["default"].concurrency == 10
     assert config.groups["web"].queues == ("critical", "low")

@@ -215,6 +215,7 @@ def test_a_job_id_that_utf8_does_not_carry_is_written_back_as_it_came() -> None:
         (False, True, None),
         (True, False, 3),
         (2, False, 2),
+        (None, True, 3),
         (None, 1, 1),
         (0, True, None),
         (-1, False, 3),
@@ -248,10 +249,6 @@ def test_the_backtrace_of_an_earlier_error_is_removed() -> None:
     assert "error_backtrace" not in fields_of(decide(before, Failure("E", "", ("a:1",), fate=Fate.DEAD)))
     again = fields_of(decide({**before, "backtrace": True}, Failure("E", "", ("a:1",))))["error_backtrace"]
     assert again != "old"
-
-
-def test_the_handler_may_want_the_backtrace() -> None:
-    assert "error_backtrace" in fields_of(decide({}, Failure("E", "", ("a:1",)), Policy(backtrace=True)))
 
 
 @pytest.mark.parametrize(
