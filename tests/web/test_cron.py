@@ -19,7 +19,7 @@ from tests.interop.browser import Page
 from tests.web.acting import act, fields
 from tests.web.visitor import Visitor
 
-HOSTILE = ("a/b", "..", "<script>alert(1)</script>", "\u202egnp.exe", "ä ö", "'\"><b>", "x" * 900)
+HOSTILE = ("a/b", "..", "<script>alert(1)</script>", "ä ö", "'\"><b>", "x" * 900)
 
 
 @pytest.fixture
@@ -147,18 +147,22 @@ def test_a_declared_entry_is_paused_and_triggered_and_has_no_other_button(
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_are_shown_and_linked(
-    dashboard: Visitor, entries: CronSet, db: redis.Redis, keys: Keys, name: str
+    dashboard: Visitor, db: redis.Redis, keys: Keys, name: str
 ) -> None:
     declare(db, keys, CronEntry(name, "@daily", "q", name[:200]))
-    if [job.name for job in entries] != [name]:
-        assert "There are no cron entries" in dashboard.get("cron").text
-        return
     page = dashboard.get("cron")
-    assert "<script>alert" not in page.html and "\u202e" not in page.html
+    assert "<script>alert" not in page.html
     path = f"cron/{segment(name)}"
     assert urljoin(dashboard.root, path) in page.links
     assert "Next slots" in dashboard.get(path).text
     assert "is paused." in act(dashboard, path, action="pause")
+
+
+def test_an_entry_with_a_name_that_cannot_be_shown_is_left_out(
+    dashboard: Visitor, db: redis.Redis, keys: Keys
+) -> None:
+    declare(db, keys, CronEntry("\u202egnp.exe", "@daily", "q", "C"))
+    assert "There are no cron entries" in dashboard.get("cron").text
 
 
 def test_many_entries_page_by_page(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
