@@ -21,7 +21,7 @@ from pyworkers.api.columns import REDIS
 from pyworkers.api.parameters import BadRequestError, Parameter, values_of_query
 from pyworkers.api.schemas import TEXT, Schema, array, by_name, more, record
 from pyworkers.errors import PyworkersError, RedisUnavailableError, StoreError
-from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource, Whole
+from pyworkers.web.json.resources import AWAY, CheckedRequest, Resource
 from pyworkers.web.navigation import OF_FIRST
 from pyworkers.web.several import away_of, merged, sites_of
 from pyworkers.web.site import site_of
@@ -44,9 +44,8 @@ def of_all(resource: Resource) -> Resource:
     if resource.order is not None:
         return _Merged(resource).resource()
     if resource.whole is not None:
-        schema = more(resource.whole.schema, f"{resource.schema['title']}Sum", {AWAY: by_name(TEXT)})
-        read = partial(_read_whole, resource.whole)
-        return replace(resource, about=_of_all(resource), read=read, schema=schema)
+        schema = more(resource.whole, f"{resource.schema['title']}Sum", {AWAY: by_name(TEXT)})
+        return replace(resource, about=_of_all(resource), read=partial(_read_whole, resource), schema=schema)
     if not resource.sought:
         return resource
     return replace(resource, read=partial(_seek, resource), schema=with_redis(resource.schema))
@@ -115,8 +114,9 @@ def _of_all(resource: Resource) -> str:
     return f"{resource.about} Of all Redis servers."
 
 
-async def _read_whole(whole: Whole, ask: CheckedRequest) -> dict[str, Any]:
-    found = await whole.read(ask)
+async def _read_whole(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
+    assert one.read is not None
+    found = await one.read(ask)
     return {**found, AWAY: {name: str(error) for name, error in away_of(ask.request).items()}}
 
 

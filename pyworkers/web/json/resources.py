@@ -105,13 +105,6 @@ class Creation:
     headers: Sequence[Parameter] = ()
 
 
-class Whole(NamedTuple):
-    """One answer about several Redis servers, for which ``read`` asks each."""
-
-    read: Callable[[CheckedRequest], Awaitable[dict[str, Any]]]
-    schema: Schema
-
-
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One address. ``path`` has its names in braces; ``schema`` is the schema of the answer."""
@@ -132,8 +125,8 @@ class Resource:
     """What the rows of several Redis servers are sorted by in one list; None for no such list."""
     sought: bool = False
     """True for one thing: if a Redis does not know it (404), the others of several are asked."""
-    whole: Whole | None = None
-    """What the answer is with several Redis servers, if it is neither a list nor of one of them."""
+    whole: Schema | None = None
+    """The schema of one answer about several Redis servers, if ``read`` asks each; else None."""
     choose: Callable[[CheckedRequest], Awaitable[None]] | None = None
     """Has a change done at the Redis that it names, or that has the thing. Raises BadRequestError."""
 

@@ -36,7 +36,7 @@ from pyworkers.api.parameters import Parameter, paging
 from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing, names, tables
-from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader, news_of, readers_of
 from pyworkers.web.names import number_in
 from pyworkers.web.navigation import NAVIGATION
@@ -346,7 +346,7 @@ RESOURCES = (
         _of_class,
         CLASS_METRICS.schema,
         [_PERIOD],
-        whole=Whole(_of_class, CLASS_METRICS.schema),
+        whole=CLASS_METRICS.schema,
     ),
     Resource(
         "/deploys",

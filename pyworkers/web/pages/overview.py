@@ -30,7 +30,7 @@ from pyworkers.api.stats import DAY, MOST_DAYS, STATS, read_history, read_stats
 from pyworkers.api.thresholds import above_of_all
 from pyworkers.web import drawing
 from pyworkers.web.json.merging import with_redis
-from pyworkers.web.json.resources import CheckedRequest, Resource, Whole
+from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import Feed, Reader, reader_of, readers_of
 from pyworkers.web.live.samples import KEPT, OLDEST, Rates, Samples
 from pyworkers.web.pages import gauges
@@ -321,18 +321,16 @@ def _said(ago: int, seconds: int, rate: Rates) -> drawing.Bar:
 
 
 async def _stats(ask: CheckedRequest) -> dict[str, Any]:
-    stats: Stats = await ask.site.read(read_stats(ask.keys))
-    return stats.as_dict()
-
-
-async def _stats_of_all(ask: CheckedRequest) -> dict[str, Any]:
-    """The sums of the counts, and the rows of all, each with its Redis."""
+    """The counts; of several Redis servers the sums, and the rows of all, each with its Redis."""
+    sites = sites_of(ask.request)
 
     async def read(at: Request) -> dict[str, Any]:
         stats: Stats = await site_of(at).read(read_stats(site_of(at).keys))
         return stats.as_dict()
 
-    found = await sites_of(ask.request).each(ask.request, read)
+    found = await sites.each(ask.request, read)
+    if not sites.parts:
+        return found[sites.own]
     return {name: _of_all(name, {redis: one[name] for redis, one in found.items()}) for name in _MEMBERS}
 
 
@@ -368,10 +366,7 @@ RESOURCES = (
         "All counts: jobs by state, queues, groups and servers.",
         _stats,
         STATS.schema,
-        whole=Whole(
-            _stats_of_all,
-            record("Stats", {name: with_redis(STATS.schema["properties"][name]) for name in _MEMBERS}),
-        ),
+        whole=record("Stats", {name: with_redis(STATS.schema["properties"][name]) for name in _MEMBERS}),
     ),
     Resource(
         "/history",
