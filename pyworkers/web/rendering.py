@@ -18,6 +18,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from pyworkers.api.problems import span
 from pyworkers.version import __version__
 from pyworkers.web import appearance, flash, json, names, showing
 from pyworkers.web.live.counts import COUNTED, PROBLEMS
@@ -169,6 +170,7 @@ def _environment() -> Environment:
         exact=showing.exact,
         both=showing.both,
         duration=showing.duration,
+        span=span,
         number=showing.number,
         counted=showing.counted,
         milliseconds=showing.milliseconds,

@@ -13,12 +13,13 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 
 from pyworkers.api.columns import REDIS, Column, Kind, Word
+from pyworkers.api.problems import span
 from pyworkers.protocol.status import Progress
 from pyworkers.web.navigation import is_joined
 from pyworkers.web.rendering import address, linkable
 from pyworkers.web.security.guard import place_of
 from pyworkers.web.several import ALL, path_of, sites_of
-from pyworkers.web.showing import both, duration, milliseconds, moment, number, shown, size
+from pyworkers.web.showing import both, milliseconds, moment, number, shown, size
 
 R = TypeVar("R")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -184,7 +185,7 @@ def _word(request: Request, word: Word) -> Markup:
 
 
 def _seconds(value: float) -> str | Markup:
-    return duration(value) if value else UNKNOWN
+    return span(value) if value else UNKNOWN
 
 
 def _progress(progress: Progress) -> Markup:

@@ -40,7 +40,8 @@ def test_the_numbers_of_the_queue(dashboard: Visitor, keys: Keys, db: redis.Redi
         db.hset(keys.runs(minute), mapping={"mail|p": 1000, "mail|f": 100})
     page = dashboard.get("queues/mail")
     assert re.search(
-        r"the next job has been waiting for 2 h · [12],\d{3} jobs/min, [12]\d\d of them failed", page.text
+        r"the next job has been waiting for 2 h 5 min · [12],\d{3} jobs/min, [12]\d\d of them failed",
+        page.text,
     )
     assert re.search(r'/errors">[12]\d\d of them failed</a>', page.html)
     # Nothing counts the runs of a queue that only other programs serve.

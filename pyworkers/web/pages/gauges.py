@@ -19,6 +19,7 @@ from pyworkers.api.deploys import Deploy, merged_deploys, read_deploys
 from pyworkers.api.gauges import GAUGES, Gauges, read_gauges
 from pyworkers.api.metrics import PART, MetricsPart, Window, by_begin, read_window, summed_parts
 from pyworkers.api.parameters import Parameter
+from pyworkers.api.problems import span
 from pyworkers.api.schemas import MAYBE_NUMBER, NUMBER, array, record
 from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
@@ -27,7 +28,7 @@ from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.live.reader import MINUTE_S, Feed, Reader, news_of
 from pyworkers.web.pages.metrics import charts_of_parts, marks_of, with_versions
 from pyworkers.web.rendering import fragment
-from pyworkers.web.showing import cut, duration, milliseconds, utc, visible
+from pyworkers.web.showing import cut, milliseconds, utc, visible
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import UNKNOWN, Listing, link
 
@@ -273,8 +274,8 @@ def _longest(request: Request, part: Gauges) -> Markup:
 
 
 def waited(seconds: float) -> str:
-    """A wait: ``1.5 s``, ``5.58 min``, ``3 h``."""
-    return milliseconds(seconds * 1000) if seconds < _HOUR_S else duration(seconds)
+    """A wait: ``1.5 s``, ``5.58 min``, ``90 min``."""
+    return milliseconds(seconds * 1000) if seconds < _HOUR_S else span(seconds)
 
 
 def edge_s(highest: float) -> float:
