@@ -25,7 +25,7 @@ class Curve:
 
     kind: str
     values: Sequence[float | None]
-    """None, only in ``steps``: unknown."""
+    """None: unknown; in ``lines`` only before the first known one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +228,9 @@ def clocks(times: Sequence[float]) -> list[Markup]:
 def _points(values: Sequence[float | None], top: float, length: int) -> str:
     first = length - len(values)
     return " ".join(
-        f"{first + place},{_HEIGHT - (value or 0.0) / top * _HEIGHT:.1f}"
+        f"{first + place},{_HEIGHT - value / top * _HEIGHT:.1f}"
         for place, value in enumerate(values)
+        if value is not None
     )
 
 

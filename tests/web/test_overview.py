@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from pyworkers.api import Stats
+from pyworkers.api.metrics import MetricsPart
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import minute_of, ten_minutes_of
 from pyworkers.web import drawing
@@ -197,6 +198,38 @@ def test_a_graph_of_less_than_two_minutes_says_so(dashboard: Visitor) -> None:
     with events(dashboard, "overview") as parts:
         first = r"Collecting: [1-9][0-9]* of 120 s"
         wait_for(lambda: re.search(first, next(parts)["graph"]), message="the first seconds")
+
+
+def test_the_seconds_before_the_first_look_have_the_means_of_their_minutes() -> None:
+    samples = Samples()
+    minutes = [MetricsPart(60.0 * n, 60 * n, 6 * n) for n in range(4)]
+    samples.add(stats_of(200, 0, 0, 0))
+    samples.add(stats_of(202, 0, 0, 8))
+    samples.begin(minutes, 202.0)
+    samples.begin([], 202.0)
+    rates = samples.rates
+    assert len(rates) == 120
+    assert (rates[0], rates[37]) == (Rates(0.9, 0.1, None), Rates(0.9, 0.1, None))
+    assert (rates[38], rates[97]) == (Rates(1.8, 0.2, None), Rates(1.8, 0.2, None))
+    # The last minute has 22 seconds so far.
+    assert rates[98:] == [Rates(162 / 22, 18 / 22, None)] * 20 + [Rates(4, 0, 4)] * 2
+    samples.add(stats_of(322, 0, 0, 8))
+    assert samples.rates == [Rates()] * 120
+
+
+def test_the_graph_begins_with_what_redis_has(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:
+    now = datetime.now(UTC)
+    for minutes in range(-1, 5):
+        minute = minute_of(now - timedelta(minutes=minutes))
+        db.hset(keys.executions(minute), mapping={"Add|p": 6000, "Add|f": 600})
+    html = dashboard.get().html
+    drawn = re.findall(r'<polyline class="line (\w+)"[^>]*points="([^"]*)"', html)
+    assert {kind: len(points.split()) for kind, points in drawn[:3]} == {
+        "enqueued": 0,
+        "done": 120,
+        "failed": 120,
+    }
+    assert "90.0 done, 10.0 failed a second" in html and "Collecting: 0 of 120 s" in html
 
 
 def test_failures_have_their_own_scale() -> None:

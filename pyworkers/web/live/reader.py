@@ -235,7 +235,7 @@ class Reader:
         away = {name: one._trouble for name, one in everyone.items() if one._trouble}
         said = banner_of(away) if sites_of(request).parts else banner(since, self._trouble)
         latest = self._samples.latest
-        rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued}
+        rates = {"done": latest.done, "failed": latest.failed, "enqueued": latest.enqueued or 0.0}
         content = {
             "at": time.time(),
             "counts": None if stats is None else stats.counts(),

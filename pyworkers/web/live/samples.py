@@ -6,9 +6,11 @@ Pure; kept in the memory of the dashboard. Only servers of pyworkers write their
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyworkers.api import Stats
+from pyworkers.api.metrics import MetricsPart
 
 KEPT = 120
 """The seconds that are kept."""
@@ -25,7 +27,8 @@ class Rates:
 
     done: float = 0.0
     failed: float = 0.0
-    enqueued: float = 0.0
+    enqueued: float | None = 0.0
+    """None: unknown, before the dashboard has looked."""
 
 
 class Samples:
@@ -36,6 +39,7 @@ class Samples:
         self._known: deque[int] = deque(maxlen=_LAG)
         self._rates: deque[Rates] = deque(maxlen=KEPT)
         self._counts: deque[tuple[float, dict[str, int]]] = deque(maxlen=KEPT)
+        self._before: list[Rates] = []
 
     def add(self, stats: Stats) -> None:
         """Add a read; one of the same half second as the last is left out."""
@@ -48,6 +52,12 @@ class Samples:
         self._last = stats
         self._known.append(_known(stats))
         self._counts.append((stats.now, {**stats.counts(), OLDEST: _oldest_s(stats)}))
+
+    def begin(self, minutes: Sequence[MetricsPart], now: float) -> None:
+        """Take the seconds before the first read from the runs by minute, the last of which is not over."""
+        if not self._before:
+            missing = KEPT - len(self._rates)
+            self._before = [_mean(minutes, now - KEPT + second, now) for second in range(missing)]
 
     def _between(self, last: Stats, stats: Stats, passed_s: float) -> Rates:
         failed = max(0, stats.failed - last.failed)
@@ -69,7 +79,7 @@ class Samples:
     @property
     def rates(self) -> list[Rates]:
         """The rates by second, the latest last."""
-        return list(self._rates)
+        return [*self._before, *self._rates][-KEPT:]
 
     @property
     def latest(self) -> Rates:
@@ -87,3 +97,13 @@ def _known(stats: Stats) -> int:
     Nothing counts them as they are enqueued, by any program. Jobs that are removed lower it.
     """
     return stats.enqueued + stats.busy + stats.processed + stats.expired
+
+
+def _mean(minutes: Sequence[MetricsPart], at: float, now: float) -> Rates:
+    """The means of the minute that has this moment; nothing counts the enqueued jobs of a minute."""
+    for minute in reversed(minutes):
+        if minute.at <= at:
+            seconds = min(60.0, max(1.0, now - minute.at))
+            done = max(0, minute.processed - minute.failed)
+            return Rates(done / seconds, minute.failed / seconds, enqueued=None)
+    return Rates(enqueued=None)

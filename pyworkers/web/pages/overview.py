@@ -94,7 +94,12 @@ async def _read(days: int, window: Window, request: Request) -> _Read:
     stats = await reader.read()
     await reader.causes(stats)
     history = await site.read(read_history(site.keys, days))
-    return _Read(stats.now, history, await site.read(gauges.read_hours(site.keys, window, days)))
+    hours = await site.read(gauges.read_hours(site.keys, window, days))
+    if len(reader.samples.rates) < KEPT:
+        is_by_minute = window is Window.QUARTER
+        runs = hours.runs if is_by_minute else await site.read(read_window(site.keys, Window.QUARTER))
+        reader.samples.begin(runs, stats.now)
+    return _Read(stats.now, history, hours)
 
 
 def _known(request: Request) -> Known:
@@ -165,11 +170,17 @@ def rates_of_all(found: Sequence[list[Rates]]) -> list[Rates]:
         Rates(
             sum(rates.done for rates in some),
             sum(rates.failed for rates in some),
-            sum(rates.enqueued for rates in some),
+            _sum([rates.enqueued for rates in some]),
         )
         for some in seconds
     ]
     return sums[::-1]
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None if one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
@@ -178,7 +189,7 @@ def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
         "latest": rates[-1] if rates else Rates(),
         **graphs(rates),
         "by_ten": [(f"{ago} to {ago + seconds}", rate) for ago, seconds, rate in _by_ten(rates)],
-        "collected": len(rates),
+        "collected": sum(rate.enqueued is not None for rate in rates),
         "graph_length": KEPT,
     }
 
@@ -187,10 +198,9 @@ def _by_ten(rates: Sequence[Rates]) -> Iterator[tuple[int, int, Rates]]:
     """The means of ten seconds each, the latest first: how many seconds ago, of how many seconds."""
     for end in range(len(rates), 0, -10):
         some = rates[max(0, end - 10) : end]
-        done, failed, enqueued = (
-            fmean(getattr(rate, kind) for rate in some) for kind in ("done", "failed", "enqueued")
-        )
-        yield len(rates) - end, len(some), Rates(done, failed, enqueued)
+        done, failed = (fmean(getattr(rate, kind) for rate in some) for kind in ("done", "failed"))
+        enqueued = [rate.enqueued for rate in some if rate.enqueued is not None]
+        yield len(rates) - end, len(some), Rates(done, failed, fmean(enqueued) if enqueued else None)
 
 
 class Tile(NamedTuple):
@@ -297,8 +307,9 @@ def graphs(rates: Sequence[Rates]) -> dict[str, drawing.Chart]:
     """The lines over the last two minutes: of done and enqueued, and of failed, which has its own scale."""
     latest = rates[-1] if rates else Rates()
     past = "two minutes" if len(rates) >= KEPT else f"{len(rates)} seconds"
+    enqueued = "" if latest.enqueued is None else f", {latest.enqueued:.0f} enqueued"
     said = {
-        "graph": (("enqueued", "done"), f"{latest.done:.0f} done, {latest.enqueued:.0f} enqueued"),
+        "graph": (("enqueued", "done"), f"{latest.done:.0f} done{enqueued}"),
         "failed_graph": (("failed",), f"{latest.failed:.0f} failed"),
     }
     places = {KEPT - ago - seconds: _said(ago, seconds, rate) for ago, seconds, rate in _by_ten(rates)}
@@ -316,7 +327,8 @@ def graphs(rates: Sequence[Rates]) -> dict[str, drawing.Chart]:
 
 def _said(ago: int, seconds: int, rate: Rates) -> drawing.Bar:
     """The words at ten seconds of the graph."""
-    words = f"{rate.done:,.1f} done, {rate.failed:,.1f} failed, {rate.enqueued:,.1f} enqueued a second"
+    enqueued = "" if rate.enqueued is None else f", {rate.enqueued:,.1f} enqueued"
+    words = f"{rate.done:,.1f} done, {rate.failed:,.1f} failed{enqueued} a second"
     return drawing.Bar((), f"{ago} to {ago + seconds} s ago: {words}", width=seconds)
 
 
