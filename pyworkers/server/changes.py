@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -95,7 +95,11 @@ class UnchangedKeys:
 
 
 class Changes(Part):
-    """Reads the keys of ``parts``. ``on_return`` is called with the first reply after an outage."""
+    """Reads the keys of ``parts``. ``on_return`` is called with the first reply after an outage.
+
+    ``leave`` is awaited when a primary answers after a replica: it opens the other connections of the server
+    again, because some may only read, too, and what they read of the replica may be out of date.
+    """
 
     name = "changes"
 
@@ -106,9 +110,11 @@ class Changes(Part):
         health: Health,
         on_return: Callable[[], object],
         parts: Sequence[Follower],
+        leave: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(health)
         self._keys = keys
+        self._leave = leave
         self._store = ChangesStore(config, self.nudge)
         self.idle = IdleQueues(self._store, health)
         self._distrusted = time.monotonic()
@@ -158,6 +164,11 @@ class Changes(Part):
 
     async def read_due(self, now: float) -> None:
         """Read the keys due at ``now``, in monotonic seconds. Raises RedisUnavailableError and StoreError."""
+        if now - self._asked >= _ASK_S:
+            await self._store.ask()
+            if "READONLY" in self._health.troubles:
+                await self._leave()
+            self._asked = now
         names = self._store.stale | {name for name, due in self._due.items() if due <= now}
         if names:
             replies = await self._store.read(names)
@@ -165,9 +176,6 @@ class Changes(Part):
             for name in replies.keys() & self._follows.keys():
                 self._due[name] = now + self._pause_s(name, replies[name])
                 self._follows[name].take(replies[name])
-        if now - self._asked >= _ASK_S:
-            await self._store.ask()
-            self._asked = now
 
     def _pause_s(self, name: str, reply: Any) -> float:
         if self._store.announced and not isinstance(reply, PyworkersError):

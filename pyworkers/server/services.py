@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -55,7 +55,7 @@ class ServerParts:
 
     ``facts`` describe it; ``words`` are the signals that may come through Redis, each with its function;
     ``memory`` measures its processes; ``make_slots`` has a worker make the jobs of cron slots; ``ask_stack``
-    has the stack of a job written.
+    has the stack of a job written; ``leave`` opens the connections of the store and the queues again.
     """
 
     config: Config
@@ -68,6 +68,7 @@ class ServerParts:
     memory: Memory
     make_slots: MakeSlots
     ask_stack: Callable[[str], None]
+    leave: Callable[[], Awaitable[None]]
 
 
 class Services:
@@ -89,7 +90,7 @@ class Services:
         self.cron = Cron(store, identity, health(Cron.name), random.Random(), server.make_slots)
         followers: list[Follower] = [self.scheduler, self.remote, self.cron, self.heartbeat, queues]
         self.changes = Changes(
-            config.redis, store.keys, health(Changes.name), queues.redis_returned, followers
+            config.redis, store.keys, health(Changes.name), queues.redis_returned, followers, server.leave
         )
         self.changes.follow(identity())
         self.suspects = Suspects(store, identity, health(Suspects.name), self.counters.suspected)

@@ -96,6 +96,7 @@ class Shard:
             common.memory,
             self._make_slots,
             Stacks(self.store, self.queues, self._incarnations.identity, tasks.start).ask,
+            self._reconnect,
         )
         self.services = Services(server)
 
@@ -176,8 +177,16 @@ class Shard:
             self._following = tasks.start(moves.run(), Moves.name)
 
     async def _leave_for(self, redis: RedisConfig) -> None:
-        _log_failover()
         await self.services.changes.connect_to(redis)
+        await self._connect_to(redis)
+
+    async def _reconnect(self) -> None:
+        """Open the connections of the store and the queues again, unless they follow the primary."""
+        if not is_directory(self._config.redis.url):
+            await self._connect_to(self._config.redis)
+
+    async def _connect_to(self, redis: RedisConfig) -> None:
+        _log_failover()
         await self.queues.connect_to(redis)
         await self.store.connect_to(redis)
 

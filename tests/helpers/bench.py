@@ -44,7 +44,7 @@ class RedisBench:
     def follow(self, part: Follower) -> None:
         """Pass on to a part of the master what others change, until ``close``."""
         health = Health(time.monotonic, random.Random())
-        changes = Changes(self.config, self.keys, health, lambda: None, [part])
+        changes = Changes(self.config, self.keys, health, lambda: None, [part], self.redis.aclose)
         self.ends.push_async_callback(changes.close)
         changes.follow("host:1:x")
         self.start(changes.run())

@@ -60,7 +60,12 @@ class Bench(RedisBench):
     def make(self) -> Changes:
         health = Health(time.monotonic, random.Random())
         changes = Changes(
-            self.config, self.keys, health, lambda: self.returns.append(time.time()), [self.part]
+            self.config,
+            self.keys,
+            health,
+            lambda: self.returns.append(time.time()),
+            [self.part],
+            self.redis.aclose,
         )
         self.ends.push_async_callback(changes.close)
         changes.follow("host:1:x")

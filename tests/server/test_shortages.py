@@ -115,6 +115,7 @@ class Parts:
                 memory,
                 lambda *_: None,
                 lambda _: None,
+                self.store.close,
             )
         )
         for part in self.services._parts:

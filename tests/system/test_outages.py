@@ -73,12 +73,15 @@ def test_a_server_leaves_a_primary_that_is_demoted(tmp_path: Path, own: OwnRedis
             server.wait_until_listed()
             with own.client() as former, other.client() as primary:
                 primary.replicaof("NO", "ONE")
+                primary.zadd(server.keys.schedule, {json.dumps(job("due", "Any", queue="q0")): 1})
                 # A replica of nothing: what it has of the queues is never what the primary has.
                 former.replicaof("127.0.0.1", 1)
             proxy.lead_to(other.url)
             for number in range(6):
                 server.push(f"q{number}", job("late", "Any", queue=f"q{number}"))
-            wait_for(lambda: len(server.events("job.done")) == 6, message="each queue is read")
+            wait_for(
+                lambda: len(server.events("job.done")) == 7, message="each queue and the schedule are read"
+            )
             assert server.stop() == 0
 
 
