@@ -26,6 +26,7 @@ from pyworkers.store.flow.removal import KeptFor
 from pyworkers.store.flow.servers import fields_of_others
 from pyworkers.store.flow.sweep import begin, sweep
 from pyworkers.store.queues import Entries, WaitingJob, Withdrawal
+from pyworkers.store.scripts import load
 from pyworkers.store.sets import Matches, MembersByScore
 from pyworkers.store.views.running import read_held
 from tests.helpers.records import raw_job, register
@@ -162,3 +163,19 @@ def test_a_cleared_key_that_is_gone_ends_the_walk(keys: Keys, db: redis.Redis) -
     assert calls.drive(iter(clearing.rest()), perform) == [50]
     # It removes the name, moves the key, keeps, searches, and deletes the key.
     assert sent["requests"] == 5
+
+
+def test_the_ends_of_cleared_jobs_are_applied_by_the_hundred(keys: Keys, db: redis.Redis) -> None:
+    db.rpush(keys.queue("q"), *(raw_job(f"j{n}", unique_key=f"l{n}", unique_for=600) for n in range(250)))
+    apply = load("removal/apply").sha
+    locks = []
+
+    def perform(request: Request[Any]) -> Any:
+        _, name, *rest = request.commands[0].parts
+        if name == apply:
+            locks.append(int(rest[0]))
+        return calls.run(db, request)
+
+    clearing = removal.Clearing(keys, keys.queue("q"), 1e9, "q")
+    assert calls.drive(iter(clearing.rest()), perform) == [250]
+    assert locks == [100, 100, 50]

@@ -14,10 +14,13 @@ from pyworkers.protocol.effects import Effect, arguments, name_of
 from pyworkers.protocol.flow.ending import Ending
 from pyworkers.protocol.flow.rules import MARKS, effects_of_stored
 from pyworkers.protocol.keys import Keys
+from pyworkers.protocol.portions import portions
 from pyworkers.store.calls import Pages, Request, Steps, one, script
 from pyworkers.store.transport.replies import blobs, integer
 
 _PER_SEARCH = 1000
+# The end of a tracked job is six writes: of a thousand, Redis would do nothing else for 50 ms.
+_PER_SCRIPT = 100
 # For the search in a cleared key, of which ten million jobs take a minute.
 _CLEARED_TTL_S = 3600
 
@@ -119,10 +122,11 @@ class Clearing(Pages[int]):
         read, found = yield from script(
             "removal/search", [self._cleared], [self.looked_at, _PER_SEARCH, *MARKS], _found
         )
-        effects = ends(found, Ending.DELETED, self._now, self._queue)
-        names, args = written(self._keys, ((1, effect) for _, effect in effects))
-        if args:
-            yield from script("removal/apply", names, args, bool, self._keys.namespace)
+        for jobs in portions(found, _PER_SCRIPT):
+            effects = ends(jobs, Ending.DELETED, self._now, self._queue)
+            names, args = written(self._keys, ((1, effect) for _, effect in effects))
+            if args:
+                yield from script("removal/apply", names, args, bool, self._keys.namespace)
         # Another program may have deleted the key.
         self.looked_at = self.looked_at + read if read else self._jobs or 0
 
