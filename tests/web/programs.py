@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 TIMEOUT_S = 60
 
@@ -70,6 +70,17 @@ class Program:
         reply = self.ask("GET", path)
         assert reply.status == 200, f"{reply.status} for {path}: {reply.body[:2000]!r}"
         return reply.value
+
+    def look_up(self, path: str) -> Reply:
+        """The answer about one thing. A search that takes longer than one request goes on in the next."""
+        place: dict[str, str] = {}
+        while True:
+            reply = self.ask("GET", f"{path}?{urlencode(place)}")
+            if reply.status != 200 or "further" not in reply.value:
+                return reply
+            place = reply.value["further"]
+            if "redis" in reply.value:
+                place["redis"] = reply.value["redis"]
 
     def act(self, path: str, action: str, **fields: Any) -> Reply:
         """The answer to an action."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 import redis
@@ -72,30 +70,18 @@ def test_all_jobs_that_conditions_select(program: Program, db: redis.Redis, keys
     assert [job["jid"] for job in program.get("/retries")["jobs"]] == ["0", "2", "4"]
 
 
-def looked_up(program: Program, jid: str) -> Any:
-    """One job; None if there is none. A search that takes longer than one request may goes on in the next."""
-    place: dict[str, str] | None = {}
-    while place is not None:
-        reply = program.ask("GET", f"/jobs/{jid}?{urlencode(place)}")
-        if reply.status == 404:
-            return None
-        assert reply.status == 200, reply.body
-        place = reply.value.get("further")
-    return reply.value
-
-
 def test_one_job(program: Program, db: redis.Redis, keys: Keys) -> None:
     db.zadd(keys.retry, {raw_job("1"): 5.0})
 
-    seen = looked_up(program, "1")
+    seen = program.look_up("/jobs/1").value
     assert (seen["state"], seen["place"]) == ("retrying", "retries")
     where = {"place": seen["place"], "at": seen["job"]["at"]}
     assert program.act("/jobs/1", "first", **where).status == 400
     assert program.act("/jobs/1", "cancel").status == 409
     assert program.done("/jobs/1", "kill", **where) == 1
-    assert looked_up(program, "1")["state"] == "dead"
+    assert program.look_up("/jobs/1").value["state"] == "dead"
     assert program.act("/jobs/1", "kill", **where).status == 409
-    assert looked_up(program, "2") is None
+    assert program.look_up("/jobs/2").status == 404
 
 
 def test_a_lock_is_released(program: Program, client: Client) -> None:

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from contrib.pictures import shop
 from pyworkers import Client
 from pyworkers.api import Queue
+from pyworkers.api.browse.lookup import read_job
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import Stores
@@ -30,8 +31,10 @@ from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
 from pyworkers.web import app
 from pyworkers.web.application import assemble
+from pyworkers.web.pages import job
 from pyworkers.web.security.access import Local
 from pyworkers.web.site import Site, SiteSettings
+from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
 from tests.web import hostile
@@ -94,17 +97,6 @@ def pages_of(program: Program, path: str) -> list[dict[str, Any]]:
 
 def file_of(program: Program, path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(program.ask("GET", path).body.decode(), newline="")))
-
-
-def known(program: Program, path: str) -> dict[str, Any] | None:
-    """The answer; None for a search that goes on."""
-    answer: dict[str, Any] = program.get(path)
-    return None if "further" in answer else answer
-
-
-def is_status(program: Program, path: str, status: int) -> bool:
-    """False while a search goes on."""
-    return program.ask("GET", path).status == status
 
 
 def test_each_list_has_the_rows_of_all_and_names_the_one_that_is_away(program: Program) -> None:
@@ -229,15 +221,33 @@ def test_one_thing_is_found_in_the_redis_that_has_it(
     with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url)) as root:
         program = Program(root)
         for path, (member, value) in found.items():
-            answer = wait_for(partial(known, program, f"/{path}"))
+            answer = program.look_up(f"/{path}").value
             assert (answer["redis"], answer[member]) == ("archive", value)
-            wait_for(partial(is_status, program, f"/{path}x", 404))
+            assert program.look_up(f"/{path}x").status == 404
         waiting = program.ask("GET", "/batches/B4c0ffee/members?format=csv&state=dead").body.decode()
         assert sorted(waiting.splitlines()[1:]) == ["dead0,false", "dead1,false"]
     with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url, attic=AWAY)) as root:
-        wait_for(partial(is_status, Program(root), "/jobs/nowhere", 503))
+        assert Program(root).look_up("/jobs/nowhere").status == 503
         assert "the Redis attic is unreachable" in Program(root).ask("GET", "/queues/nowhere").error
         assert Program(root).get("/queues/mail")["redis"] == "archive"
+
+
+def test_a_search_goes_on_in_each_redis(
+    one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one has it in the place that is searched first, behind more jobs than one step looks at."""
+    many = {raw_job(f"{number:05}"): number for number in range(12_000)}
+    with redis.Redis.from_url(one_redis_url) as db:
+        db.zadd(keys.dead, many)
+    with redis.Redis.from_url(second_redis_url) as db:
+        db.zadd(keys.schedule, many | {raw_job("last"): 12_000})
+    monkeypatch.setattr(job, "read_job", partial(read_job, budget_s=-1))
+    with served(dashboard_of(one_redis_url, namespace, archive=second_redis_url)) as root:
+        program = Program(root)
+        answer = program.look_up("/jobs/last").value
+        assert (answer["redis"], answer["place"]) == ("archive", "scheduled")
+        assert program.look_up("/jobs/unknown").status == 404
+        assert "redis must be one of" in program.ask("GET", "/jobs/1?redis=nowhere").error
 
 
 def test_a_change_is_done_at_the_redis_that_it_names(

@@ -29,6 +29,9 @@ from pyworkers.web.site import site_of
 _CURSOR = Parameter("cursor", "Where the list goes on in each Redis: the cursor of the answer before.")
 # Where the list of one Redis goes on; in the cursor of all with its name, as first.archive=50.
 _PLACES = ("cursor", "after", "first")
+_FROM = Parameter(REDIS.name, "The Redis at which a search goes on: redis of the answer before.")
+# Where the search for one job goes on.
+_GOES_ON = ("place", "at", "cursor")
 _QUEUES = "queues"
 # Things with names that several Redis servers may have; the others have ids.
 _NAMED = (_QUEUES, "cron", "limits")
@@ -48,7 +51,15 @@ def of_all(resource: Resource) -> Resource:
         return replace(resource, about=_of_all(resource), read=partial(_read_whole, resource), schema=schema)
     if not resource.sought:
         return resource
-    return replace(resource, read=partial(_seek, resource), schema=with_redis(resource.schema))
+    parameters = [*resource.parameters, _FROM] if _goes_on(resource) else resource.parameters
+    return replace(
+        resource, parameters=parameters, read=partial(_seek, resource), schema=with_redis(resource.schema)
+    )
+
+
+def _goes_on(one: Resource) -> bool:
+    """True if the search for one thing may take several requests."""
+    return not one.rows and any(parameter.name == "cursor" for parameter in one.parameters)
 
 
 async def _choose(one: Resource, ask: CheckedRequest) -> None:
@@ -143,11 +154,10 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
 
     Raises HTTPException (404) if none knows it, and RedisUnavailableError if one of those is away.
     """
-    sites, unknown = sites_of(ask.request), HTTPException(404)
+    unknown = HTTPException(404)
     away: PyworkersError | None = None
     begun: dict[str, Any] | None = None
-    home = _home_of(one, ask)
-    for name in sorted(sites.by_name, key=lambda name: name != home):
+    for name in _order_of(one, ask):
         try:
             found = await _read_at(one, ask, name)
         except HTTPException as error:
@@ -161,9 +171,24 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
             if not found.get("further"):
                 return answer
             begun = begun or answer
+        if _goes_on(one) and ask.given["cursor"] is not None:
+            # It goes on at the first of them; at the others, it begins.
+            ask = replace(ask, given={**ask.given, **dict.fromkeys(_GOES_ON)})
     if begun is None:
         raise away or unknown
     return begun
+
+
+def _order_of(one: Resource, ask: CheckedRequest) -> list[str]:
+    """The Redis servers that are asked for a thing, from the one at which a search goes on."""
+    home = _home_of(one, ask)
+    names = sorted(sites_of(ask.request).by_name, key=lambda name: name != home)
+    first = ask.given.get(REDIS.name)
+    if first is None:
+        return names
+    if first not in names:
+        raise BadRequestError(f"redis must be one of {', '.join(names)}.")
+    return names[names.index(first) :]
 
 
 async def _read_at(one: Resource, ask: CheckedRequest, name: str) -> Any:
