@@ -120,7 +120,11 @@ func connection(address string) (redis.UniversalClient, error) {
 	}
 	options := &redis.UniversalOptions{
 		DB: one.DB, Username: one.Username, Password: one.Password, TLSConfig: one.TLSConfig, Protocol: one.Protocol,
-		DialTimeout: one.DialTimeout, ReadTimeout: one.ReadTimeout, WriteTimeout: one.WriteTimeout, PoolSize: one.PoolSize,
+		ClientName: one.ClientName, DialTimeout: one.DialTimeout, ReadTimeout: one.ReadTimeout, WriteTimeout: one.WriteTimeout,
+		MaxRetries: one.MaxRetries, MinRetryBackoff: one.MinRetryBackoff, MaxRetryBackoff: one.MaxRetryBackoff,
+		PoolFIFO: one.PoolFIFO, PoolSize: one.PoolSize, PoolTimeout: one.PoolTimeout, MinIdleConns: one.MinIdleConns,
+		MaxIdleConns: one.MaxIdleConns, MaxActiveConns: one.MaxActiveConns, ConnMaxIdleTime: one.ConnMaxIdleTime,
+		ConnMaxLifetime: one.ConnMaxLifetime,
 	}
 	switch {
 	case kind == "sentinel" && name != "":

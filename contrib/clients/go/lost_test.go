@@ -140,3 +140,31 @@ func TestAnErrorQuotesNoPassword(t *testing.T) {
 		}
 	}
 }
+
+func TestOptionsOfAURLAreThoseOfEachForm(t *testing.T) {
+	const query = "?max_retries=7&client_name=shop&min_idle_conns=2&pool_timeout=9s"
+	var found []string
+	for _, address := range []string{"redis://host/0", "redis+sentinel://host/name/0", "redis+cluster://host"} {
+		rdb, err := connection(address + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = rdb.Close() }()
+		switch one := rdb.(type) {
+		case *redis.Client:
+			o := one.Options()
+			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout))
+		case *redis.ClusterClient:
+			o := one.Options()
+			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout))
+		}
+		if _, err := connection(address + "?unknown=1"); err == nil {
+			t.Error(address, "takes an unknown option")
+		}
+	}
+	for _, options := range found {
+		if options != "7 shop 2 9s\n" || len(found) != 3 {
+			t.Error(found)
+		}
+	}
+}
