@@ -110,8 +110,7 @@ class Manager:
         self._fetching: asyncio.Task[None] | None = None
         self._pooling: asyncio.Task[None] | None = None
         self._stops_at_once = False
-        self.given_back = 0
-        """The number of jobs that a stop has given back."""
+        self._interrupted = shared.callbacks.interrupted
 
     def _route(self, shared: Shared) -> Route:
         """What jobs of the group go through, from Redis to its workers and back."""
@@ -261,10 +260,10 @@ class Manager:
 
     async def _give_back(self, except_from: Callable[[str], bool] = no_queue) -> None:
         await self.fetcher.flush()
-        self.given_back = await self.fetcher.give_back(except_from)
+        if jobs := await self.fetcher.give_back(except_from):
+            log.warning("jobs.given_back", **self._about, jobs=jobs)
+            self._interrupted(jobs)
         await self.fetcher.release()
-        if self.given_back:
-            log.warning("jobs.given_back", **self._about, jobs=self.given_back)
 
     async def empty(self, has_manager: Callable[[str], bool]) -> None:
         """Empty the in-progress lists after a stop in which Redis did not answer, once it does.

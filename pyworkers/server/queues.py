@@ -98,7 +98,6 @@ class Queues:
         self._emptying.add(manager)
         try:
             await manager.empty(self._has_manager)
-            self._on_stopped(manager)
         finally:
             self._emptying.discard(manager)
 

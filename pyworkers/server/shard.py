@@ -215,7 +215,6 @@ class Shard:
         return Manager(group, inprogress, spawner, self._rules(), shared)
 
     def _manager_stopped(self, manager: Manager) -> None:
-        self.services.counters.interrupted(manager.given_back)
         for queue in manager.queues:
             self.health.forget_queue(queue)
 
@@ -299,8 +298,6 @@ class Shard:
     async def sign_off(self) -> None:
         """Write the last counters, and deregister, after the stop of all managers."""
         if self.started:
-            given_back = sum(one.given_back for one in self.queues.serving.values())
-            self.services.counters.interrupted(given_back)
             with self._tasks.named():
                 await self.services.sign_off()
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyworkers.config.fields import Config
+from pyworkers.errors import RedisUnavailableError
 from pyworkers.ipc.control import Load, Loaded
 from pyworkers.protocol.outcome import DONE, Report
 from pyworkers.server import manager as manager_module
@@ -24,12 +25,14 @@ from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
 from pyworkers.server.health import Health, ServerHealth
 from pyworkers.server.manager import Manager, Shared
+from pyworkers.server.parts import Tasks
 from pyworkers.server.plan import Group
 from pyworkers.server.pool.cpus import ReservedCpu
 from pyworkers.server.pool.gates import CancelledJobs, Gates
 from pyworkers.server.pool.jobs import LookDue
 from pyworkers.server.pool.pool import Pool
 from pyworkers.server.pool.settling import Rules
+from pyworkers.server.queues import Queues
 from pyworkers.server.waiting import now
 from pyworkers.store.changes import ChangesStore
 from pyworkers.store.jobs import Exchange, InProgress
@@ -61,6 +64,7 @@ class Bench(RedisBench):
     def __init__(self, url: str, namespace: str) -> None:
         super().__init__(url, namespace)
         self.counted: list[Report] = []
+        self.interrupted: list[int] = []
 
     async def prepare(self) -> None:
         await self.redis.hset(self.keys.owners, IDENTITY, '["q"]')
@@ -90,7 +94,7 @@ class Bench(RedisBench):
             IdleQueues(ChangesStore(self.config, lambda: None), Health(time.monotonic, random.Random())),
             GroupCallbacks(
                 lambda _, report, jobs: self.counted.extend([report] * jobs),
-                lambda _: None,
+                self.interrupted.append,
                 lambda _: None,
                 lambda _, __: None,
                 lambda _: True,
@@ -137,7 +141,7 @@ async def test_a_hurried_stop_counts_the_outcomes_of_the_exchange_under_way(
         await stop
         assert [report.outcome for report in bench.counted] == [DONE]
         assert await bench.redis.llen(bench.keys.queue("q")) == 0
-        assert manager.given_back == 0
+        assert bench.interrupted == []
 
 
 async def test_a_stop_after_a_defect_in_an_event_still_sees_the_workers_end(
@@ -157,3 +161,34 @@ async def test_a_stop_after_a_defect_in_an_event_still_sees_the_workers_end(
         assert isinstance(pooling.exception(), RuntimeError)
         await manager.stop(now() + PATIENCE_S)
         assert manager.pool.empty
+
+
+class Hung:
+    """A manager whose Redis does not answer until ``answers`` is set."""
+
+    name = "q"
+    queues = frozenset({"q"})
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+
+    async def stop(self, _deadline: float) -> None:
+        raise RedisUnavailableError("it hangs")
+
+    async def empty(self, _has_manager: object) -> None:
+        await self.answers.wait()
+
+
+async def test_a_queue_that_comes_back_while_its_lists_are_emptied_keeps_its_health() -> None:
+    health, hung = ServerHealth(time.monotonic, random.Random()), Hung()
+    tasks = Tasks(lambda name, error: pytest.fail(f"{name}: {error!r}"))
+    queues: Any = Queues(lambda *_: pytest.fail("no group"), tasks, 1.0, lambda _: health.forget_queue("q"))
+    health.of_queue("q")
+    queues.serving["q"] = hung
+    queues.stop_dropped({})
+    await queues.stopped()
+    health.of_queue("q").failed(RedisUnavailableError("away"))
+    [emptying] = [task for task in asyncio.all_tasks() if task.get_name() == "empty q"]
+    hung.answers.set()
+    await emptying
+    assert health.is_down

@@ -583,7 +583,7 @@ class GroupCallbacks:
     settled: Callable[[str, Report, int], None]
     """Redis has taken this report, of this many jobs of a queue."""
     interrupted: Callable[[int], None]
-    """This many jobs run again, because their process ended and nothing shows that they were the reason."""
+    """This many jobs run again: a stop gave them back, or nothing shows that they ended their process."""
     lease_lost: Callable[[str], None]
     """A peer has recovered the lists of this identity."""
     saw_lease: Callable[[str, float], None]
