@@ -123,6 +123,7 @@ class Changes(Part):
         self._follows: Mapping[str, Follow] = {}
         self._due: dict[str, float] = {}
         self._asked = -math.inf
+        self._found_replica = False
         self._away = False
 
     def follow(self, identity: str) -> None:
@@ -165,9 +166,7 @@ class Changes(Part):
     async def read_due(self, now: float) -> None:
         """Read the keys due at ``now``, in monotonic seconds. Raises RedisUnavailableError and StoreError."""
         if now - self._asked >= _ASK_S:
-            await self._store.ask()
-            if "READONLY" in self._health.troubles:
-                await self._leave()
+            await self._ask()
             self._asked = now
         names = self._store.stale | {name for name, due in self._due.items() if due <= now}
         if names:
@@ -176,6 +175,17 @@ class Changes(Part):
             for name in replies.keys() & self._follows.keys():
                 self._due[name] = now + self._pause_s(name, replies[name])
                 self._follows[name].take(replies[name])
+
+    async def _ask(self) -> None:
+        try:
+            await self._store.ask()
+        except PyworkersError as error:
+            # Until a primary answers: between the two, there may be no server at the address.
+            self._found_replica |= error.code == "READONLY"
+            raise
+        if self._found_replica:
+            await self._leave()
+            self._found_replica = False
 
     def _pause_s(self, name: str, reply: Any) -> float:
         if self._store.announced and not isinstance(reply, PyworkersError):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pyworkers.errors import StoreError
+from pyworkers.errors import RedisUnavailableError, StoreError
 from pyworkers.protocol.keys import Keys
 from pyworkers.server.changes import Changes, Follow
 from pyworkers.server.health import Health
@@ -56,6 +56,7 @@ class Bench(RedisBench):
         super().__init__(url, namespace)
         self.part = Part()
         self.returns: list[float] = []
+        self.left = 0
 
     def make(self) -> Changes:
         health = Health(time.monotonic, random.Random())
@@ -65,11 +66,14 @@ class Bench(RedisBench):
             health,
             lambda: self.returns.append(time.time()),
             [self.part],
-            self.redis.aclose,
+            self.leave,
         )
         self.ends.push_async_callback(changes.close)
         changes.follow("host:1:x")
         return changes
+
+    async def leave(self) -> None:
+        self.left += 1
 
     def changes(self) -> ChangesStore:
         changes = self.make()
@@ -159,6 +163,22 @@ async def test_after_a_lost_connection_everything_is_read_again(bench: Bench) ->
         await pipe.execute()
     await bench.told(bench.keys.paused, [b"q"])
     assert store.announced
+
+
+async def test_a_primary_that_answers_after_a_replica_and_an_outage_is_noticed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, codes = ChangesStore.ask, ["READONLY", "UNREACHABLE"]
+
+    async def ask_in_vain(store: ChangesStore) -> None:
+        if codes:
+            raise RedisUnavailableError("it is not the primary", code=codes.pop(0))
+        await ask(store)
+
+    monkeypatch.setattr(ChangesStore, "ask", ask_in_vain)
+    bench.changes()
+    await bench.change_all()
+    assert bench.left == 1
 
 
 async def test_a_flushed_database_changes_everything(bench: Bench) -> None:
