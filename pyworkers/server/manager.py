@@ -263,7 +263,9 @@ class Manager:
         if jobs := await self.fetcher.give_back(except_from):
             log.warning("jobs.given_back", **self._about, jobs=jobs)
             self._interrupted(jobs)
-        await self.fetcher.release()
+        # Another manager may run the job whose outcome was settled just now: an ordered queue stays ours.
+        if not any(map(except_from, self.queues)):
+            await self.fetcher.release()
 
     async def empty(self, has_manager: Callable[[str], bool]) -> None:
         """Empty the in-progress lists after a stop in which Redis did not answer, once it does.

@@ -19,7 +19,7 @@ from pyworkers.ipc.control import Load, Loaded
 from pyworkers.protocol.outcome import DONE, Report
 from pyworkers.server import manager as manager_module
 from pyworkers.server.cancellations import Cancellations
-from pyworkers.server.fetching.fetcher import GroupCallbacks
+from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
 from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.generations.reaper import Reaper
 from pyworkers.server.generations.spawner import Spawner
@@ -161,6 +161,24 @@ async def test_a_stop_after_a_defect_in_an_event_still_sees_the_workers_end(
         assert isinstance(pooling.exception(), RuntimeError)
         await manager.stop(now() + PATIENCE_S)
         assert manager.pool.empty
+
+
+@pytest.mark.parametrize("has_manager", [False, True])
+async def test_a_queue_that_has_another_manager_is_not_given_up(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_manager: bool
+) -> None:
+    released: list[Fetcher] = []
+
+    async def release(fetcher: Fetcher) -> None:
+        released.append(fetcher)
+
+    monkeypatch.setattr(manager_module, "_AGAIN_S", 0.0)
+    async with bench.manager(tmp_path, CODE) as manager:
+        manager.start()
+        await manager.stop(now())
+        monkeypatch.setattr(Fetcher, "release", release)
+        await manager.empty(lambda _: has_manager)
+        assert released == ([] if has_manager else [manager.fetcher])
 
 
 class Hung:
