@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 
 from pyworkers import Client
 from pyworkers.api import AuditLog, Queue
 from pyworkers.config.fields import RedisConfig
-from pyworkers.errors import ConfigError
+from pyworkers.errors import ConfigError, RedisUnavailableError
+from pyworkers.store.calls import Steps
 from pyworkers.web import app
+from pyworkers.web.several import RedisRow, Sites
 from tests.integrations.web import served
 from tests.web.test_queues import form_of, rows_of
 from tests.web.visitor import Visitor
@@ -96,6 +100,32 @@ def test_programs_ask_each_of_them(visitor: Visitor, archive: RedisConfig) -> No
     assert json.loads(unknown.text) == {
         "error": "There is no Redis with this name: known are default, archive."
     }
+
+
+def test_all_that_are_lost_while_the_overview_is_made(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Sites.rows
+
+    async def lost(sites: Sites, request: Request) -> list[RedisRow]:
+        found = await rows(sites, request)
+        for site in sites.by_name.values():
+            with suppress(RedisUnavailableError):
+                await site.read(_lost())
+        return found
+
+    monkeypatch.setattr(Sites, "rows", lost)
+    page = visitor.get("")
+    assert [row[:1] for row in rows_of(page) if row and row[0] in ("default", "archive")] == [
+        ["default"],
+        ["archive"],
+    ]
+
+
+def _lost() -> Steps[None]:
+    """What a read does whose connection breaks."""
+    raise RedisUnavailableError("the connection was lost")
+    yield
 
 
 def test_one_that_is_away_is_named_and_the_others_have_their_pages(

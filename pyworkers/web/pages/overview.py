@@ -56,9 +56,9 @@ Known = Mapping[str, tuple[Reader, Stats]]
 
 
 class _Read(NamedTuple):
-    """What one Redis has besides its counts."""
+    """What one Redis has."""
 
-    at: float
+    stats: Stats
     history: Sequence[Day]
     hours: gauges.Hours
 
@@ -68,12 +68,13 @@ async def show(request: Request) -> Response:
     sites, asked = sites_of(request), request.query_params.get("days", "")
     days = next((choice for choice in _DAYS if str(choice) == asked), 30)
     window = gauges.window_of(request.query_params)
-    found = list((await sites.each(request, partial(_read, days, window))).values())
+    found = await sites.each(request, partial(_read, days, window))
     history = [
         Day(some[0].date, sum(day.processed for day in some), sum(day.failed for day in some))
-        for some in zip(*(one.history for one in found), strict=False)
+        for some in zip(*(one.history for one in found.values()), strict=False)
     ]
-    hours = gauges.summed_hours([one.hours for one in found])
+    hours = gauges.summed_hours([one.hours for one in found.values()])
+    readers, now = readers_of(request), max(one.stats.now for one in found.values())
     return await render(
         request,
         "overview.html",
@@ -82,10 +83,11 @@ async def show(request: Request) -> Response:
         counts_of_redis=COUNTS,
         days=len(history),
         choices=_DAYS,
-        by_day=Listing(request, DAY.shown("date", "done", "failed"), history, max(one.at for one in found)),
+        by_day=Listing(request, DAY.shown("date", "done", "failed"), history, now),
         runs_of_days=_charts_of_days(history, with_versions(request, hours.deploys)),
         **gauges.of_all(request, window, hours),
-        **_context(request, _known(request)),
+        # Of those that have answered this request, though one may be away by now.
+        **_context(request, {name: (readers[name], one.stats) for name, one in found.items()}),
     )
 
 
@@ -99,7 +101,7 @@ async def _read(days: int, window: Window, request: Request) -> _Read:
         is_by_minute = window is Window.QUARTER
         runs = hours.runs if is_by_minute else await site.read(read_window(site.keys, Window.QUARTER))
         reader.samples.begin(runs, stats.now)
-    return _Read(stats.now, history, hours)
+    return _Read(stats, history, hours)
 
 
 def _known(request: Request) -> Known:
