@@ -248,6 +248,10 @@ def test_a_search_goes_on_in_each_redis(
         assert (answer["redis"], answer["place"]) == ("archive", "scheduled")
         assert program.look_up("/jobs/unknown").status == 404
         assert "redis must be one of" in program.ask("GET", "/jobs/1?redis=nowhere").error
+    with served(dashboard_of(AWAY, namespace, archive=second_redis_url)) as root:
+        assert Program(root).look_up("/jobs/last").value["redis"] == "archive"
+        # The one that is away may have it. It is before the one at which the search goes on.
+        assert Program(root).look_up("/jobs/unknown").status == 503
 
 
 def test_a_change_is_done_at_the_redis_that_it_names(

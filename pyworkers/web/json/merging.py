@@ -154,10 +154,13 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
 
     Raises HTTPException (404) if none knows it, and RedisUnavailableError if one of those is away.
     """
+    names, before = _order_of(one, ask)
     unknown = HTTPException(404)
     away: PyworkersError | None = None
     begun: dict[str, Any] | None = None
-    for name in _order_of(one, ask):
+    for name in [*names, *before]:
+        if begun is not None and name in before:
+            break
         try:
             found = await _read_at(one, ask, name)
         except HTTPException as error:
@@ -170,7 +173,8 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
             answer = {REDIS.name: name, **found}
             if not found.get("further"):
                 return answer
-            begun = begun or answer
+            if name in names:
+                begun = begun or answer
         if _goes_on(one) and ask.given["cursor"] is not None:
             # It goes on at the first of them; at the others, it begins.
             ask = replace(ask, given={**ask.given, **dict.fromkeys(_GOES_ON)})
@@ -179,16 +183,20 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
     return begun
 
 
-def _order_of(one: Resource, ask: CheckedRequest) -> list[str]:
-    """The Redis servers that are asked for a thing, from the one at which a search goes on."""
+def _order_of(one: Resource, ask: CheckedRequest) -> tuple[list[str], list[str]]:
+    """The Redis servers that are asked for a thing, from the one at which a search goes on; those before it.
+
+    These were searched, unless they were away: they are asked again at the end, and no search begins there.
+    """
     home = _home_of(one, ask)
     names = sorted(sites_of(ask.request).by_name, key=lambda name: name != home)
     first = ask.given.get(REDIS.name)
     if first is None:
-        return names
+        return names, []
     if first not in names:
         raise BadRequestError(f"redis must be one of {', '.join(names)}.")
-    return names[names.index(first) :]
+    place = names.index(first)
+    return names[place:], names[:place]
 
 
 async def _read_at(one: Resource, ask: CheckedRequest, name: str) -> Any:
