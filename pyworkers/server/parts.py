@@ -96,7 +96,7 @@ class Tasks:
         return Tasks(self._fail, self, redis)
 
     def named(self) -> AbstractContextManager[None]:
-        """A block in which log lines, also those of tasks that are started in it, have the name."""
+        """A block in which log lines have the name, also the lines of tasks that are started in it."""
         return logs.bound({"redis": self._redis}) if self._redis else nullcontext()
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

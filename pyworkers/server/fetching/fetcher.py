@@ -262,9 +262,6 @@ class Fetcher:
         if found is None or self._inprogress is not mine:
             return
         taken = self._accept(portion, found)
-        if any(error.code == "READONLY" for error in (found.error, *found.refused.values()) if error):
-            # The next connection may lead to the primary that has followed.
-            self._link.hang_up()
         if found.error is not None:
             await self._wait_out(found.error)
             return
@@ -395,6 +392,7 @@ class Fetcher:
     def _note_health(self, found: Exchange) -> None:
         for queue, refusal in found.refused.items():
             self._by_queue[queue].refused(refusal)
+            self._leave_replica(refusal)
         for source in self._sources:
             source.worked()
 
@@ -445,8 +443,14 @@ class Fetcher:
     async def _wait_out(self, error: PyworkersError) -> None:
         """Pause after a failure: Redis is unreachable, or refuses the exchange."""
         self._doubtful = True
+        self._leave_replica(error)
         await asyncio.sleep(max([source.health.failed(error) for source in self._sources]))
         self._wake.set()
+
+    def _leave_replica(self, refusal: PyworkersError) -> None:
+        """Hang up after a refusal by a replica: the next connection may lead to the primary."""
+        if refusal.code == "READONLY":
+            self._link.hang_up()
 
     @property
     def knows_jobs(self) -> bool:

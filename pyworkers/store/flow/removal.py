@@ -110,7 +110,7 @@ class Clearing(Pages[int]):
         return (yield from script("removal/clear", names, [_CLEARED_TTL_S], integer, self._keys.namespace))
 
     def _keep(self) -> Steps[None]:
-        """Keep a part of the jobs. After an error, no more: those of its page may be kept already."""
+        """Keep a part of the jobs. After an error, no more: jobs of its page may be kept already."""
         names = [self._cleared, *self._kept.names(self._keys)]
         args, self._per_page = [*self._kept, self._first_to_keep, self._per_page], 0
         read = yield from script("removal/keep", names, args, integer, self._keys.namespace)

@@ -46,7 +46,7 @@ _ORDERS = (
 )
 
 PER_PAGE = 50
-# Of so many jobs, the end takes a second at most.
+# The end of this many jobs takes a second at most.
 _MOST_CLEARED_AT_ONCE = 10_000
 _TREND_MINUTES = 30
 _TREND: Column[QueueStats] = Column(
