@@ -39,7 +39,10 @@ class Endpoint:
 
     def wait_for(self, kind: str, count: int = 1) -> list[Item]:
         """The items of this type, once there are this many."""
-        wait_for(lambda: len(self.items(kind)) >= count, PATIENCE_S, message=f"{count} of {kind}")
+        try:
+            wait_for(lambda: len(self.items(kind)) >= count, PATIENCE_S, message=f"{count} of {kind}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.items(kind)}") from None
         return self.items(kind)
 
 

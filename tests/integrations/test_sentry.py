@@ -68,8 +68,8 @@ def endpoint() -> Iterator[Endpoint]:
 def code_of(endpoint: Endpoint, mode: str = "process", *, inherited: bool = False, **options: Any) -> str:
     more = "".join(f", {name}={value!r}" for name, value in options.items())
     one_line = f"sentry_integration(worker, dsn={endpoint.dsn!r}{more})"
-    # With an event, so that the client has a thread before the fork.
-    before = f"sentry_sdk.init({endpoint.dsn!r})\nsentry_sdk.capture_message('import')\n"
+    # With an event, so that the client has a thread before the fork; it waits then, and holds no lock.
+    before = f"sentry_sdk.init({endpoint.dsn!r})\nsentry_sdk.capture_message('import')\nsentry_sdk.flush(9)\n"
     before += f"sentry_integration(worker{more})"
     is_async = mode == "async"
     code = CODE.replace("INIT", before if inherited else one_line).replace("MODE", mode)
@@ -133,8 +133,12 @@ def test_crashes_and_kills_are_events_of_the_client_that_was_inherited(
 ) -> None:
     code = code_of(endpoint, mode, inherited=True, arguments=True)
     with serving(tmp_path, one_redis_url, namespace, code) as server:
+        # One after the other: a process that is killed takes the events with it that it has not sent yet.
+        endpoint.wait_for("event")
         server.push("q", job("c1", "run", "crash", retry=0, crash_count=2))
+        endpoint.wait_for("event", 2)
         server.push("q", job("h1", "run", "hang", retry=0, timeout=0.2))
+        endpoint.wait_for("event", 3)
         server.push("q", job("d1", "run", "bad", retry=0))
         endpoint.wait_for("event", 4)
         assert server.stop() == 0
