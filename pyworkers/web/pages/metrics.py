@@ -190,8 +190,15 @@ def bucket_names() -> list[str]:
     return [f"below {bounds[0]}", *between, f"from {bounds[-1]}"]
 
 
-Charts = dict[str, tuple[int, drawing.Chart]]
-"""By ``done`` and ``failed``: how many, and the chart."""
+class RunsChart(NamedTuple):
+    """The runs of one end over time."""
+
+    total: int
+    chart: drawing.Chart
+
+
+Charts = dict[str, RunsChart]
+"""By ``done`` and ``failed``."""
 
 
 class Runs(NamedTuple):
@@ -217,7 +224,7 @@ def runs_charts(
             for number, part in zip(numbers, parts, strict=True)
         ]
         label = f"Jobs {kind}: {sum(numbers)} {past}."
-        charts[kind] = sum(numbers), drawing.bars(bars, label, ticks, marks)
+        charts[kind] = RunsChart(sum(numbers), drawing.bars(bars, label, ticks, marks))
     return charts
 
 
