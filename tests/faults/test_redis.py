@@ -57,28 +57,6 @@ def test_r3_a_job_whose_fetch_reply_is_lost_is_adopted_and_runs_once(
 
 
 @pytest.mark.fault("R3")
-def test_r3_a_job_whose_fetch_reply_is_only_late_is_not_adopted_as_well(fleet: Fleet, proxy: Proxy) -> None:
-    server = fleet.server(url=proxy.url)
-    wait_for(lambda: blocked(fleet.redis) == 2, message="a blocking fetch of each queue")
-    trap = proxy.trap(Trap(b"BRPOPLPUSH", b'"jid"', "hold"))
-    jid = fleet.enqueue("work", 0.5)
-    wait_for(lambda: trap.sprung, message="the reply is held")
-    looks = _looks(fleet)
-    # Two for each of the two queues, within the time-out of the reply.
-    wait_for(lambda: _looks(fleet) >= looks + 4, message="the list is looked at")
-    trap.release()
-    fleet.wait_for_notes(1, "end", jid)
-    fleet.rest()
-    assert server.events("job.adopted") == []
-    fleet.stop()
-    fleet.check()
-
-
-def _looks(fleet: Fleet) -> int:
-    return int(fleet.redis.info("commandstats").get("cmdstat_lrange", {"calls": 0})["calls"])
-
-
-@pytest.mark.fault("R3")
 @pytest.mark.parametrize("action", ["reset", pytest.param("swallow", marks=pytest.mark.lengthy)])
 def test_r3_the_reply_of_every_script_may_be_lost(fleet: Fleet, proxy: Proxy, action: str) -> None:
     # The owner of some jobs has died: there is something to recover.

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pyworkers.protocol.effects import Effect, StoreValue
 from pyworkers.protocol.extract import Extract
 from pyworkers.protocol.outcome import DONE, Fate, Outcome, Report
 from pyworkers.server.fetching import fetcher as fetcher_module
+from pyworkers.server.fetching import source as source_module
 from pyworkers.server.fetching.fetcher import Fetcher, GroupCallbacks
 from pyworkers.server.fetching.idle import IdleQueues
 from pyworkers.server.fetching.source import CpuYield, Route, Source
@@ -31,6 +33,7 @@ from pyworkers.store.jobs import Exchange, InProgress, Settlement, Waiter, excha
 from pyworkers.store.transport.link import Link
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.deliveries import delivery
+from tests.helpers.proxy import Trap, proxied
 from tests.helpers.support import PATIENCE_S, async_wait_for, stretched
 
 IDENTITY = "host:1:aaa"
@@ -511,6 +514,28 @@ async def test_what_came_for_an_earlier_incarnation_is_given_back_once_redis_is_
     await bench.fetcher.clear_out("host:1:earlier")
     assert await bench.redis.lrange(queue, 0, -1) == [b"job"]
     assert not await bench.redis.exists(earlier)
+
+
+@pytest.mark.fault("R3")
+async def test_a_job_whose_fetch_reply_is_only_late_is_not_adopted_as_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the machine is, the reply does not count as lost.
+    monkeypatch.setattr(source_module, "PATIENCE_S", PATIENCE_S)
+    proxy = bench.ends.enter_context(proxied(bench.config.url))
+    trap = proxy.trap(Trap(b"BRPOPLPUSH", b"late", "hold"))
+    await bench.waiter.connect_to(replace(bench.config, url=proxy.url))
+    bench.start(bench.fetcher.run())
+    await async_wait_for(lambda: bench.waiter.blocked)
+    await bench.redis.lpush(bench.keys.queue("q"), b"late")
+    await async_wait_for(lambda: trap.sprung)
+    for _ in range(3):
+        await bench.fetcher.adopt()
+    assert bench.jobs.delivered == []
+    trap.release()
+    await async_wait_for(lambda: bench.jobs.delivered)
+    await bench.fetcher.adopt()
+    assert bench.jobs.delivered == [b"late"]
 
 
 @pytest.mark.parametrize(("stops_after", "asked"), [(0, []), (1, ["held"]), (2, ["held", "inprogress"])])
