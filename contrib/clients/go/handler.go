@@ -236,8 +236,15 @@ func (s *server) call(d *delivery, handler *Handler) *outcome {
 	}
 	s.note(d, d.starts...)
 	d.began.Store(true)
-	value, err, trace := protected(func() (any, error) { return run(context.WithValue(ctx, messageKey{}, message)) })
-	return s.returned(d, handler, context.Cause(ctx), value, err, trace)
+	// What it returned has methods of the application, too: MarshalJSON, Error, Unwrap.
+	found, err, trace := protected(func() (*outcome, error) {
+		value, err := run(context.WithValue(ctx, messageKey{}, message))
+		return s.returned(d, handler, context.Cause(ctx), value, err, nil), nil
+	})
+	if err != nil {
+		found = s.returned(d, handler, context.Cause(ctx), nil, err, trace)
+	}
+	return found
 }
 
 // protected calls a function of the application, and makes an error of a panic.
@@ -278,11 +285,11 @@ func (s *server) returned(d *delivery, handler *Handler, cause error, value any,
 	if err == nil {
 		return s.withEnd(d, &outcome{fate: isDone}, result, "")
 	}
-	return s.withEnd(d, decide(job, handler, cause, err, trace, now), nil, strings.Join(trace, "\n"))
+	return s.withEnd(d, s.decide(job, handler, cause, err, trace, now), nil, strings.Join(trace, "\n"))
 }
 
 // decide is the outcome of a handler that returned an error, perhaps after a request to end.
-func decide(job *stored, handler *Handler, cause, err error, trace []string, now float64) *outcome {
+func (s *server) decide(job *stored, handler *Handler, cause, err error, trace []string, now float64) *outcome {
 	var chosen *choice
 	isChoice := errors.As(err, &chosen)
 	switch {
@@ -307,7 +314,13 @@ func decide(job *stored, handler *Handler, cause, err error, trace []string, now
 		f.fate = chosen.fate
 	}
 	if f.delay == nil && options.RetryIn != nil {
-		f.delay = func() (time.Duration, bool) { return options.RetryIn(job.attempt(), err), true }
+		f.delay = func() (time.Duration, bool) {
+			delay, bad, _ := protected(func() (time.Duration, error) { return options.RetryIn(job.attempt(), err), nil })
+			if bad != nil {
+				s.log.Error("hook.failed", "hook", "RetryIn", "queue", job.queue, "jid", job.id, "error", bad)
+			}
+			return delay, bad == nil
+		}
 	}
 	return failed(job, f, options, now)
 }

@@ -104,6 +104,15 @@ func TestGoRunsJobsWithTypes(t *testing.T) {
 	}
 }
 
+// nilError and brokenResult panic outside of the handler.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+type brokenResult struct{}
+
+func (brokenResult) MarshalJSON() ([]byte, error) { panic("oh") }
+
 func TestFailuresAreRetriedBuriedOrDropped(t *testing.T) {
 	rdb, client := connect(t)
 	ctx, name := within(t, 30*time.Second), queue(t)
@@ -118,6 +127,9 @@ func TestFailuresAreRetriedBuriedOrDropped(t *testing.T) {
 		fails("snooze", pyworkers.Snooze(time.Hour)),
 		fails("once", errors.New("no")).With(pyworkers.HandlerOptions{Retry: pyworkers.Count(0)}),
 		pyworkers.HandleFunc(name, "panic", func(context.Context, pyworkers.Args) (any, error) { panic("oh") }),
+		fails("nil error", (*nilError)(nil)),
+		fails("broken delay", errors.New("no")).With(pyworkers.HandlerOptions{RetryIn: func(int, error) time.Duration { panic("oh") }}),
+		pyworkers.HandleFunc(name, "broken result", func(context.Context, pyworkers.Args) (any, error) { return brokenResult{}, nil }),
 		pyworkers.HandleFunc(name, "slow", func(ctx context.Context, _ pyworkers.Args) (any, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -138,6 +150,9 @@ func TestFailuresAreRetriedBuriedOrDropped(t *testing.T) {
 		{class: "snooze", set: "schedule", state: pyworkers.Scheduled},
 		{class: "once", set: "dead", errClass: "error", message: "no", state: pyworkers.Dead},
 		{class: "panic", set: "retry", errClass: "panic", message: "oh", options: pyworkers.Options{Backtrace: pyworkers.Yes}, state: pyworkers.Retrying},
+		{class: "nil error", set: "retry", errClass: "panic", options: pyworkers.Options{Backtrace: pyworkers.Yes}, state: pyworkers.Retrying},
+		{class: "broken delay", set: "retry", errClass: "error", message: "no", state: pyworkers.Retrying},
+		{class: "broken result", set: "retry", errClass: "panic", message: "oh", options: pyworkers.Options{Backtrace: pyworkers.Yes}, state: pyworkers.Retrying},
 		{class: "slow", set: "retry", errClass: "JobTimeout", state: pyworkers.Retrying},
 		{class: "typed", set: "retry", errClass: "BadArgumentError", state: pyworkers.Retrying},
 		{class: "unknown", set: "retry", errClass: "UnknownJobError", state: pyworkers.Retrying},
@@ -170,7 +185,7 @@ func TestFailuresAreRetriedBuriedOrDropped(t *testing.T) {
 		if got := fmt.Sprint(stored["error_message"]); want.message != "" && got != want.message {
 			t.Errorf("%s has the message %s", want.class, got)
 		}
-		if _, has := stored["error_backtrace"]; has != (want.class == "panic") {
+		if _, has := stored["error_backtrace"]; has != (want.errClass == "panic") {
 			t.Errorf("%s: error_backtrace %v", want.class, has)
 		}
 	}
