@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyworkers.api.cronjob import CronJob, read_cron_page
 from pyworkers.api.stats import Stats, read_stats
-from pyworkers.config.alarming import OVER
+from pyworkers.config.alarming import KINDS
 from pyworkers.config.fields import AlarmConfig
 from pyworkers.protocol.limits import LimitStats
 from pyworkers.store.admin import Admin
@@ -53,13 +53,13 @@ def look(admin: Admin, alarms: Iterable[AlarmConfig]) -> Looked:
 
 def wrong(alarm: AlarmConfig, seen: Mapping[str, Looked]) -> str | None:
     """What is wrong by this alarm, in one line; None if nothing is. ``seen``: by the name of the Redis."""
-    over = OVER[alarm.when] if alarm.over is None else alarm.over
+    over = KINDS[alarm.when].over if alarm.over is None else alarm.over
     found: list[tuple[float, str]] = []
     for name, part in seen.items():
         where = f" ({name})" if len(seen) > 1 else ""
         found += [
             (weight, text + where)
-            for subject, weight, text in _KINDS[alarm.when](part, over or 0.0)
+            for subject, weight, text in CONDITIONS[alarm.when](part, over or 0.0)
             if alarm.match is None or fnmatchcase(subject, alarm.match)
         ]
     if not found:
@@ -121,10 +121,11 @@ def _limit(seen: Looked, over: float) -> _Found:
     ]
 
 
-_KINDS: Mapping[str, Callable[[Looked, float], _Found]] = {
+CONDITIONS: Mapping[str, Callable[[Looked, float], _Found]] = {
     "latency": _latency,
     "dead": _dead,
     "silent": _silent,
     "cron": _cron,
     "limit": _limit,
 }
+"""What finds each kind of alarm (``config/alarming.py``); ``look`` reads what it needs."""

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyworkers.config.alarming import KINDS, about_match, about_over, about_when
 from pyworkers.config.checks import (
     check_alarm_url,
     check_app,
@@ -437,20 +438,12 @@ class AlarmConfig:
     )
     when: str = _option(
         MISSING,
-        "Condition: latency (of queues), dead (jobs in five minutes), silent (servers), "
-        "cron (entries whose last run failed), limit (jobs that wait for one).",
-        choices=("latency", "dead", "silent", "cron", "limit"),
+        about_when(),
+        choices=tuple(KINDS),
         example="latency",
     )
-    match: str | None = _option(
-        None, "Pattern of the queues, servers, cron entries or limits; without one, all.", example="mail*"
-    )
-    over: float | None = _option(
-        None,
-        "It begins above this: seconds for latency (300) and silent (60), jobs for dead (0) and limit (0).",
-        minimum=0,
-        example=300.0,
-    )
+    match: str | None = _option(None, about_match(), example="mail*")
+    over: float | None = _option(None, about_over(), minimum=0, example=300.0)
     lasts: float = _option(
         0.0, "Seconds for which the condition must be true before it begins.", key="for", minimum=0
     )

@@ -10,6 +10,8 @@ import pytest
 
 from contrib.reference import events
 from contrib.reference.sources import template, trees
+from pyworkers.alarms.conditions import CONDITIONS
+from pyworkers.config.alarming import KINDS
 from pyworkers.store.transport.errors import TABLE
 from tests.documents.blocks import DOCS
 from tests.helpers.support import ROOT
@@ -62,6 +64,12 @@ def test_a_word_of_celery_is_a_title_and_stands_in_coming_from(word: str) -> Non
     assert any(word in title for title in titles)
     celery = (DOCS / "coming-from.md").read_text().partition("## From Celery")[2].partition("\n## ")[0]
     assert word in celery
+
+
+def test_each_kind_of_alarm_has_its_condition_and_its_row() -> None:
+    page = (DOCS / "alarms.md").read_text()
+    assert CONDITIONS.keys() == KINDS.keys()
+    assert [name for name in KINDS if f"| `{name}` | " not in page] == []
 
 
 def test_the_package_has_its_own_name_in_every_installation() -> None:
