@@ -66,7 +66,10 @@ def deletions(keys: Keys) -> Request[dict[str, DeletionNumbers]]:
 
 
 class KeptJobs(Pages[KeptJob]):
-    """The jobs of a deletion with these fields, page by page; those that are back are left out."""
+    """The jobs of a deletion with these fields, page by page; those that are back are left out.
+
+    A page that an error has ended may be read again.
+    """
 
     def __init__(self, keys: Keys, deletion: str, fields: Sequence[bytes]) -> None:
         self._key = keys.deletion(deletion)
@@ -75,8 +78,9 @@ class KeptJobs(Pages[KeptJob]):
         self.ended = not fields
 
     def next_page(self) -> Steps[list[KeptJob]]:
-        some, self._left = self._left[: self._size.jobs], self._left[self._size.jobs :]
+        some = self._left[: self._size.jobs]
         entries = yield from one("HMGET", self._key, *some, read=list)
+        self._left = self._left[len(some) :]
         found = {field: entry for field, entry in zip(some, entries, strict=True) if entry is not None}
         self._size.note(found.values())
         self.ended = not self._left

@@ -14,7 +14,7 @@ from pyworkers.api.browse.pages import read_page
 from pyworkers.api.browse.places import DEAD, RETRIES, SCHEDULED, Place
 from pyworkers.api.browse.search import Sought
 from pyworkers.api.browse.tasks import Task, TaskState, confirm_task, create_task, read_task, stop_task
-from pyworkers.api.browse.undo import Deletion
+from pyworkers.api.browse.undo import Deletion, PutBack
 from pyworkers.api.browse.work import work_on
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
@@ -215,8 +215,13 @@ def test_a_place_is_cleared_once_although_replies_are_lost(admin: Admin, keys: K
     assert not db.exists(*locks)
     deletion = Deletion(task.id, admin)
     assert (deletion.numbers or ())[1:] == (1000, 2500)
-    assert deletion.undo() == 1000
-    assert db.zcard(keys.dead) == 1001
+    undo = PutBack(task.id)
+    back = confirm_task(admin, create_task(admin, undo, Sought(undo.place, Filter(), NOW), "Bob"))
+    assert back is not None and seen(admin, back).order == undo
+    assert work_on(Lossy(admin.config), back, lambda _seconds: None) is TaskState.DONE
+    progress = seen(admin, back).progress
+    assert (progress.done, progress.selected, progress.looked_at, progress.refused) == (1000, 1000, 1000, 0)
+    assert db.zcard(keys.dead) == 1001 and deletion.numbers is None
 
 
 def test_the_progress_of_a_place_that_is_cleared(admin: Admin, keys: Keys, db: redis.Redis) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -16,7 +17,7 @@ from pyworkers.web.security.passwords import PasswordHash
 from tests.helpers.records import raw_job, register
 from tests.helpers.support import wait_for
 from tests.integrations.web import served
-from tests.web.programs import Program
+from tests.web.programs import Program, Reply
 from tests.web.visitor import Visitor
 
 
@@ -34,6 +35,27 @@ def test_a_queue_is_paused_resumed_and_cleared(program: Program, client: Client)
     assert program.done("/queues/mail", "resume") == 1
     assert not program.get("/queues/mail")["paused"]
     assert program.done("/queues/mail", "clear") == 1
+
+
+def test_a_long_queue_is_cleared_and_put_back_by_tasks(program: Program, db: redis.Redis, keys: Keys) -> None:
+    db.sadd(keys.queues, "mail")
+    db.lpush(keys.queue("mail"), *(raw_job(str(number)) for number in range(10_001)))
+
+    def done(begun: Reply) -> dict[str, Any]:
+        assert begun.value["done"] == 0
+        task: str = begun.value["task"]
+        wait_for(lambda: program.get(f"/tasks/{task}")["state"] == "done")
+        about: dict[str, Any] = program.get(f"/tasks/{task}")
+        return about
+
+    cleared = done(program.act("/queues/mail", "clear"))
+    assert (cleared["place"], cleared["action"], cleared["done"]) == ("queue:mail", "delete", 10_001)
+    assert not db.exists(keys.queue("mail"))
+    back = done(program.act(f"/undo/{cleared['id']}", "undo"))
+    assert (back["place"], back["action"], back["done"]) == (f"deletion:{cleared['id']}", "undo", 10_001)
+    assert db.llen(keys.queue("mail")) == 10_001
+    lines = [(line["action"], line["target"]) for line in program.get("/audit")["actions"]]
+    assert lines == [("jobs.undo", cleared["id"]), ("jobs.clear", "queue:mail: all jobs")]
 
 
 def test_waiting_jobs_are_moved_and_deleted(program: Program, client: Client) -> None:

@@ -70,9 +70,10 @@ def test_a_long_queue_is_cleared_by_a_task(dashboard: Visitor, db: redis.Redis, 
     assert "/tasks/" in task.url
     wait_for(lambda: "Done: 10,001 jobs deleted." in dashboard.get(urlsplit(task.url).path).text)
     assert not db.exists(keys.queue("mail"))
-    done = dashboard.press(form_of(dashboard.get(urlsplit(task.url).path), "undo"))
-    assert "10,001 jobs put back." in done.text
-    assert "/queues/mail" in done.url
+    back = dashboard.press(form_of(dashboard.get(urlsplit(task.url).path), "undo"))
+    assert "/tasks/" in back.url and "Put back: Deleted jobs" in back.text
+    wait_for(lambda: "Done: 10,001 jobs put back." in dashboard.get(urlsplit(back.url).path).text)
+    assert db.llen(keys.queue("mail")) == 10_001
 
 
 def test_a_row_says_who_serves_the_queue(dashboard: Visitor, db: redis.Redis, namespace: str) -> None:

@@ -65,14 +65,32 @@ class MoveCommand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class JobMove:
-    """One action on jobs in all its forms: one job, several jobs, all that a filter selects."""
+class Move:
+    """What a task does with jobs, in words."""
 
-    action: JobAction
+    action: str
     label: str
     """The text of its button."""
     done: str
     """What was done with several jobs, after their number; ``done_one`` if it differs for one."""
+    _: KW_ONLY
+    done_one: str = ""
+    dangerous: bool = False
+
+    def warning(self, _number: int) -> str:
+        """What a person should know before it is done with this many jobs; empty for most."""
+        return ""
+
+    def done_with(self, number: int) -> str:
+        """What was done with this many jobs: ``put into its queue``, ``put into their queues``."""
+        return self.done_one if self.done_one and number == 1 else self.done
+
+
+@dataclass(frozen=True, slots=True)
+class JobMove(Move):
+    """One action on jobs in all its forms: one job, several jobs, all that a filter selects."""
+
+    action: JobAction
     about: str
     about_one: str
     act: Callable[[Any, Iterable[JobRecord], How], int]
@@ -83,7 +101,6 @@ class JobMove:
     commands: Mapping[str, MoveCommand]
     """Its command for each kind of place that has it."""
     _: KW_ONLY
-    done_one: str = ""
     fields: Sequence[Parameter] = ()
     """What it needs to know besides the jobs."""
     refusal: Callable[[Any, JobRecord], str] = lambda _jobs, _job: ""
@@ -94,7 +111,6 @@ class JobMove:
     """True if it has a button for all jobs that match."""
     in_rows: bool = True
     """True if each row of a list has its button."""
-    dangerous: bool = False
     asks: str = ""
     """The question before it is done with selected jobs, whose number is in braces."""
 
@@ -105,14 +121,10 @@ class JobMove:
         return " ".join([head, "all", *rest])
 
     def warning(self, number: int) -> str:
-        """What a person should know before it is done with this many jobs; empty for most."""
+        """What a person should know before it is done with this many jobs."""
         if self.action is JobAction.KILL and number > DEAD_MAX_JOBS:
             return f"Dead keeps its last {DEAD_MAX_JOBS:,} jobs: the others are lost."
         return ""
-
-    def done_with(self, number: int) -> str:
-        """What was done with this many jobs: ``put into its queue``, ``put into their queues``."""
-        return self.done_one if self.done_one and number == 1 else self.done
 
 
 def _run(jobs: JobSet, chosen: Iterable[JobRecord], _how: How) -> int:

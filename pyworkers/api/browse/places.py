@@ -13,7 +13,7 @@ from pyworkers.api.sets import DeadSet, JobSet, RetrySet, ScheduledSet
 from pyworkers.protocol.editing import Spot, home_of
 from pyworkers.protocol.keys import Keys
 
-_QUEUE = "queue:"
+_QUEUE, _DELETION = "queue:", "deletion:"
 SETS: dict[str, type[JobSet]] = {"scheduled": ScheduledSet, "retries": RetrySet, "dead": DeadSet}
 """The sets by their words."""
 _COLUMNS = {
@@ -26,7 +26,7 @@ _OF_A_QUEUE = ("enqueued_at", "jid", "class", "arguments")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``word`` is ``scheduled``, ``retries``, ``dead``, or ``queue:NAME``."""
+    """``word``: ``scheduled``, ``retries``, ``dead``, ``queue:NAME``, or ``deletion:ID`` of deleted jobs."""
 
     word: str
     reversed: bool = False
@@ -38,6 +38,11 @@ class Place:
         return cls(f"{_QUEUE}{name}", reversed)
 
     @classmethod
+    def of_deletion(cls, id: str) -> Self:
+        """The place of the jobs of a deletion, which is no place to list or to search."""
+        return cls(f"{_DELETION}{id}")
+
+    @classmethod
     def read(cls, word: str) -> Self | None:
         """The place of a word from an address; None for any other text."""
         return cls(word) if word in SETS or (word.startswith(_QUEUE) and word != _QUEUE) else None
@@ -46,6 +51,11 @@ class Place:
     def queue(self) -> str:
         """The name of the queue; empty for a set."""
         return self.word.removeprefix(_QUEUE) if self.word.startswith(_QUEUE) else ""
+
+    @property
+    def deletion(self) -> str:
+        """The id of the deletion; empty for another place."""
+        return self.word.removeprefix(_DELETION) if self.word.startswith(_DELETION) else ""
 
     @property
     def kind(self) -> str:

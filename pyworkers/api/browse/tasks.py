@@ -1,5 +1,7 @@
 """Task: an action on all jobs of a place that meet a filter: first counted, then confirmed, then done.
 
+The undo of a deletion is one, too: its place has the deleted jobs.
+
 The state is in Redis, so that each dashboard may show, confirm and stop it; ``work.py`` does the work.
 """
 
@@ -18,6 +20,7 @@ from pyworkers.api.browse.actions import JobAction, Order
 from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
 from pyworkers.api.browse.search import Sought, read_stretch
+from pyworkers.api.browse.undo import PutBack, read_deletions
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.schemas import OBJECT
 from pyworkers.api.target import Admin
@@ -70,7 +73,7 @@ class Task:
     """A task as it was read; ``by`` is the person who gave the order. ``alive``: its process runs."""
 
     id: str
-    order: Order
+    order: Order | PutBack
     sought: Sought
     by: str
     state: TaskState
@@ -111,7 +114,7 @@ TASK: Table[Task] = Table(
     "Task",
     Column("id"),
     Column("place", value=lambda task, _now: task.order.place.word),
-    Column("action", value=lambda task, _now: task.order.action.value),
+    Column("action", value=lambda task, _now: str(task.order.action)),
     Column("at", Kind.MOMENT, "New time", value=lambda task, _now: task.order.at, nullable=True),
     Column("filter", Kind.PARTS, "Jobs", value=_conditions, schema=OBJECT),
     Column("by", title="Ordered by"),
@@ -128,13 +131,13 @@ def read_task(keys: Keys, task: str) -> Steps[Task | None]:
     fields = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in stored.items()}
     try:
         (word, action, at), wanted, now, mask, by = simplejson.loads(fields["order"])
-        place = Place.read(str(word))
-        if place is None:
+        order = _order_of(str(word), action, at)
+        if order is None:
             return None
         return Task(
             task,
-            Order(place, JobAction(action), None if at is None else _time(at)),
-            Sought(place, Filter.of(dict(wanted)), _time(now), tuple(map(str, mask))),
+            order,
+            Sought(order.place, Filter.of(dict(wanted)), _time(now), tuple(map(str, mask))),
             str(by),
             TaskState(fields["state"]),
             _progress(fields),
@@ -142,6 +145,14 @@ def read_task(keys: Keys, task: str) -> Steps[Task | None]:
         )
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _order_of(word: str, action: Any, at: Any) -> Order | PutBack | None:
+    """Raises ValueError and TypeError."""
+    if deletion := Place(word).deletion:
+        return PutBack(deletion)
+    place = Place.read(word)
+    return None if place is None else Order(place, JobAction(action), None if at is None else _time(at))
 
 
 def _time(value: Any) -> float:
@@ -157,17 +168,18 @@ def _progress(fields: Mapping[str, str]) -> TaskProgress:
     return TaskProgress(**numbers, reason=fields.get("reason", ""))
 
 
-def create_task(admin: Admin, order: Order, sought: Sought, by: str) -> Task:
+def create_task(admin: Admin, order: Order | PutBack, sought: Sought, by: str) -> Task:
     """Note an order. Without a filter the number of jobs is known; else ``work_on`` counts them.
 
     Raises RedisUnavailableError and StoreError.
     """
-    total = admin.run(read_stretch(admin.keys, sought, Position(0))).total
-    state, selected = (TaskState.COUNTED, total) if sought.wanted.empty else (TaskState.COUNTING, 0)
+    total = admin.run(_total(admin.keys, sought))
+    is_known = sought.wanted.empty or isinstance(order, PutBack)
+    state, selected = (TaskState.COUNTED, total) if is_known else (TaskState.COUNTING, 0)
     task = Task(os.urandom(12).hex(), order, sought, by, state, TaskProgress(total, selected=selected))
     about = encode(
         [
-            [order.place.word, order.action.value, order.at],
+            [order.place.word, str(order.action), order.at],
             sought.wanted.as_dict(),
             sought.now,
             list(sought.mask),
@@ -176,6 +188,14 @@ def create_task(admin: Admin, order: Order, sought: Sought, by: str) -> Task:
     )
     admin.run(tasks.report(admin.keys, task.id, {"order": about, **fields_of(task.state, task.progress)}))
     return task
+
+
+def _total(keys: Keys, sought: Sought) -> Steps[int]:
+    """The number of jobs in the place."""
+    if not sought.place.deletion:
+        return (yield from read_stretch(keys, sought, Position(0))).total
+    numbers = (yield from read_deletions(keys)).get(sought.place.deletion)
+    return numbers.kept if numbers else 0
 
 
 def confirm_task(admin: Admin, task: Task) -> Task | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from pyworkers.api.actions import Acted, Action, Given, Performed
+from pyworkers.api.browse.actions import Move
 from pyworkers.api.browse.places import Place
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
@@ -19,12 +21,13 @@ from pyworkers.api.record import JobRecord
 from pyworkers.api.target import Admin, Steps, Where, admin_of
 from pyworkers.protocol.editing import Spot, Stored, restored
 from pyworkers.protocol.keys import Keys
-from pyworkers.protocol.portions import portions
 from pyworkers.store import undo
-from pyworkers.store.sets import PAGE
-from pyworkers.store.undo import DeletionNumbers, KeptJob, Return
+from pyworkers.store.calls import Pages
+from pyworkers.store.undo import DeletionNumbers, KeptJob, KeptJobs, Return
 from pyworkers.text import counted, is_unicode
 
+BACK = "back"
+"""What became of a job that is back, among the words of ``Restoring``."""
 _REASONS = {
     "gone": "was put back before",
     "batch": "is a member of a batch that has counted it as not done",
@@ -91,26 +94,86 @@ class Deletion:
         A unique job takes its lock back, or stays deleted if another one has it; so does a member of a batch
         that has counted it as not done. These can be tried again until ten minutes are over.
         """
-        keys, back = self._admin.keys, 0
-        refused: Counter[str] = Counter()
-        # Tens of megabytes of jobs: they are read twice, a page at a time.
-        turns = sorted((_turn(job), job.field) for job in _kept(self._admin, self.id))
-        jobs = self._admin.each(undo.KeptJobs(keys, self.id, [field for _, field in turns]))
-        for portion in portions(jobs, PAGE, lambda job: len(job.raw)):
-            ready = [_ready(keys, job, time.time()) for job in portion]
-            known = [one for one in ready if one is not None]
-            refused["place"] += len(ready) - len(known)
-            words = self._admin.run(undo.restore(keys, self.id, known)) if known else []
-            back += words.count("back")
-            refused.update(word for word in words if word != "back")
-        if turns and back == len(turns):
-            self._admin.run(undo.forget(keys, self.id))
-        return Restored(back, {_reason(word): number for word, number in refused.items() if number})
+        return restored_of(self._admin.each(Restoring(self._admin.keys, self.id)))
 
 
-def _kept(admin: Admin, deletion: str) -> Iterator[KeptJob]:
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """The order to put the jobs of a deletion back, for a task; as ``Order`` of jobs in a place."""
+
+    deletion: str
+    move: ClassVar[Move] = Move("undo", "Put back", "put back")
+    at: ClassVar[None] = None
+
+    @property
+    def action(self) -> str:
+        """Its word."""
+        return self.move.action
+
+    @property
+    def place(self) -> Place:
+        """Where the jobs are."""
+        return Place.of_deletion(self.deletion)
+
+
+class Restoring(Pages[str]):
+    """The return of the jobs of a deletion, page by page. Its item: what became of a job.
+
+    This is ``BACK``, or why it stays deleted. A page that an error has ended may be read again.
+    """
+
+    def __init__(self, keys: Keys, deletion: str) -> None:
+        self._keys = keys
+        self._deletion = deletion
+        self._read: KeptJobs | None = None
+        self._turns: list[tuple[tuple[float, int], bytes]] = []
+        self._jobs: KeptJobs | None = None
+        self._page: list[KeptJob] = []
+        self._sent = False
+        self._left = 0
+
+    def next_page(self) -> Steps[list[str]]:
+        # Tens of megabytes of jobs: they are read twice, a page at a time. The first time for their order.
+        if self._read is None:
+            fields = yield from undo.fields_of(self._keys, self._deletion)
+            self._read = KeptJobs(self._keys, self._deletion, fields)
+        if not self._read.ended:
+            self._turns += ((_turn(job), job.field) for job in (yield from self._read.next_page()))
+            return []
+        if self._jobs is None:
+            self._jobs = KeptJobs(self._keys, self._deletion, [field for _, field in sorted(self._turns)])
+            self._left = len(self._turns)
+        if self._page or not self._jobs.ended:
+            return (yield from self._restore(self._jobs))
+        if self._turns and not self._left:
+            yield from undo.forget(self._keys, self._deletion)
+        self.ended = True
+        return []
+
+    def _restore(self, jobs: KeptJobs) -> Steps[list[str]]:
+        if not self._page:
+            self._page = yield from jobs.next_page()
+        ready = [_ready(self._keys, job, time.time()) for job in self._page]
+        known = [one for one in ready if one is not None]
+        again, self._sent = self._sent, True
+        words = (yield from undo.restore(self._keys, self._deletion, known)) if known else []
+        self._page, self._sent = [], False
+        # Those that are gone were put back by this call, whose reply was lost.
+        words = [BACK if again and word == "gone" else word for word in words]
+        self._left -= words.count(BACK)
+        return [*words, *["place"] * (len(ready) - len(known))]
+
+
+def restored_of(words: Iterable[str]) -> Restored:
+    """The result of an undo, by what became of each job."""
+    refused = Counter(words)
+    back = refused.pop(BACK, 0)
+    return Restored(back, {_reason(word): number for word, number in refused.items()})
+
+
+def _kept(admin: Admin, deletion: str) -> Iterable[KeptJob]:
     fields = admin.run(undo.fields_of(admin.keys, deletion))
-    return admin.each(undo.KeptJobs(admin.keys, deletion, fields))
+    return admin.each(KeptJobs(admin.keys, deletion, fields))
 
 
 def _turn(job: KeptJob) -> tuple[float, int]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import TypeVar
 
-from pyworkers.api.browse.actions import JobAction
+from pyworkers.api.browse.actions import JobAction, Order
 from pyworkers.api.browse.pages import Row, read_rows
 from pyworkers.api.browse.search import Stretch, read_stretch
 from pyworkers.api.browse.tasks import Task, TaskState, fields_of
+from pyworkers.api.browse.undo import PutBack, Restoring, restored_of
 from pyworkers.api.target import Admin
 from pyworkers.errors import PyworkersError, RedisUnavailableError
 from pyworkers.protocol.portions import portions
@@ -63,9 +65,7 @@ class _TaskRun:
         """Work until all jobs are looked at, or a person stops it."""
         counting = self._task.state is TaskState.COUNTING
         try:
-            stopped = (
-                self._clear() if self._task.clears else self._walk(self._count if counting else self._act)
-            )
+            stopped = self._walk(self._count) if counting else self._carry_out(self._task.order)
         except RedisUnavailableError:
             raise
         except PyworkersError as error:
@@ -77,9 +77,32 @@ class _TaskRun:
         self._report(state)
         return state
 
-    def _clear(self) -> bool:
+    def _carry_out(self, order: Order | PutBack) -> bool:
+        """Do what was ordered; True if a person stopped it."""
+        if isinstance(order, PutBack):
+            return self._restore(order)
+        return self._clear(order) if self._task.clears else self._walk(partial(self._act, order))
+
+    def _restore(self, order: PutBack) -> bool:
+        """Put the jobs of a deletion back; True if a person stopped it."""
+        restoring, stopped = Restoring(self._admin.keys, order.deletion), False
+        while not (restoring.ended or stopped):
+            restored = restored_of(self._ask(restoring.next_page))
+            refused, before = sum(restored.refused.values()), self._progress
+            self._progress = replace(
+                before,
+                looked_at=before.looked_at + restored + refused,
+                selected=before.selected + restored + refused,
+                done=before.done + restored,
+                refused=before.refused + refused,
+                reason=next(iter(restored.refused), before.reason),
+            )
+            stopped = self._report(self._task.state)
+        return stopped
+
+    def _clear(self, order: Order) -> bool:
         """Delete all jobs of the place, which leave it in one step: after it, nothing can be stopped."""
-        clearing = self._task.order.clearing(self._admin.keys, self._task.id)
+        clearing = order.clearing(self._admin.keys, self._task.id)
         while not clearing.ended:
             jobs = sum(self._ask(clearing.next_page))
             before = self._progress
@@ -141,11 +164,11 @@ class _TaskRun:
         self._progress = replace(self._progress, selected=self._progress.selected + len(rows))
         return 0
 
-    def _act(self, rows: list[Row]) -> int:
+    def _act(self, order: Order, rows: list[Row]) -> int:
         """Act on jobs. Returns how many have left their places."""
         chosen = [row for row in rows if not self._again(row)]
         whole = self._whole(chosen)
-        acted = self._trying(lambda: self._task.order.run(self._admin, whole, self._task.id))
+        acted = self._trying(lambda: order.run(self._admin, whole, self._task.id))
         before = self._progress
         self._progress = replace(
             before,

@@ -114,7 +114,9 @@ def href_of(request: Request, jid: str) -> str:
 
 
 def segments_of(place: Place) -> tuple[str, ...]:
-    """The segments of the address of a place."""
+    """The segments of the address of a place; deleted jobs are put back from the audit."""
+    if place.deletion:
+        return ("audit",)
     return ("queues", place.queue) if place.queue else (place.word,)
 
 

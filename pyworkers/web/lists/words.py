@@ -22,6 +22,8 @@ _TITLES = {"scheduled": "Scheduled", "retries": "Retries", "dead": "Dead"}
 
 def title_of(place: Place) -> str:
     """The name of a place."""
+    if place.deletion:
+        return "Deleted jobs"
     return _TITLES.get(place.word) or f"Queue {place.queue}"
 
 
@@ -47,5 +49,7 @@ def conditions(wanted: Filter, place: Place) -> list[tuple[str, str]]:
 
 def selected_in(place: Place, wanted: Filter) -> str:
     """What an action on all jobs that match is about, for the audit: ``dead: class is Send, …``."""
+    if place.deletion:
+        return place.deletion
     parts = [f"{words} {value}" for words, value in conditions(wanted, place)]
     return f"{place.word}: {', '.join(parts) or 'all jobs'}"

@@ -13,10 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api.audit import AUDIT, AUDIT_ACTION, AuditEntry, AuditPage, read_audit
-from pyworkers.api.browse.undo import DELETION, UNDO, read_deletions
+from pyworkers.api.browse.tasks import Task
+from pyworkers.api.browse.undo import DELETION, UNDO, PutBack, read_deletions
 from pyworkers.api.parameters import paging
+from pyworkers.web import names
+from pyworkers.web.acting import check_queues, queues_of
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import CheckedRequest, Resource, found
+from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, found, number_done
+from pyworkers.web.pages.tasks import begin_if_long, to_task
 from pyworkers.web.paging import pager, rows_of, span
 from pyworkers.web.rendering import address, is_local, render
 from pyworkers.web.security import form_of
@@ -78,7 +82,25 @@ async def _audit(ask: CheckedRequest) -> dict[str, Any]:
 async def undo(request: Request) -> Response:
     """Put deleted jobs back, and return to the page that has the button."""
     back = form_of(request).get("back", "")
+    if task := await _undoing(request, names.decode(request.path_params["deletion"])):
+        return to_task(request, task)
     return await act(request, [UNDO], back if is_local(back) else address(request, "audit"))
+
+
+async def _undoing(request: Request, deletion: str) -> Task | None:
+    """The task that puts many jobs back; None for few."""
+    site = site_of(request)
+    numbers = (await site.read(read_deletions(site.keys))).get(deletion)
+    if numbers is None:
+        return None
+    check_queues(request, await queues_of(request, UNDO, {"deletion": deletion}))
+    return await begin_if_long(request, PutBack(deletion), numbers.kept)
+
+
+async def _undo(ask: CheckedRequest) -> Changed:
+    if task := await _undoing(ask.request, ask.names["deletion"]):
+        return {"done": 0, "task": task.id}
+    return await number_done(ask.request, UNDO, ask.names)
 
 
 async def _deletion(ask: CheckedRequest) -> dict[str, Any]:
@@ -93,7 +115,7 @@ RESOURCES = (
         "A deletion that can be undone, for ten minutes: when it began, and its jobs that are kept or not.",
         _deletion,
         DELETION.schema,
-        actions=[UNDO],
+        actions=[Change(UNDO.word, "Put deleted jobs back, for ten minutes; many of them by a task.", _undo)],
         sought=True,
     ),
     Resource(

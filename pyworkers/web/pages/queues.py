@@ -12,25 +12,25 @@ from urllib.parse import parse_qs, urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from pyworkers.api import QueueStats, Stats
 from pyworkers.api.browse.actions import JobAction, Order
-from pyworkers.api.browse.filter import Filter
 from pyworkers.api.browse.places import Place
+from pyworkers.api.browse.tasks import Task
 from pyworkers.api.columns import Column, Word
-from pyworkers.api.queue import ACTIONS, CLEAR
+from pyworkers.api.queue import ACTIONS, CLEAR, SWITCHES
 from pyworkers.api.queuestats import QUEUE, read_queue, read_trends
 from pyworkers.api.schemas import array
 from pyworkers.api.stats import read_stats
 from pyworkers.api.thresholds import above_of_queue
 from pyworkers.web import drawing, names
 from pyworkers.web.buttons import act
-from pyworkers.web.json.resources import CheckedRequest, Resource, found
+from pyworkers.web.json.resources import Change, Changed, CheckedRequest, Resource, found, number_done
 from pyworkers.web.live.reader import Feed, Reader, reader_of
 from pyworkers.web.names import number_in
-from pyworkers.web.pages.tasks import begin, confirm
+from pyworkers.web.pages.tasks import begin_if_long, to_task
 from pyworkers.web.rendering import address, linkable, render
 from pyworkers.web.security import form_of
 from pyworkers.web.several import is_of_all, page_of_all, sites_of
@@ -46,8 +46,6 @@ _ORDERS = (
 )
 
 PER_PAGE = 50
-# The end of this many jobs takes a second at most.
-_MOST_CLEARED_AT_ONCE = 10_000
 _TREND_MINUTES = 30
 _TREND: Column[QueueStats] = Column(
     "trend", title="Last 30 min", only_shown=True, value=lambda _queue, _now: ""
@@ -90,16 +88,20 @@ async def show(request: Request) -> Response:
 
 async def change(request: Request) -> Response:
     """Act on a queue. A long one is cleared by a task, whose page shows how far it is."""
-    form, site = form_of(request), site_of(request)
+    form = form_of(request)
     queue = names.decode(form.get("name", ""))
-    if form.get("action") == CLEAR.word and linkable(queue):
-        facts = await site.read(read_queue(site.keys, queue))
-        if facts.size > _MOST_CLEARED_AT_ONCE:
-            task = await begin(request, Order(Place.of_queue(queue), JobAction.DELETE), Filter())
-            await confirm(request, task)
-            to = sites_of(request).address(request, site.settings.name, "tasks", task.id)
-            return RedirectResponse(to, status_code=303)
+    if form.get("action") == CLEAR.word and (task := await _clearing(request, queue)):
+        return to_task(request, task)
     return await act(request, ACTIONS, _address(request, ShownQueues.parse(request.url.query).page))
+
+
+async def _clearing(request: Request, queue: str) -> Task | None:
+    """The task that clears a long queue; None for a short one."""
+    if not linkable(queue):
+        return None
+    site = site_of(request)
+    facts = await site.read(read_queue(site.keys, queue))
+    return await begin_if_long(request, Order(Place.of_queue(queue), JobAction.DELETE), facts.size)
 
 
 def _address(request: Request, page: int) -> str:
@@ -219,6 +221,12 @@ async def _queue(ask: CheckedRequest) -> dict[str, Any]:
     return found(next(named, None), "queue").as_dict(stats.now)
 
 
+async def _clear(ask: CheckedRequest) -> Changed:
+    if task := await _clearing(ask.request, ask.names["name"]):
+        return {"done": 0, "task": task.id}
+    return await number_done(ask.request, CLEAR, ask.names)
+
+
 FEEDS: Mapping[str, Feed] = {"queues": parts}
 ROUTES = [Route("/queues", show), Route("/queues", change, methods=["POST"])]
 RESOURCES = (
@@ -228,7 +236,10 @@ RESOURCES = (
         "One queue.",
         _queue,
         QUEUE.schema,
-        actions=ACTIONS,
+        actions=[
+            *SWITCHES,
+            Change(CLEAR.word, "Delete all waiting jobs; those of a long queue by a task.", _clear),
+        ],
         sought=True,
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pyworkers.api import DeletionNumbers
@@ -26,7 +26,7 @@ from pyworkers.api.browse.tasks import (
     read_task,
     stop_task,
 )
-from pyworkers.api.browse.undo import read_deletions
+from pyworkers.api.browse.undo import PutBack, read_deletions
 from pyworkers.api.browse.work import start
 from pyworkers.api.target import Admin
 from pyworkers.web import names
@@ -37,11 +37,14 @@ from pyworkers.web.lists.showing import segments_of
 from pyworkers.web.lists.words import conditions, selected_in, title_of
 from pyworkers.web.rendering import address, render
 from pyworkers.web.security import form_of, viewer_of
+from pyworkers.web.several import sites_of
 from pyworkers.web.showing import shown
 from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing
 
 T = TypeVar("T")
+# A request waits for a second, at most, for the end or the return of this many jobs.
+_MOST_AT_ONCE = 10_000
 _FACTS = TASK.shown("filter", "at", "by", "ordered")
 
 
@@ -93,7 +96,22 @@ async def change(request: Request) -> Response:
     return done(request, address(request, "tasks", task.id), text)
 
 
-async def begin(request: Request, order: Order, wanted: Filter) -> Task:
+async def begin_if_long(request: Request, order: Order | PutBack, jobs: int) -> Task | None:
+    """The running task of an order on so many jobs that no request should wait for them; None for fewer."""
+    if jobs <= _MOST_AT_ONCE:
+        return None
+    task = await begin(request, order, Filter())
+    await confirm(request, task)
+    return task
+
+
+def to_task(request: Request, task: Task) -> Response:
+    """To the page of a task that has begun, at the Redis of the request."""
+    to = sites_of(request).address(request, site_of(request).settings.name, "tasks", task.id)
+    return RedirectResponse(to, status_code=303)
+
+
+async def begin(request: Request, order: Order | PutBack, wanted: Filter) -> Task:
     """A task on all jobs that are selected: counted first, and confirmed by a person."""
     site, rights = site_of(request), viewer_of(request).rights
     if order.place.queue:
