@@ -5,6 +5,7 @@ Used in the fork server and in worker processes; elsewhere nothing is closed.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from contextlib import suppress
@@ -17,6 +18,8 @@ from django.db.backends.signals import connection_created
 
 from pyworkers import CallNext, Message, Outcome
 from pyworkers.middleware import AsyncCallNext
+
+log = logging.getLogger("pyworkers")
 
 
 class _Here(threading.local):
@@ -78,20 +81,29 @@ class Connections:
             await self._close_async()
             self._in_async.reset(inside)
 
-    def _close(self) -> None:
-        """Close the connections of this thread: all, or in shared use those past CONN_MAX_AGE."""
+    def _close(self, *, shared: bool = False) -> None:
+        """Close the connections of this thread: all, or in shared processes those past CONN_MAX_AGE.
+
+        ``shared``: other jobs, which run, have this thread, too.
+        """
         for connection in connections.all(initialized_only=True):
             connection.queries_log.clear()
+            # A job has left its transaction open. The next one would be in it, and what both write is lost.
+            is_left = connection.in_atomic_block and not shared
             # The state after an error is the same: the next query connects.
             with suppress(Error):
-                if self._mode == "process":
+                if is_left or self._mode == "process":
                     connection.close()
                 else:
                     connection.close_if_unusable_or_obsolete()
+            if is_left:
+                log.error("a job has left a transaction open: %r is rolled back", connection.alias)
+                # Closed inside a transaction, it would refuse every later query.
+                del connections[connection.alias]
 
     async def _close_async(self) -> None:
         if self._any:
-            await sync_to_async(self._close)()
+            await sync_to_async(self._close)(shared=self._mode != "process")
 
     def _note(self, **_event: Any) -> None:
         self._any = True

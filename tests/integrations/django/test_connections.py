@@ -112,6 +112,28 @@ def test_elsewhere_the_age_counts_and_a_lost_connection_is_replaced(
     assert not site.events("job.failed")
 
 
+LEFT = """
+from django.db import connection, transaction
+
+@worker.job(mode={mode!r}, processes=1, concurrency=1)
+def work(name):
+    assert not connection.in_atomic_block
+    transaction.atomic().__enter__()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+"""
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_a_transaction_that_a_job_leaves_open_ends_with_the_job(project: Project, mode: str) -> None:
+    site = project(settings='DATABASES["default"]["CONN_MAX_AGE"] = None')
+    site.write_tasks(LEFT.format(mode=mode))
+    site.start()
+    enqueue(site, "a", "b")
+    site.wait_for_event("job.done", 2)
+    assert not site.events("job.failed")
+
+
 MIXED = """
 from asgiref.sync import sync_to_async
 from django.db import connection
