@@ -11,7 +11,8 @@ middleware*): a link is a callable ``(draft, call_next)`` and returns the jid of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from asyncio import isfuture
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -33,6 +34,9 @@ AnyMiddleware = Middleware | AsyncMiddleware
 EffectsOf = Callable[[Message, Outcome], Iterable[Effect]]
 """The effects of a job, by its message and its outcome, which may be a failure."""
 
+
+# Classes of objects that do nothing until they are run.
+_UNRUN = (Awaitable, AsyncGenerator, Generator)
 
 ClientCallNext = Callable[[JobDraft], str]
 ClientMiddleware = Callable[[JobDraft, ClientCallNext], str]
@@ -127,6 +131,14 @@ def _awaited(job: Callable[[Message], Any], dropped: Callable[[Message], None]) 
 
 def _returned(message: Message, result: object, dropped: Callable[[Message], None]) -> Outcome:
     """The outcome of a job that returned a value, which is kept if its envelope asks for it."""
+    if isinstance(result, _UNRUN) and not isfuture(result):
+        # It would never run, and the job would count as done.
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(
+            f"the job returned an object of type {type(result).__name__}, which has not run: "
+            "await it, or run it, in the job"
+        )
     if KEEP_RESULT.isdisjoint(message.data):
         dropped(message)
         return DONE

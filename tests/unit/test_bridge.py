@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from itertools import product
 from typing import Any
@@ -316,12 +316,24 @@ def test_def_code_does_not_block_a_shared_loop(shared: Runner) -> None:
     assert asyncio.run(main()) == DONE
 
 
-def test_a_job_that_returns_a_coroutine_is_not_done(runner: Runner) -> None:
+async def _hidden() -> None: ...
+
+
+async def _hidden_steps() -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("make", [_hidden, _hidden_steps, lambda: (step for step in "ab")])
+def test_a_job_that_returns_what_has_not_run_is_not_done(
+    runner: Runner, make: Callable[[], Any], is_async: bool
+) -> None:
     worker = Worker()
 
-    async def hidden() -> None: ...
+    async def job() -> Any:
+        return make()
 
-    worker.job(name="job")(lambda: hidden())
+    worker.job(name="job")(job if is_async else lambda: make())
     outcome = runner.run(worker)
     assert (outcome.fate, outcome.error_class) == (Fate.RETRY, "TypeError")
 
