@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -34,7 +33,7 @@ from pyworkers import (
     Worker,
     __version__,
 )
-from pyworkers.integrations.outcomes import is_discarded
+from pyworkers.integrations.outcomes import is_discarded, meaning_of
 from pyworkers.middleware import AsyncCallNext, CallNext, ClientCallNext, ClientMiddleware
 from pyworkers.observing.guard import ObservedRun, Observer
 from pyworkers.observing.readable import pieces_of, readable, text_of
@@ -231,7 +230,7 @@ class OtelConsumer:
 
     def note_error(self, span: Span, message: Message, raised: BaseException) -> str:
         """Note how the job ended; returns the name of the error, empty if it did not fail."""
-        error = _request_of(raised)
+        error = meaning_of(raised)
         chosen = (_CHOICES[kind] for kind in type(error).__mro__ if kind in _CHOICES)
         outcome, is_failure = next(chosen, ("failed", True))
         if is_failure and is_discarded(self._worker, message, error):
@@ -342,12 +341,6 @@ def _record(span: Span, error: BaseException) -> None:
         "exception.escaped": "False",
     }
     span.add_event("exception", about)
-
-
-def _request_of(raised: BaseException) -> BaseException:
-    """The request to end (JobTimeout, JobCancelled, Interrupted) that a cancelled task got, or the error."""
-    request = raised.args[0] if isinstance(raised, CancelledError) and raised.args else None
-    return request if isinstance(request, BaseException) else raised
 
 
 def _name(error: BaseException) -> str:

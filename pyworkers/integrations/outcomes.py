@@ -5,12 +5,14 @@ Used in worker processes. It decides nothing.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Collection
 from contextlib import suppress
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple
 
 from pyworkers import Message, PyworkersError, Worker, WorkerLost
+from pyworkers.observing.choices import choice_of
 from pyworkers.observing.readable import kind_of
 from pyworkers.protocol.message import current_run
 from pyworkers.protocol.outcome import Fate
@@ -23,6 +25,12 @@ def is_discarded(worker: Worker | None, message: Message, error: BaseException |
     with suppress(PyworkersError):
         return worker.lookup(message.queue, message.job_class).fates.of(kind_of(error)) is Fate.DISCARD
     return False
+
+
+def meaning_of(raised: BaseException) -> BaseException:
+    """The request to end (JobTimeout …) that a cancelled task got, or else ``choice_of``."""
+    request = raised.args[0] if isinstance(raised, CancelledError) and raised.args else None
+    return request if isinstance(request, BaseException) else choice_of(raised)
 
 
 class Raised(NamedTuple):

@@ -11,7 +11,6 @@ import copy
 import hashlib
 import re
 import uuid
-from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -34,7 +33,7 @@ from pyworkers import (
     Snooze,
     Worker,
 )
-from pyworkers.integrations.outcomes import is_discarded, keep, take
+from pyworkers.integrations.outcomes import is_discarded, keep, meaning_of, take
 from pyworkers.middleware import AsyncCallNext, ClientCallNext
 from pyworkers.observing.guard import ObservedRun, Observer
 from pyworkers.observing.readable import readable
@@ -183,9 +182,9 @@ class _Running:
 
     def status_of(self, message: Message, error: BaseException) -> str:
         """The status of the transaction of a run that raised: a choice of the job is no error."""
-        request = error.args[0] if isinstance(error, CancelledError) and error.args else error
+        meaning = meaning_of(error)
         for kind, status in _STATUSES.items():
-            if isinstance(request, kind):
+            if isinstance(meaning, kind):
                 return status
         return "ok" if is_discarded(self._worker, message, error) else "internal_error"
 

@@ -293,6 +293,7 @@ def test_invalid_fields_of_another_producer_begin_a_trace(
         (Retry(delay=1), "retry", "pyworkers.errors.Retry"),
         (Discard("old"), "discard", ""),
         (Snooze(5), "snooze", ""),
+        (ExceptionGroup("tasks", [Snooze(5)]), "snooze", ""),
     ],
 )
 @pytest.mark.parametrize("kind", ["def", "async def"])

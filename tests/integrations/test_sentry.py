@@ -416,19 +416,22 @@ def test_a_choice_of_the_job_is_no_error_in_traces() -> None:
 
     @worker.job(discard_on=(LookupError,))
     def run(how: str) -> None:
-        raise {"snooze": Snooze(5), "discard": Discard("no"), "listed": KeyError(), "bad": ValueError()}[how]
+        raise {
+            "snooze": Snooze(5), "discard": Discard("no"), "group": ExceptionGroup("tasks", [Snooze(5)]),
+            "listed": KeyError(), "bad": ValueError(),
+        }[how]  # fmt: skip
 
     def keep(event: Any, _hint: Any) -> None:
         transactions.append(event)
 
     with initialized(before_send_transaction=keep, traces_sample_rate=1.0), fake() as queue:
-        for how in ("snooze", "discard", "listed", "bad"):
+        for how in ("snooze", "discard", "group", "listed", "bad"):
             run.enqueue(how)
             with suppress(Exception):
                 queue.drain()
             queue.clear()
     found = [event["contexts"]["trace"].get("status") for event in transactions]
-    assert found == ["ok", "ok", "ok", "internal_error"]
+    assert found == ["ok", "ok", "ok", "ok", "internal_error"]
 
 
 def test_an_sdk_that_raises_changes_nothing() -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import Discard, Interrupted, JobTimeout, Kill, Retry, Snooze
+from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
 from pyworkers.logs.lines import safe_repr
 from pyworkers.observing.guard import Observer
 from pyworkers.observing.readable import text_of
@@ -126,10 +126,13 @@ def test_a_syntax_error_far_behind_its_line_fills_no_memory(logged: io.StringIO)
         ([Retry(delay=50)], Fate.RETRY),
         ([Snooze(5), Discard("no")], Fate.RETRY),
         ([Discard("no"), ValueError("bad")], Fate.RETRY),
+        ([Interrupted("stop")], Fate.REQUEUE),
+        ([JobCancelled("stop"), JobCancelled("stop")], Fate.CANCELLED),
+        ([JobTimeout("late")], Fate.DEAD),
     ],
 )
-def test_a_group_that_holds_one_choice_alone_is_that_choice(errors: list[Exception], fate: Fate) -> None:
-    outcome = run(raising(lambda: ExceptionGroup("tasks", errors)))
+def test_a_group_that_holds_one_choice_alone_is_that_choice(errors: list[BaseException], fate: Fate) -> None:
+    outcome = run(raising(lambda: BaseExceptionGroup("tasks", errors), dead_on=(JobTimeout,)))
     assert outcome.fate is fate
     if fate is Fate.SNOOZE:
         assert outcome.at == 1e9 + 5

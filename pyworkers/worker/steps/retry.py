@@ -30,6 +30,7 @@ from pyworkers.errors import (
 )
 from pyworkers.handler import RetryIn
 from pyworkers.logs.lines import safe_repr
+from pyworkers.observing.choices import choice_of
 from pyworkers.observing.readable import kind_of, readable, text_of
 from pyworkers.protocol import envelope, retry, timestamps
 from pyworkers.protocol.draft import seconds
@@ -83,7 +84,7 @@ class RetryStep:
 
     def _outcome_of_failure(self, execution: Execution, error: BaseException) -> Outcome:
         """The outcome of a job that raised; the Execution keeps the error."""
-        error = _chosen(readable(error))
+        error = choice_of(readable(error))
         execution.fail(error, _traceback(error))
         try:
             return _decided(execution, error, self)
@@ -114,31 +115,6 @@ def _decided(execution: Execution, error: BaseException, about: RetryStep) -> Ou
             # It is retried as its ``retry`` says, but never dropped: another server may have the key.
             outcome = _misfit(execution.message, error, about)
     return outcome
-
-
-def _chosen(error: BaseException) -> BaseException:
-    """The choice in an exception group that holds nothing else, as a task group makes it; or the error.
-
-    A group that cannot be read holds none.
-    """
-    try:
-        chosen = _choice_in(error)
-    except Exception:
-        chosen = None
-    return chosen or error
-
-
-def _choice_in(error: BaseException) -> FateChosen | None:
-    found, waiting = list[FateChosen](), [error]
-    while waiting:
-        one = readable(waiting.pop())
-        if isinstance(one, BaseExceptionGroup):
-            waiting += reversed(one.exceptions)
-        elif isinstance(one, FateChosen) and type(one) is type(found[0] if found else one):
-            found.append(one)
-        else:
-            return None
-    return found[0] if found else None
 
 
 def _misfit(message: Message, error: BaseException, about: RetryStep) -> Outcome:
