@@ -5,6 +5,7 @@
 #   image/requirements.txt                          each package of the image, with its version and its hashes
 #   sbom.cdx.json                                   the same packages as they were installed (CycloneDX)
 #
+# With REPOSITORY=https://HOST/OWNER/NAME, the links of the README lead to the tag of this version there.
 # .github/workflows/release.yml runs it, and so does tests/packaging/test_release.py. contrib/release.md has the steps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,9 +20,15 @@ trap 'rm -rf "$work"' EXIT
 
 # A wheel of the same sources has the same bytes.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+mkdir "$work/source"
+git ls-files -z | xargs --null cp --parents --preserve=mode --target-directory "$work/source"
+if [ -n "${REPOSITORY:-}" ]; then
+  tag=v$(python3 -c 'from pyworkers.version import __version__; print(__version__)')
+  contrib/links.sh "$REPOSITORY" "$tag" <README.md >"$work/source/README.md"
+fi
 python3 -m venv "$work/tools"
 "$work/tools/bin/python" -m pip install --quiet 'build>=1.2' 'twine>=6.0' 'pip-tools>=7.5' 'cyclonedx-bom>=7.0'
-"$work/tools/bin/python" -m build --outdir "$dist" . >"$work/log" || { cat "$work/log" >&2; exit 1; }
+"$work/tools/bin/python" -m build --outdir "$dist" "$work/source" >"$work/log" || { cat "$work/log" >&2; exit 1; }
 "$work/tools/bin/python" -m twine check --strict "$dist"/*.whl "$dist"/*.tar.gz
 
 wheel=("$dist"/*.whl)
