@@ -24,6 +24,7 @@ from pyworkers.web import appearance, flash, json, names, showing
 from pyworkers.web.live.counts import COUNTED, PROBLEMS
 from pyworkers.web.live.reader import Reader, banner_of, readers_of
 from pyworkers.web.navigation import GROUPS, NAVIGATION, group_of, is_joined
+from pyworkers.web.roots import root_of
 from pyworkers.web.security import Viewer, csrf_token, has_session
 from pyworkers.web.several import away_of, path_of, sites_of
 
@@ -47,7 +48,7 @@ _NO_BUTTONS: Mapping[str, object] = {
 
 def address(request: Request, *segments: str, **query: object) -> str:
     """The address of a page: its segments are encoded, a query parameter of None or ``""`` is left out."""
-    root = request.scope.get("root_path", "").rstrip("/")
+    root = root_of(request.scope)
     path = "/".join([root, *map(names.encode, segments)]) if segments else f"{root}/"
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given, errors='surrogateescape')}" if given else path
@@ -68,7 +69,7 @@ def is_local(path: str) -> bool:
 async def render(request: Request, template: str, status: int = 200, **context: object) -> HTMLResponse:
     """The page of a template. ``title`` is required in ``context``; ``page`` is the one in the navigation."""
     viewer: Viewer | None = request.state.viewer
-    root = request.scope.get("root_path", "").rstrip("/")
+    root = root_of(request.scope)
     path = path_of(request)
     page = path.partition("/")[0]
     in_json, in_csv = json.addresses_of(request, path or _overview(request))

@@ -28,7 +28,7 @@ from pyworkers.protocol.status import JobState
 from pyworkers.web import names
 from pyworkers.web.json.resources import CheckedRequest, Resource
 from pyworkers.web.navigation import OF_FIRST, is_joined
-from pyworkers.web.security import cookies
+from pyworkers.web.roots import HOME, home_of, root_of
 from pyworkers.web.security.access import Refusal
 from pyworkers.web.security.guard import REDIS
 from pyworkers.web.site import Site
@@ -54,7 +54,7 @@ class ByRedis:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        root = scope.get("root_path", "").rstrip("/")
+        root = root_of(scope)
         place, _, rest = str(scope["path"]).removeprefix(root).lstrip("/").partition("/")
         name, _, page = rest.partition("/")
         part = self._parts.get(name) if place == REDIS else None
@@ -66,7 +66,7 @@ class ByRedis:
         own = f"{root}/{REDIS}/{name}"
         if scope["path"] == own:
             scope = {**scope, "path": f"{own}/", "raw_path": f"{own}/".encode()}
-        await part({**scope, "root_path": own, cookies.HOME: root}, receive, send)
+        await part({**scope, "root_path": own, HOME: root}, receive, send)
 
 
 class ByForm:
@@ -130,13 +130,13 @@ class Sites:
 
     def address(self, request: Request, name: str, *segments: str) -> str:
         """The address of a page of a Redis."""
-        first = next(iter(self.by_name))
-        parts = [_home(request), *([] if name == first else [REDIS, name]), *map(names.encode, segments)]
+        own = [] if name == next(iter(self.by_name)) else [REDIS, name]
+        parts = [home_of(request.scope), *own, *map(names.encode, segments)]
         return "/".join(parts) if segments else f"{'/'.join(parts)}/"
 
     def list_address(self, request: Request, name: str, page: str = "") -> str:
         """The address of a list of one Redis."""
-        return f"{_home(request)}/{REDIS}/{name}/{page}"
+        return f"{home_of(request.scope)}/{REDIS}/{name}/{page}"
 
     def shows_all(self, request: Request) -> bool:
         """True for a page that shows all of several."""
@@ -148,7 +148,7 @@ class Sites:
             return []
         shows_all = self.shows_all(request)
         return [
-            Choice(_ALL, f"{_home(request)}/{page if is_joined(page) else ''}", shows_all),
+            Choice(_ALL, f"{home_of(request.scope)}/{page if is_joined(page) else ''}", shows_all),
             *(
                 Choice(name, self.list_address(request, name, page), name == self.own and not shows_all)
                 for name in self.by_name
@@ -160,8 +160,8 @@ class Sites:
         if not self.parts:
             return request
         changed = {
-            "root_path": f"{_home(request)}/{REDIS}/{name}",
-            cookies.HOME: _home(request),
+            "root_path": f"{home_of(request.scope)}/{REDIS}/{name}",
+            HOME: home_of(request.scope),
             _OF_ALL: True,
             "app": self.parts[name],
             "state": {**request.scope["state"], "site": self.by_name[name]},
@@ -237,14 +237,7 @@ async def _searched(site: Site, jid: str) -> JobView:
 
 def path_of(request: Request) -> str:
     """The path of a page below the dashboard."""
-    root = request.scope.get("root_path", "").rstrip("/")
-    return request.url.path.removeprefix(root).strip("/")
-
-
-def _home(request: Request) -> str:
-    """The path of the whole dashboard."""
-    home: str = request.scope.get(cookies.HOME, request.scope.get("root_path", "").rstrip("/"))
-    return home
+    return request.url.path.removeprefix(root_of(request.scope)).strip("/")
 
 
 def page_of_all(

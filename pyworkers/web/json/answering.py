@@ -35,6 +35,7 @@ from pyworkers.web.json.resources import (
     number_done,
 )
 from pyworkers.web.json.values import plain
+from pyworkers.web.roots import root_of
 from pyworkers.web.security import Role, body_of, csrf_token, is_by_bearer, viewer_of
 from pyworkers.web.site import site_of
 
@@ -149,7 +150,7 @@ def _about(request: Request, role: Role, segments: Sequence[str]) -> Json:
     """What the JSON says of itself: its addresses, or the description of all of them, which has no data."""
     if request.method not in _READING:
         raise HTTPException(405, f"Only {', '.join(_READING)}.", {"Allow": ", ".join(_READING)})
-    root = f"{_root(request.scope)}/api"
+    root = f"{root_of(request.scope)}/api"
     if segments == [_DOCUMENT]:
         return Json(document(resources_of(request), root))
     if role == "enqueue":
@@ -251,16 +252,11 @@ def segments_of(scope: Scope) -> list[str]:
     A slash in a name is ``%2F``, which ``path`` has lost. Servers without ``raw_path`` need ``~2F``.
     """
     raw = scope.get("raw_path") or quote(scope["path"]).encode()
-    inner = raw.decode("latin-1").split("/")[_root(scope).count("/") + 2 :]
+    inner = raw.decode("latin-1").split("/")[root_of(scope).count("/") + 2 :]
     found = [names.decode(unquote(segment, errors="surrogateescape")) for segment in inner]
     if not all(map(is_storable, found)):
         raise HTTPException(404, _NO_ADDRESS)
     return found
-
-
-def _root(scope: Scope) -> str:
-    """The path under which the dashboard is mounted, without a slash at its end."""
-    return str(scope.get("root_path", "")).rstrip("/")
 
 
 class Everything(BaseRoute):
@@ -268,7 +264,7 @@ class Everything(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """FULL for an address below ``/api``."""
-        root = f"{_root(scope)}/api"
+        root = f"{root_of(scope)}/api"
         is_ours = scope["type"] == "http" and (scope["path"] == root or scope["path"].startswith(f"{root}/"))
         return (Match.FULL if is_ours else Match.NONE), {}
 

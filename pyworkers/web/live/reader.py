@@ -31,6 +31,7 @@ from pyworkers.web.leaving import is_leaving
 from pyworkers.web.live.counts import counts_of
 from pyworkers.web.live.samples import Samples
 from pyworkers.web.live.watched import Latest, WatchList
+from pyworkers.web.roots import root_of
 from pyworkers.web.several import ALL, sites_of
 from pyworkers.web.showing import exact, shown
 from pyworkers.web.site import Site
@@ -190,7 +191,7 @@ class Reader:
             await self._fresh.wait()
         if is_leaving():
             return b""
-        key = (request.scope.get("root_path", ""), tuple(names))
+        key = (root_of(request.scope), tuple(names))
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = self._event(request, names)

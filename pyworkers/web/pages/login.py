@@ -14,9 +14,10 @@ from starlette.routing import Route
 from pyworkers import logs
 from pyworkers.config.checks import OIDC_CALLBACK
 from pyworkers.web.rendering import address, is_local, render
+from pyworkers.web.roots import home_of, root_of
 from pyworkers.web.security import form_of
 from pyworkers.web.security.access import Refusal, Users, address_of
-from pyworkers.web.security.cookies import HOME, LOGIN, SESSION, cookie_name, delete_cookie, set_cookie
+from pyworkers.web.security.cookies import LOGIN, SESSION, cookie_name, delete_cookie, set_cookie
 from pyworkers.web.security.guard import place_of, visit_of
 from pyworkers.web.security.oidc import OidcError, PendingLogin, Provider
 
@@ -88,8 +89,7 @@ def _routes_of(provider: Provider) -> list[Route]:
     """The way to a provider, and back."""
 
     async def depart(request: Request) -> Response:
-        root = request.scope.get("root_path", "").rstrip("/")
-        below = root.removeprefix(_home(request))
+        below = root_of(request.scope).removeprefix(home_of(request.scope))
         login = PendingLogin.to(below + _own(request.query_params.get("next", "/")))
         try:
             address = await provider.address(login, _back(request))
@@ -107,13 +107,13 @@ def _routes_of(provider: Provider) -> list[Route]:
             cookie = provider.open_session(person, visit.secret if visit else b"")
         except OidcError as error:
             raise _refused(error) from error
-        answer = RedirectResponse(_home(request) + _own(login.target if login else "/"), 303)
+        answer = RedirectResponse(home_of(request.scope) + _own(login.target if login else "/"), 303)
         set_cookie(request, answer, SESSION, cookie)
         delete_cookie(request, answer, LOGIN)
         return answer
 
     def _back(request: Request) -> str:
-        own = f"{request.url.scheme}://{request.headers['host']}{_home(request)}{OIDC_CALLBACK}"
+        own = f"{request.url.scheme}://{request.headers['host']}{home_of(request.scope)}{OIDC_CALLBACK}"
         return provider.redirect_url or own
 
     def _refused(error: OidcError) -> Refusal:
@@ -121,12 +121,6 @@ def _routes_of(provider: Provider) -> list[Route]:
         return Refusal(error.status, error.text, login=True)
 
     return [Route("/login/oidc", depart), Route(OIDC_CALLBACK, arrive)]
-
-
-def _home(request: Request) -> str:
-    """The path of the whole dashboard, without a slash at its end."""
-    home: str = request.scope.get(HOME, request.scope.get("root_path", ""))
-    return home.rstrip("/")
 
 
 def _asked(request: Request) -> str:
@@ -137,7 +131,7 @@ def _asked(request: Request) -> str:
 
 def _path(request: Request) -> str:
     path: str = request.url.path
-    return path.removeprefix(request.scope.get("root_path", "").rstrip("/"))
+    return path.removeprefix(root_of(request.scope))
 
 
 def _own(target: str) -> str:

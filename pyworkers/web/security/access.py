@@ -25,6 +25,7 @@ from pyworkers import logs
 from pyworkers.config.fields import OidcConfig
 from pyworkers.config.rights import Rights, Role
 from pyworkers.http.hosts import is_loopback
+from pyworkers.web.roots import root_of
 from pyworkers.web.security.cookies import SESSION, START, cookie_name
 from pyworkers.web.security.ended import EndedSessions
 from pyworkers.web.security.logins import Logins, TooManyAttempts
@@ -270,8 +271,7 @@ class Local:
         """Log where a dashboard in the server of another program is opened: at its start, it did not know."""
         if not self._is_announced:
             self._is_announced = True
-            root = request.scope.get("root_path", "").rstrip("/")
-            log.info("web.token", address=f"{root}/?{TOKEN}={self.token}")
+            log.info("web.token", address=f"{root_of(request.scope)}/?{TOKEN}={self.token}")
 
 
 def new_token() -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pyworkers.web.roots import home_of
+
 SESSION = "session"
 VISITOR = "visitor"
 START = "start"
 FLASH = "flash"
 LOGIN = "login"
-HOME = "pyworkers.home"
-"""In the scope of a request below ``/redis/NAME``: the path of the whole dashboard, which has the cookies."""
 
 
 def cookie_name(request: Request, kind: str) -> str:
@@ -31,7 +31,7 @@ def set_cookie(
         cookie_name(request, kind),
         value,
         max_age=max_age_s,
-        path=_path(request),
+        path=f"{home_of(request.scope)}/",
         httponly=True,
         samesite="lax",
         secure=request.url.scheme == "https",
@@ -40,9 +40,6 @@ def set_cookie(
 
 def delete_cookie(request: Request, response: Response, kind: str) -> None:
     """Delete it."""
-    response.delete_cookie(cookie_name(request, kind), path=_path(request), httponly=True, samesite="lax")
-
-
-def _path(request: Request) -> str:
-    root: str = request.scope.get(HOME, request.scope.get("root_path", ""))
-    return f"{root.rstrip('/')}/"
+    response.delete_cookie(
+        cookie_name(request, kind), path=f"{home_of(request.scope)}/", httponly=True, samesite="lax"
+    )

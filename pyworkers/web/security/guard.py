@@ -16,6 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pyworkers.http.hosts import Hosts
+from pyworkers.web.roots import root_of
 from pyworkers.web.security import origins
 from pyworkers.web.security.access import TOKEN, Access, Identity, Refusal, Viewer
 from pyworkers.web.security.bodies import (
@@ -233,7 +234,7 @@ def _without_token(request: Request) -> bytes:
 
 def place_of(request: Request) -> str:
     """The first segment of the address below the dashboard; below ``/redis/NAME`` of an unknown name, too."""
-    root = request.scope.get("root_path", "").rstrip("/")
+    root = root_of(request.scope)
     path = str(request.scope["path"])
     inner = path.removeprefix(root) if path.startswith(f"{root}/") else path
     first, *rest = inner.strip("/").split("/")
