@@ -72,7 +72,6 @@ async def test_a_job_whose_worker_dies_before_the_claim_runs_elsewhere_within_a_
 ) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=kill*1")
     async with a_crew(tmp_path, RECORD, concurrency=2) as crew:
-        await crew.free(2)
         raw = crew.deliver("j", padding=padding)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome) == (raw, DONE)
@@ -103,7 +102,6 @@ def handle(message):
 async def test_a_death_while_a_large_job_is_read_is_charged_to_it_at_once(tmp_path: Path) -> None:
     # Without a claim it would be handed out again, uncharged, until it has ended all its tries.
     async with a_crew(tmp_path, DIES_READING) as crew:
-        await crew.free(1)
         raw = crew.deliver("j", padding="x" * LARGE, retry=3)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.crashed, report.outcome.fate) == (raw, True, Fate.RETRY)
@@ -116,7 +114,6 @@ async def test_a_job_that_was_often_taken_back_is_not_charged_with_the_death_of_
 ) -> None:
     Fired(tmp_path, monkeypatch, "before_claim=kill*1")
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: state(pid) == "T", message="it is stopped")
@@ -136,7 +133,6 @@ async def test_only_the_worker_that_is_stopped_before_the_claim_is_killed_and_it
 ) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
     async with a_crew(tmp_path, RECORD, concurrency=3, limits=Limits(stalled_s=STALL_S)) as crew:
-        await crew.free(3)
         pids = set(crew.pool.pids())
         raw = crew.deliver("j")
         stopped, _ = await fired.wait()
@@ -155,7 +151,6 @@ async def test_a_worker_that_is_stopped_before_the_claim_and_goes_on_runs_its_jo
 ) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
     async with a_crew(tmp_path, RECORD, concurrency=2) as crew:
-        await crew.free(2)
         crew.deliver("j")
         stopped, _ = await fired.wait()
         wait_for(lambda: state(stopped) == "T", message="it is stopped")
@@ -170,7 +165,6 @@ async def test_a_worker_that_is_stopped_before_the_claim_and_goes_on_runs_its_jo
 @linux_only
 async def test_a_job_whose_outcome_is_not_read_yet_is_not_missing(tmp_path: Path) -> None:
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         [worker] = crew.workers
         crew.deliver("a"), crew.deliver("b", **{"class": "Meet"})
         # Without the loop, so that the outcome of the first stays in the pipe.
@@ -189,7 +183,6 @@ async def test_each_job_runs_once_while_others_are_taken_back_and_cancelled(tmp_
     """One that was taken back is handed out again, as if another server had fetched it."""
     rng = random.Random(12)
     async with a_crew(tmp_path, RECORD, concurrency=4) as crew:
-        await crew.free(4)
         total, delivered = 3000, 0
         jobs, taken_back, cancelled = crew.jobs, 0, set()
         while len(crew.settled) < total:
@@ -234,7 +227,6 @@ async def test_a_cancelled_job_that_is_not_claimed_yet_is_asked_once_it_is(
 ) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         crew.deliver("j", **{"class": "Meet"})
         stopped, _ = await fired.wait()
         calls: Counter[str] = Counter()
@@ -252,7 +244,6 @@ async def test_a_cancelled_job_that_is_not_claimed_yet_is_asked_once_it_is(
 
 async def test_what_stands_in_the_socket_is_given_back_together_and_in_order(tmp_path: Path) -> None:
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         crew.deliver("long", **{"class": "Meet"})
         await crew.met("long")
         older = crew.deliver("older")
@@ -268,7 +259,6 @@ async def test_the_time_in_the_socket_does_not_begin_again_when_other_jobs_are_t
     tmp_path: Path,
 ) -> None:
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         crew.deliver("long", **{"class": "Meet"})
         await crew.met("long")
         raw = crew.deliver("j")
@@ -282,7 +272,6 @@ async def test_the_time_in_the_socket_does_not_begin_again_when_other_jobs_are_t
 @pytest.mark.fault("H6")
 async def test_thousands_of_large_jobs_leave_no_descriptor(tmp_path: Path) -> None:
     async with a_crew(tmp_path, RECORD, concurrency=2) as crew:
-        await crew.free(2)
         pids = list(crew.pool.pids())
         crew.deliver("first", padding="x" * LARGE)
         await crew.outcomes(1)
@@ -313,7 +302,6 @@ async def test_a_master_without_descriptors_sends_large_jobs_later_and_kills_no_
         return memory_file(size)
 
     async with a_crew(tmp_path, RECORD, concurrency=2, limits=Limits(stalled_s=0.0)) as crew:
-        await crew.free(2)
         pids = crew.pool.pids()
         monkeypatch.setattr(jobsocket, "memory_file", refuse)
         crew.deliver("large", padding="x" * LARGE)
@@ -334,7 +322,6 @@ async def test_a_master_without_descriptors_sends_large_jobs_later_and_kills_no_
 @pytest.mark.fault("H6")
 async def test_jobs_that_do_not_fit_into_the_socket_are_sent_later_and_in_order(tmp_path: Path) -> None:
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: state(pid) == "T", message="it is stopped")
@@ -354,7 +341,6 @@ async def test_a_worker_that_takes_one_more_job_while_it_leaves_is_not_overdue(
 ) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         [worker] = crew.workers
         crew.deliver("j", **{"class": "Meet"})
         pid, _ = await fired.wait()
@@ -386,7 +372,6 @@ async def test_a_worker_leaves_although_its_first_signal_had_no_effect(
 
     monkeypatch.setattr(WorkerProcess, "signal", lose_the_first)
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         crew.pool.resize([])
         await async_wait_for(lambda: crew.pool.empty, stretched(3), "it has left")
         assert lost
@@ -399,7 +384,6 @@ async def test_a_job_that_is_taken_and_not_claimed_is_abandoned_with_its_worker(
 ) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
     async with a_crew(tmp_path, RECORD) as crew:
-        await crew.free(1)
         crew.deliver("j")
         pid, _ = await fired.wait()
         if leaving:
@@ -458,7 +442,6 @@ async def test_a_worker_that_writes_an_invalid_limit_is_ended(tmp_path: Path) ->
         meet("job")
     """
     async with a_crew(tmp_path, code) as crew:
-        await crew.free(1)
         crew.deliver("j")
         [(_, report)] = await crew.outcomes(1)
         assert "wrote an invalid time limit" in report.outcome.error_message
@@ -487,7 +470,6 @@ async def test_a_worker_without_descriptors_gives_a_large_job_back_and_is_replac
                 pass
     """
     async with a_crew(tmp_path, code, mode=mode) as crew:
-        await crew.free(1)
         crew.deliver("leak")
         await crew.outcomes(1)
         large = crew.deliver("large", padding="x" * LARGE)
@@ -504,7 +486,6 @@ async def test_a_worker_without_descriptors_gives_a_large_job_back_and_is_replac
 async def test_room_that_a_look_finds_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fired = Fired(tmp_path, monkeypatch, "before_claim=stop*1")
     async with a_crew(tmp_path, RECORD, concurrency=2) as crew:
-        await crew.free(2)
         crew.deliver("j", **{"class": "Meet"})
         pid, _ = await fired.wait()
         wait_for(lambda: state(pid) == "T", message="it is stopped")

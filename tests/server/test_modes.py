@@ -18,7 +18,7 @@ from pyworkers.protocol.outcome import CANCELLED, DONE, Fate
 from pyworkers.server.pool import worker as worker_module
 from tests.helpers.processes import process_alive
 from tests.helpers.support import PATIENCE_S, STALL_S, async_wait_for, wait_for
-from tests.server.test_pool import NO_OP, Crew, a_crew, linux_only
+from tests.server.test_pool import MEETS, NO_OP, Crew, a_crew, linux_only
 
 BOTH = pytest.mark.parametrize("mode", ["async", "thread"])
 MEET = """
@@ -32,12 +32,7 @@ async def ameet(name):
 async def handle(message):
     await ameet(message.jid)
 """
-MEET_DEF = """
-@worker.process("q")
-def handle(message):
-    meet(message.jid)
-"""
-CODES = {"async": MEET, "thread": MEET_DEF}
+CODES = {"async": MEET, "thread": MEETS}
 # As if it were not installed.
 NO_UVLOOP = "sys.modules['uvloop'] = None\n"
 
@@ -55,11 +50,10 @@ def fates(outcomes: list[tuple[bytes, Any]]) -> list[Fate]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "code"), [("async", MEET), ("async", MEET_DEF), ("thread", MEET), ("thread", MEET_DEF)]
+    ("mode", "code"), [("async", MEET), ("async", MEETS), ("thread", MEET), ("thread", MEETS)]
 )
 async def test_a_process_runs_as_many_jobs_as_it_has_room_for(tmp_path: Path, mode: str, code: str) -> None:
     async with a_crew(tmp_path, code, slots=3, mode=mode) as crew:
-        await crew.free(3)
         for jid in "abc":
             crew.deliver(jid)
         pids = [pid for jid in "abc" for pid in await crew.met(jid)]
@@ -78,8 +72,7 @@ async def test_a_process_runs_as_many_jobs_as_it_has_room_for(tmp_path: Path, mo
 @linux_only
 async def test_processes_with_threads_take_turns_also_while_there_are_few_jobs(tmp_path: Path) -> None:
     # Otherwise most jobs would run in one process, and share one core.
-    async with a_crew(tmp_path, MEET_DEF, concurrency=2, slots=2, mode="thread") as crew:
-        await crew.free(4)
+    async with a_crew(tmp_path, MEETS, concurrency=2, slots=2, mode="thread") as crew:
         await crew.asleep()
         crew.deliver("a")
         first = await crew.met("a")
@@ -105,7 +98,6 @@ async def test_a_process_that_leaves_ends_its_jobs_first(tmp_path: Path, mode: s
         (here / "shutdown").touch()
     """
     async with a_crew(tmp_path, code, CODES[mode], slots=2, mode=mode) as crew:
-        await crew.free(2)
         assert (tmp_path / "startup").exists()
         crew.deliver("a")
         await crew.met("a")
@@ -119,7 +111,6 @@ async def test_a_process_that_leaves_ends_its_jobs_first(tmp_path: Path, mode: s
 @BOTH
 async def test_an_idle_process_leaves_at_once(tmp_path: Path, mode: str) -> None:
     async with a_crew(tmp_path, CODES[mode], slots=2, mode=mode) as crew:
-        await crew.free(2)
         crew.pool.close()
         await async_wait_for(lambda: crew.pool.empty, message="it left")
 
@@ -139,7 +130,6 @@ async def test_async_code_sees_why_it_is_cancelled(tmp_path: Path, without: str)
             raise
     """
     async with a_crew(tmp_path, without, code, slots=4, mode="async") as crew:
-        await crew.free(4)
         crew.deliver("late", timeout=0.05)
         crew.deliver("unwanted")
         crew.deliver("stopped")
@@ -164,7 +154,6 @@ async def test_a_job_that_blocks_the_loop_is_killed_with_its_process(tmp_path: P
         time.sleep(600)
     """
     async with a_crew(tmp_path, code, slots=2, mode="async") as crew:
-        await crew.free(2)
         raw = crew.deliver("late", timeout=0.05)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.fate) == (raw, Fate.RETRY)
@@ -179,7 +168,6 @@ async def test_a_thread_is_told_to_stop(tmp_path: Path) -> None:
             time.sleep(0.001)
     """
     async with a_crew(tmp_path, code, slots=3, mode="thread") as crew:
-        await crew.free(3)
         for jid, fields in {"late": {"timeout": 0.05}, "unwanted": {}, "stopped": {}}.items():
             crew.deliver(jid, **fields)
         for jid in ("unwanted", "stopped"):
@@ -192,7 +180,6 @@ async def test_a_thread_is_told_to_stop(tmp_path: Path) -> None:
 @BOTH
 async def test_async_code_is_cancelled_in_every_mode(tmp_path: Path, mode: str) -> None:
     async with a_crew(tmp_path, MEET, slots=2, mode=mode) as crew:
-        await crew.free(2)
         crew.deliver("a")
         await crew.met("a")
         cancel(crew, "a")
@@ -204,7 +191,6 @@ async def test_a_request_is_repeated_until_it_is_answered(
 ) -> None:
     """Its signal is lost if it arrives just before the main thread begins to wait for a job."""
     async with a_crew(tmp_path, MEET, slots=2, mode="thread") as crew:
-        await crew.free(2)
         crew.deliver("a")
         await crew.met("a")
         [worker] = crew.workers
@@ -218,7 +204,6 @@ async def test_a_request_is_repeated_until_it_is_answered(
 async def test_a_process_is_replaced_after_its_jobs(tmp_path: Path, mode: str) -> None:
     code = CODES[mode]
     async with a_crew(tmp_path, code, slots=2, mode=mode, max_jobs_per_worker=1) as crew:
-        await crew.free(2)
         crew.deliver("a")
         crew.deliver("b")
         [first], [second] = await crew.met("a"), await crew.met("b")
@@ -246,7 +231,6 @@ async def test_a_lost_job_has_its_hooks_run_in_another_process(tmp_path: Path, m
         os.kill(os.getpid(), signal.SIGKILL)
     """
     async with a_crew(tmp_path, code, slots=2, mode=mode) as crew:
-        await crew.free(2)
         crew.deliver("bad", crash_count=2)
         assert fates(await crew.outcomes(1)) == [Fate.DEAD]
         gone = tmp_path / "gone"
@@ -273,7 +257,6 @@ async def test_programs_of_a_thread_end_with_its_job_that_was_asked_to_end(tmp_p
             time.sleep(0.001)
     """
     async with a_crew(tmp_path, START, code, slots=2, mode="thread") as crew:
-        await crew.free(2)
         for jid in ("unwanted", "other"):
             crew.deliver(jid)
         unwanted, other = await pid_in(tmp_path / "unwanted"), await pid_in(tmp_path / "other")
@@ -294,7 +277,6 @@ async def test_programs_of_a_lone_async_job_end_with_it_and_others_do_not(tmp_pa
         await asyncio.sleep(600)
     """
     async with a_crew(tmp_path, START, code, slots=2, mode="async") as crew:
-        await crew.free(2)
         crew.deliver("first")
         first = await pid_in(tmp_path / "first")
         cancel(crew, "first")
@@ -333,7 +315,6 @@ async def test_a_context_variable_ends_with_its_job(tmp_path: Path, mode: str) -
         var.set("set")
     """
     async with a_crew(tmp_path, code, slots=1, mode=mode) as crew:
-        await crew.free(1)
         for number in range(4):
             crew.deliver(str(number))
             await crew.outcomes(number + 1)
@@ -359,7 +340,6 @@ async def test_what_a_job_leaves_in_its_context_needs_no_garbage_collector(tmp_p
         things.append(weakref.ref(thing))
     """
     async with a_crew(tmp_path, code, slots=1, mode=mode) as crew:
-        await crew.free(1)
         for number in range(3):
             crew.deliver(str(number))
             await crew.outcomes(number + 1)
@@ -386,7 +366,6 @@ async def handle(message):
 @pytest.mark.parametrize("mode", ["process", "async", "thread"])
 async def test_a_task_that_calls_sys_exit_ends_no_other_task(tmp_path: Path, mode: str, without: str) -> None:
     async with a_crew(tmp_path, without, EXITS, slots=1, mode=mode) as crew:
-        await crew.free(1)
         crew.deliver("leaves")
         [pid] = await crew.met("leaves")
         crew.let_go("leaves")
@@ -435,7 +414,6 @@ async def run_beside_one_that_blocks(crew: Crew, tmp_path: Path) -> None:
 @pytest.mark.parametrize("without", ["", NO_UVLOOP], ids=["uvloop", "asyncio"])
 async def test_the_job_that_blocks_the_loop_is_blamed_and_not_another(tmp_path: Path, without: str) -> None:
     async with a_crew(tmp_path, without, BLOCKS, slots=2, mode="async") as crew:
-        await crew.free(2)
         await run_beside_one_that_blocks(crew, tmp_path)
 
 
@@ -461,7 +439,6 @@ async def test_a_task_factory_of_the_application_has_no_part_in_how_jobs_start(
         pass
     """
     async with a_crew(tmp_path, NO_UVLOOP, code, slots=2, mode="async") as crew:
-        await crew.free(2)
         crew.deliver("a")
         crew.deliver("b")
         assert [report.outcome for _, report in await crew.outcomes(2)] == [DONE] * 2
@@ -508,7 +485,6 @@ async def test_no_job_is_charged_if_a_task_of_no_running_job_blocks_the_loop(
 ) -> None:
     with capture_logs() as logged:
         async with a_crew(tmp_path, without, LEAVES_A_TASK + at_start, slots=2, mode="async") as crew:
-            await crew.free(2)
             if not at_start:
                 crew.deliver("leaves")
                 await crew.outcomes(1)
@@ -527,7 +503,6 @@ async def test_a_signal_that_is_not_answered_in_time_proves_nothing(
 ) -> None:
     """A process may get no processor for a while: two signals reach it together, or one after the other."""
     async with a_crew(tmp_path, BLOCKS, slots=2, mode="async") as crew:
-        await crew.free(2)
         [worker] = crew.workers
         send, sent = worker.signal, []
 
@@ -555,7 +530,6 @@ async def test_one_of_two_jobs_that_never_end_is_charged_for_one_kill(tmp_path: 
                 pass
     """
     async with a_crew(tmp_path, code, slots=2, mode="async") as crew:
-        await crew.free(2)
         first = crew.deliver("first", timeout=0.5)
         crew.deliver("second", timeout=0.5)
         [(raw, report)] = await crew.outcomes(1)
@@ -581,7 +555,6 @@ async def test_which_loop_runs(tmp_path: Path) -> None:
         ("", "process", "asyncio"),
     ]:
         async with a_crew(tmp_path, without, code, mode=mode) as crew:
-            await crew.free(1)
             crew.deliver("a")
             assert [report.outcome for _, report in await crew.outcomes(1)] == [DONE]
             assert (tmp_path / "loop").read_text() == name
@@ -604,7 +577,6 @@ async def test_the_garbage_collector_allows_for_the_objects_of_all_jobs(
         (here / "threshold").write_text(json.dumps(gc.get_threshold()[:2]))
     """
     async with a_crew(tmp_path, f"own = {own}\n", code, slots=50, mode="async") as crew:
-        await crew.free(50)
         crew.deliver("a")
         await crew.outcomes(1)
         assert json.loads((tmp_path / "threshold").read_text()) == expected
@@ -616,7 +588,7 @@ async def test_a_start_up_hook_that_fails_on_the_loop_is_a_failed_start(tmp_path
     async def begin():
         raise ValueError("no")
     """
-    async with a_crew(tmp_path, code, NO_OP, slots=2, mode="async") as crew:
+    async with a_crew(tmp_path, code, NO_OP, slots=2, mode="async", ready=False) as crew:
         await async_wait_for(lambda: crew.failing, message="starts fail")
 
 
@@ -633,7 +605,6 @@ async def test_many_jobs_run_and_none_is_lost(tmp_path: Path, mode: str) -> None
         await asyncio.sleep(0)
     """
     async with a_crew(tmp_path, code, slots=20, concurrency=2, mode=mode) as crew:
-        await crew.free(40)
         raws = [crew.deliver(str(number)) for number in range(500)]
         done = await crew.outcomes(500)
         assert sorted(raw for raw, _ in done) == sorted(raws)
@@ -643,7 +614,6 @@ async def test_many_jobs_run_and_none_is_lost(tmp_path: Path, mode: str) -> None
 @BOTH
 async def test_a_suspended_process_goes_on(tmp_path: Path, mode: str) -> None:
     async with a_crew(tmp_path, CODES[mode], slots=2, mode=mode) as crew:
-        await crew.free(2)
         crew.deliver("a")
         [pid] = await crew.met("a")
         os.kill(pid, signal.SIGSTOP)
@@ -675,7 +645,6 @@ async def test_a_process_that_cannot_read_its_job_ends(tmp_path: Path, mode: str
         pass
     """
     async with a_crew(tmp_path, code, slots=2, mode=mode) as crew:
-        await crew.free(2)
         raw = crew.deliver("large", padding="x" * (64 << 20))
         [(settled, report)] = await crew.outcomes(1)
         assert settled is raw

@@ -62,6 +62,12 @@ def handle(message):
     (here / f"ran.{message.jid}").write_text(str(os.getpid()))
 """
 
+MEETS = """
+@worker.process("q")
+def handle(message):
+    meet(message.jid)
+"""
+
 
 class HeldBack(Spawner):
     """A fork server's handle that keeps back some messages about workers."""
@@ -189,13 +195,21 @@ class Crew:
 
 @contextlib.asynccontextmanager
 async def a_crew(
-    folder: Path, *codes: str, concurrency: int = 1, limits: Limits = DEFAULTS, **settings: Any
+    folder: Path,
+    *codes: str,
+    concurrency: int = 1,
+    slots: int = 1,
+    limits: Limits = DEFAULTS,
+    ready: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Crew]:
-    """A crew whose workers serve ``codes``; it ends after the block."""
+    """A crew whose workers serve ``codes``, and are idle at first if ``ready``; it ends after the block."""
     async with asyncio.timeout(3 * PATIENCE_S):
         crew = Crew(folder, limits)
         try:
-            await crew.use(*codes, concurrency=concurrency, **settings)
+            await crew.use(*codes, concurrency=concurrency, slots=slots, **settings)
+            if ready:
+                await crew.free(concurrency * slots)
             yield crew
         finally:
             crew.pool.resize([])
@@ -215,7 +229,6 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
     """
 
     async with a_crew(tmp_path, code, concurrency=2) as crew:
-        await crew.free(2)
         good, bad = crew.deliver("good"), crew.deliver("bad")
         assert (crew.jobs.free, crew.jobs.busy) == (0, 2)
         assert crew.jobs.known("q") == {good: 1, bad: 1}
@@ -237,13 +250,7 @@ async def test_each_idle_worker_takes_one_job_and_its_outcome_comes_back(tmp_pat
 async def test_one_worker_of_an_idle_group_runs_all_jobs_and_those_of_a_busy_group_take_turns(
     tmp_path: Path,
 ) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        (here / f"ran.{message.jid}").write_text(str(os.getpid()))
-    """
-    async with a_crew(tmp_path, code, concurrency=3) as crew:
-        await crew.free(3)
+    async with a_crew(tmp_path, NO_OP, concurrency=3) as crew:
         for number in range(11):
             if number == 5:
                 for worker in crew.workers:
@@ -260,7 +267,6 @@ async def test_one_worker_of_an_idle_group_runs_all_jobs_and_those_of_a_busy_gro
 @pytest.mark.parametrize("stopped", [False, True], ids=["dead", "dies before it reads"])
 async def test_a_job_that_its_dead_worker_never_began_is_not_a_crash(tmp_path: Path, stopped: bool) -> None:
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
         wait_for(lambda: state(pid) in "TZX", message=f"{pid} is stopped")
@@ -290,7 +296,6 @@ async def test_a_job_that_kills_its_worker_before_it_begins_is_a_crash(tmp_path:
     """
 
     async with a_crew(tmp_path, code) as crew:
-        await crew.free(1)
         raw = crew.deliver("large", padding="x" * (32 << 20))
         [(settled, report)] = await crew.outcomes(1)
         assert settled is raw
@@ -306,21 +311,14 @@ async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(
 ) -> None:
     # On a busy machine, the second job would be given back before the worker has left.
     monkeypatch.setattr(Pool, "look", lambda _: None)
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet("job")
-    """
-
-    async with a_crew(tmp_path, code) as crew:
-        await crew.free(1)
+    async with a_crew(tmp_path, MEETS) as crew:
         crew.deliver("a")
-        await crew.met("job")
+        await crew.met("a")
         [worker] = crew.workers
         waiting = crew.deliver("b")
         assert worker.claims() == [1]
         crew.pool.close()
-        crew.let_go("job")
+        crew.let_go("a")
         assert (await crew.outcomes(1))[0][1].outcome == DONE
         await async_wait_for(lambda: crew.pool.empty, message="it left")
         assert worker.state is State.GONE
@@ -330,7 +328,6 @@ async def test_a_worker_takes_one_job_at_a_time_and_none_once_it_leaves(
 
 async def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGKILL)
         await async_wait_for(lambda: pid not in crew.pool.pids(), message="its end is known")
@@ -342,7 +339,6 @@ async def test_a_job_that_waits_for_a_successor_is_the_first_that_it_runs(tmp_pa
 
 async def test_what_a_worker_reported_before_it_died_counts(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         raw = crew.deliver("j")
         [pid] = crew.pool.pids()
         # Without the loop, so that death and outcome are seen together.
@@ -357,14 +353,7 @@ async def test_what_a_worker_reported_before_it_died_counts(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 async def test_a_worker_that_dies_in_a_job_costs_a_crash_and_no_sibling(tmp_path: Path, number: int) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet(message.jid)
-    """
-
-    async with a_crew(tmp_path, code, concurrency=2) as crew:
-        await crew.free(2)
+    async with a_crew(tmp_path, MEETS, concurrency=2) as crew:
         victim, other = crew.deliver("victim"), crew.deliver("other")
         [pid], [sibling] = await crew.met("victim"), await crew.met("other")
         os.kill(pid, number)
@@ -390,7 +379,6 @@ async def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(tmp_path: Pa
     """
 
     async with a_crew(tmp_path, code) as crew:
-        await crew.free(1)
         raw = crew.deliver("j", crash_count=2)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.fate) == (raw, Fate.DEAD)
@@ -402,21 +390,15 @@ async def test_exhaustion_hooks_of_a_lost_job_run_in_another_worker(tmp_path: Pa
 
 
 async def test_resizing_starts_and_dismisses_workers_but_ends_no_job(tmp_path: Path) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet("job")
-    """
-
-    async with a_crew(tmp_path, code, concurrency=3) as crew:
-        await crew.free(3)
+    async with a_crew(tmp_path, MEETS, concurrency=3) as crew:
         crew.deliver("a"), crew.deliver("b")
-        busy = await crew.met("job", 2)
+        busy = [*await crew.met("a"), *await crew.met("b")]
         crew.pool.resize([1] * 1)
         await async_wait_for(lambda: len(crew.pool.pids()) == 2, message="the idle one left")
         assert crew.jobs.free == 0
         assert sorted(crew.pool.pids().values()) == ["busy", "leaving"]
-        crew.let_go("job")
+        for jid in "ab":
+            crew.let_go(jid)
         assert {report.outcome for _, report in await crew.outcomes(2)} == {DONE}
         await async_wait_for(lambda: len(crew.pool.pids()) == 1, message="one worker is left")
         await crew.free(1)
@@ -436,7 +418,6 @@ async def test_a_new_generation_takes_over_while_jobs_of_the_old_one_finish(tmp_
     """
 
     async with a_crew(tmp_path, code.replace("VERSION", "old"), concurrency=2) as crew:
-        await crew.free(2)
         crew.deliver("long")
         [pid] = await crew.met("long")
         old = crew.spawners[0]
@@ -465,7 +446,6 @@ async def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> Non
     """
 
     async with a_crew(tmp_path, NO_OP, concurrency=2) as crew:
-        await crew.free(2)
         pids = set(crew.pool.pids())
         await crew.use(broken, NO_OP, concurrency=2)
         await async_wait_for(lambda: crew.failing == [True], message="the pool is failing")
@@ -482,7 +462,6 @@ async def test_old_workers_serve_until_the_new_code_boots(tmp_path: Path) -> Non
 async def test_200_recycled_workers_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP, concurrency=4, max_jobs_per_worker=1) as crew:
         server = crew.spawners[0].process.pid
-        await crew.free(4)
         close_garbage()
         before = descriptors(os.getpid()), descriptors(server)
         for number in range(200):
@@ -511,7 +490,6 @@ async def test_a_large_job_and_a_large_outcome_pass_in_pieces(tmp_path: Path) ->
     """
 
     async with a_crew(tmp_path, code, concurrency=2) as crew:
-        await crew.free(2)
         pids = crew.pool.pids()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -542,7 +520,6 @@ os.fork = fork
 
 async def test_a_refused_fork_is_a_failed_start_and_not_the_end_of_the_fork_server(tmp_path: Path) -> None:
     async with a_crew(tmp_path, REFUSING, NO_OP, concurrency=2) as crew:
-        await crew.free(2)
         server = crew.spawners[0].process.pid
         # A worker may be ready before the fork server has closed its pipes.
         wait_for(lambda: state(server) == "S", message="the fork server has nothing to do")
@@ -571,7 +548,6 @@ async def test_a_start_without_descriptors_is_tried_again(
     import resource
 
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         close_garbage()
         before = descriptors(os.getpid())
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -598,7 +574,7 @@ async def test_a_start_up_hook_that_hangs_is_reported_and_another_generation_rep
     def hang():
         meet("hanging")
     """
-    async with a_crew(tmp_path, hanging, NO_OP, limits=PATIENT) as crew:
+    async with a_crew(tmp_path, hanging, NO_OP, limits=PATIENT, ready=False) as crew:
         [pid] = await crew.met("hanging")
         await async_wait_for(lambda: "worker.overdue" in capfd.readouterr().out, message="reported")
         assert process_alive(pid)
@@ -614,7 +590,6 @@ async def test_a_shutdown_hook_that_hangs_is_killed(tmp_path: Path) -> None:
         meet("hanging")
     """
     async with a_crew(tmp_path, hanging, NO_OP, max_jobs_per_worker=1, limits=PATIENT) as crew:
-        await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("hanging")
         await crew.free(1)
@@ -663,7 +638,6 @@ def handle(message):
 )
 async def test_garbage_in_the_outcome_pipe_is_skipped(tmp_path: Path, garbage: bytes) -> None:
     async with a_crew(tmp_path, DEFILING, concurrency=2) as crew:
-        await crew.free(2)
         sibling = crew.deliver("sibling")
         await crew.met("sibling")
         bad = crew.deliver("bad", **{"class": "Defile", "args": [garbage.hex()]})
@@ -734,7 +708,6 @@ async def test_a_note_after_the_end_of_its_job_is_dropped(tmp_path: Path) -> Non
 
 async def test_a_worker_that_writes_an_invalid_note_is_ended(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP) as bench:
-        await bench.free(1)
         [worker] = bench.workers
         os.write(
             bench.pool._outcomes.write_end, pack_short(FrameKind.NOTE, worker.member, 1, b"\xff\0\0\0\1")
@@ -746,7 +719,6 @@ async def test_a_worker_that_writes_an_invalid_note_is_ended(tmp_path: Path) -> 
 async def test_a_worker_that_writes_an_invalid_outcome_is_ended(tmp_path: Path) -> None:
     garbage = pack_short(FrameKind.OUTCOME, 1, 1, b"?")
     async with a_crew(tmp_path, DEFILING) as crew:
-        await crew.free(1)
         bad = crew.deliver("bad", **{"class": "Defile", "args": [garbage.hex()]})
         [(raw, report)] = await crew.outcomes(1)
         assert (raw, report.outcome.crashed, report.outcome.fate) == (bad, True, Fate.RETRY)
@@ -765,7 +737,6 @@ async def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(tmp_pa
     """
 
     async with a_crew(tmp_path, code) as crew:
-        await crew.free(1)
         crew.deliver("j")
         await crew.outcomes(1)
         found = re.findall(r" (\d+) -> (.*)", (tmp_path / "listing").read_text())
@@ -776,7 +747,6 @@ async def test_a_program_that_a_job_starts_gets_none_of_the_workers_pipes(tmp_pa
 
 async def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(tmp_path: Path) -> None:
     async with a_crew(tmp_path, DEFILING) as crew:
-        await crew.free(1)
         crew.deliver("forever", **{"class": "Close"})
         [pid] = await crew.met("forever")
         [(_, report)] = await crew.outcomes(1)
@@ -788,7 +758,6 @@ async def test_a_worker_that_closes_its_pipe_and_goes_on_is_ended(tmp_path: Path
 
 async def test_a_worker_that_closes_its_pipe_and_returns_is_replaced(tmp_path: Path) -> None:
     async with a_crew(tmp_path, DEFILING) as crew:
-        await crew.free(1)
         crew.let_go("j")
         crew.deliver("j", **{"class": "Close"})
         [(_, report)] = await crew.outcomes(1)
@@ -807,7 +776,6 @@ async def test_a_job_that_forks_and_returns_twice_is_one_job_and_leaves_one_work
     """
 
     async with a_crew(tmp_path, code) as crew:
-        await crew.free(1)
         [pid] = crew.pool.pids()
         crew.deliver("fork")
         [child] = await crew.met("child")
@@ -845,19 +813,13 @@ async def test_workers_whose_pid_is_not_known_yet_can_be_killed(tmp_path: Path) 
 
 
 async def test_a_job_runs_although_the_pid_of_its_worker_was_not_reported(tmp_path: Path) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet("job")
-    """
-
-    async with a_crew(tmp_path, code, concurrency=0) as crew:
+    async with a_crew(tmp_path, MEETS, concurrency=0) as crew:
         [spawner] = crew.spawners
         spawner.kinds = (Spawned, Exited)
         crew.pool.resize([1] * 1)
         await crew.free(1)
         crew.deliver("a")
-        [pid] = await crew.met("job")
+        [pid] = await crew.met("a")
         assert crew.pool.pids() == {pid: "busy"}
         # As the reaper would say it of an orphan.
         process = crew.reaper._workers[pid]
@@ -870,18 +832,11 @@ async def test_a_job_runs_although_the_pid_of_its_worker_was_not_reported(tmp_pa
 
 
 async def test_a_worker_whose_end_is_not_reported_is_given_up(tmp_path: Path) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet("job")
-    """
-
-    async with a_crew(tmp_path, code, limits=Limits(unreported_s=0.1)) as crew:
-        await crew.free(1)
+    async with a_crew(tmp_path, MEETS, limits=Limits(unreported_s=0.1)) as crew:
         [spawner] = crew.spawners
         spawner.kinds = (Exited,)
         raw = crew.deliver("j")
-        [pid] = await crew.met("job")
+        [pid] = await crew.met("j")
         os.kill(pid, signal.SIGKILL)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.crashed) == (raw, True)
@@ -891,7 +846,6 @@ async def test_a_worker_whose_end_is_not_reported_is_given_up(tmp_path: Path) ->
 
 async def test_idle_workers_stay_while_no_fork_server_can_replace_them(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         crew.spawners[0].kill()
         crew.pool.replace_idle()
         assert crew.jobs.free == 1
@@ -924,7 +878,6 @@ async def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported
     """
 
     async with a_crew(tmp_path, code, concurrency=2) as crew:
-        await crew.free(2)
         done, running = crew.deliver("done"), crew.deliver("running")
         _, [runner] = await crew.met("done"), await crew.met("running")
         crew.let_go("done")
@@ -942,21 +895,15 @@ async def test_abandoned_jobs_are_killed_and_forgotten_but_not_what_was_reported
 async def test_a_job_that_ends_while_others_are_killed_is_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet(message.jid)
-    """
     kill_tree = proc.kill_tree
 
-    async with a_crew(tmp_path, code, concurrency=2) as crew:
+    async with a_crew(tmp_path, MEETS, concurrency=2) as crew:
 
         def kill_late(pid: int, job_age_s: float | None = None) -> None:
             crew.let_go("late")
             wait_for(lambda: _unread(crew.pool) > 0, message="its outcome is in the pipe")
             kill_tree(pid, job_age_s)
 
-        await crew.free(2)
         late = crew.deliver("late")
         crew.deliver("running")
         await crew.met("late")
@@ -993,7 +940,6 @@ async def test_what_the_application_printed_at_import_is_printed_once(
     """
 
     async with a_crew(tmp_path, code, concurrency=3) as crew:
-        await crew.free(3)
         crew.deliver("a")
         await crew.outcomes(1)
         # Seen as soon as the job is over, though stdout is no terminal.
@@ -1007,7 +953,6 @@ async def test_what_the_application_printed_at_import_is_printed_once(
 @linux_only
 async def test_a_job_that_a_stopped_worker_does_not_take_goes_to_another(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP, limits=Limits(stalled_s=0.3)) as crew:
-        await crew.free(1)
         [pid] = crew.pool.pids()
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: state(pid) in "TZX", message=f"{pid} is stopped")
@@ -1029,7 +974,6 @@ async def test_a_worker_that_runs_a_long_job_does_not_count_as_stalled(tmp_path:
     """
 
     async with a_crew(tmp_path, code, limits=Limits(stalled_s=0.0)) as crew:
-        await crew.free(1)
         crew.deliver("j")
         [pid] = await crew.met("long")
         for _ in range(3):
@@ -1044,7 +988,6 @@ async def test_a_fork_server_that_stands_still_is_given_up(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with a_crew(tmp_path, NO_OP, limits=PATIENT) as crew:
-        await crew.free(1)
         [spawner] = crew.spawners
         # Until then it holds the worker's pipes, too, and their end would not be seen.
         wait_for(lambda: state(spawner.process.pid) == "S", message="the fork server has nothing to do")
@@ -1066,7 +1009,6 @@ async def test_a_worker_that_its_fork_server_never_forked_is_lost_without_a_pid(
         return capfd.readouterr().out.splitlines()
 
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         [spawner] = crew.spawners
         os.kill(spawner.process.pid, signal.SIGSTOP)
         crew.pool.resize([1, 1])
@@ -1082,7 +1024,6 @@ async def test_a_worker_that_leaves_before_it_is_forked_is_not_overdue(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with a_crew(tmp_path, NO_OP, limits=PATIENT) as crew:
-        await crew.free(1)
         [spawner] = crew.spawners
         os.kill(spawner.process.pid, signal.SIGSTOP)
         crew.pool.resize([1, 1])
@@ -1103,10 +1044,7 @@ async def test_a_job_whose_process_died_before_runs_alone_where_several_share_on
         meet(message.jid)
     """
 
-    async with a_crew(tmp_path, code) as crew:
-        crew.pool.resize([2])
-        await async_wait_for(lambda: [w.slots for w in crew.workers] == [2], message="one process for two")
-        await crew.free(2)
+    async with a_crew(tmp_path, code, slots=2) as crew:
         [pid] = crew.pool.pids()
         close_garbage()
         before = descriptors(os.getpid())
@@ -1131,14 +1069,7 @@ async def test_a_job_whose_process_died_before_runs_alone_where_several_share_on
 
 
 async def test_a_suspect_does_not_begin_once_a_stop_gives_jobs_back(tmp_path: Path) -> None:
-    code = """
-    @worker.process("q")
-    def handle(message):
-        meet(message.jid)
-    """
-
-    async with a_crew(tmp_path, code, slots=2, mode="thread") as crew:
-        await crew.free(2)
+    async with a_crew(tmp_path, MEETS, slots=2, mode="thread") as crew:
         crew.deliver("a")
         crew.deliver("b")
         [pid] = await crew.met("a")
@@ -1160,9 +1091,7 @@ async def test_a_suspect_that_crashes_alone_is_charged(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     """
 
-    async with a_crew(tmp_path, code) as crew:
-        crew.pool.resize([2])
-        await crew.free(2)
+    async with a_crew(tmp_path, code, slots=2) as crew:
         raw = crew.deliver("poison", crash_count=2)
         [(settled, report)] = await crew.outcomes(1)
         assert (settled, report.outcome.fate, report.outcome.crashed) == (raw, Fate.DEAD, True)
@@ -1179,9 +1108,7 @@ async def test_a_suspect_whose_own_worker_dies_too_early_gets_another(tmp_path: 
             (here / "kill").unlink()
             os.kill(os.getpid(), signal.SIGKILL)
     """
-    async with a_crew(tmp_path, code, NO_OP) as crew:
-        crew.pool.resize([2])
-        await crew.free(2)
+    async with a_crew(tmp_path, code, NO_OP, slots=2) as crew:
         (tmp_path / "kill").touch()
         raw = crew.deliver("poison", crash_count=1)
         [(settled, report)] = await crew.outcomes(1)
@@ -1191,7 +1118,6 @@ async def test_a_suspect_whose_own_worker_dies_too_early_gets_another(tmp_path: 
 
 async def test_the_kill_of_a_cancelled_job_whose_worker_is_gone_does_nothing(tmp_path: Path) -> None:
     async with a_crew(tmp_path, NO_OP) as crew:
-        await crew.free(1)
         [worker] = crew.workers
         crew.deliver("j")
         [job] = crew.jobs.jobs()
