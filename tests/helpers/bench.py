@@ -21,6 +21,7 @@ from pyworkers.server.changes import Changes, Follower
 from pyworkers.server.health import Health
 from pyworkers.server.waiting import cancel
 from pyworkers.store.transport.connections import connect_async
+from tests.helpers.replies import as_list
 
 
 class RedisBench:
@@ -40,6 +41,10 @@ class RedisBench:
         redis: Redis = connect_async(self.config)
         self.ends.push_async_callback(redis.aclose)
         return redis
+
+    async def waiting(self, queue: str = "q") -> list[bytes]:
+        """The jobs of a queue, the one that is popped next first."""
+        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
 
     def follow(self, part: Follower) -> None:
         """Pass on to a part of the master what others change, until ``close``."""

@@ -36,7 +36,6 @@ from pyworkers.store import cron as store_cron
 from pyworkers.store.calls import Operation, Request
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, by_load, stretched
 
 NOON = 1_793_534_400
@@ -105,8 +104,7 @@ class Bench(RedisBench):
 
     async def slots(self, queue: str = "mail") -> list[int]:
         """The slots of the jobs in a queue, as they were enqueued."""
-        jobs = as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
-        return [envelope.decode(job)["cron"]["slot"] for job in reversed(jobs)]
+        return [envelope.decode(raw)["cron"]["slot"] for raw in await self.waiting(queue)]
 
 
 bench = bench_fixture(Bench)
@@ -120,8 +118,7 @@ async def test_two_masters_fire_every_slot_once_and_on_time(bench: Bench) -> Non
         bench.running(entry("every 1s"))
 
     async def lateness() -> list[float]:
-        raws = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
-        jobs = [envelope.decode(raw) for raw in raws]
+        jobs = [envelope.decode(raw) for raw in await bench.waiting("mail")]
         return [job["enqueued_at"] - job["cron"]["slot"] for job in jobs]
 
     async def three_and_one_on_time() -> bool:
@@ -342,7 +339,7 @@ async def test_a_fired_slot_is_logged_by_the_master_that_fired_it(bench: Bench) 
     for now in (NOON - 1.0, NOON + 0.5):
         for cron in crons:
             await cron.fire_due(now)
-    (job,) = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    (job,) = await bench.waiting("mail")
     (line,) = stream.getvalue().splitlines()
     found = json.loads(line)
     del found["timestamp"]
@@ -632,7 +629,7 @@ async def test_a_slot_whose_job_is_there_already_enqueues_no_second_one(bench: B
     await cron.fire_due(NOON + 301.0)
     assert await bench.slots() == [NOON]
     [lock] = await bench.redis.keys(bench.keys.own("unique:*"))
-    [raw] = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    [raw] = await bench.waiting("mail")
     assert await bench.redis.get(lock) == envelope.decode(raw)["jid"].encode()
     assert (await bench.last_slots())["sweep"] == NOON + 300
 
@@ -681,7 +678,7 @@ async def test_a_tracked_job_of_a_slot_has_a_status(bench: Bench) -> None:
     cron = bench.cron(entry(options={"track": 60}))
     await cron.fire_due(NOON - 1.0)
     await cron.fire_due(NOON + 1.0)
-    [raw] = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    [raw] = await bench.waiting("mail")
     status = await bench.redis.hgetall(bench.keys.own(status_key(envelope.decode(raw)["jid"])))
     assert status[b"state"] == b"waiting"
 
@@ -727,7 +724,7 @@ async def test_of_several_masters_one_has_a_worker_make_the_job_of_a_slot(bench:
             await cron.fire_due(NOON + second)
     assert await bench.slots() == [NOON]
     assert len(bench.requests) == 1
-    [raw] = as_list(await bench.redis.lrange(bench.keys.queue("mail"), 0, -1))
+    [raw] = await bench.waiting("mail")
     job = envelope.decode(raw)
     assert (job["args"], job["retry"], job["cron"]) == ([7], 3, {"name": "sweep", "slot": NOON})
     assert await bench.redis.exists(bench.keys.own(status_key(job["jid"])))

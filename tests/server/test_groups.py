@@ -17,7 +17,6 @@ from pyworkers.server.plan import Group
 from pyworkers.store.jobs import InProgress, Taken
 from tests.helpers.bench import bench_fixture
 from tests.helpers.deliveries import delivery
-from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for
 from tests.server import test_fetcher
 from tests.server.test_fetcher import IDENTITY
@@ -30,10 +29,6 @@ class Bench(test_fetcher.Bench):
 
     async def push(self, queue: str, *jobs: bytes) -> None:
         await self.redis.lpush(self.keys.queue(queue), *jobs)
-
-    async def waiting(self, queue: str) -> list[bytes]:
-        """The queue in the order in which it will be popped."""
-        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
 
     def blocked(self) -> str:
         """The queues in which a blocking move waits."""

@@ -86,7 +86,7 @@ async def test_an_owner_that_cannot_be_recovered_holds_up_no_other(bench: Bench)
     assert await bench.recovery.sweep(1000) == 0
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await bench.recovery.sweep(1000 + 0.31 * LEASE_S)
-    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"job"]
+    assert await bench.waiting() == [b"job"]
 
 
 async def test_an_owner_that_cannot_be_recovered_delays_no_later_one(bench: Bench) -> None:
@@ -101,7 +101,7 @@ async def test_an_owner_that_cannot_be_recovered_delays_no_later_one(bench: Benc
         with pytest.raises(StoreError, match="WRONGTYPE"):
             await bench.recovery.sweep(1000 + number * LEASE_S)
         bench.recovery.failed(1)
-    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [b"job"]
+    assert await bench.waiting() == [b"job"]
 
 
 async def test_a_lease_that_was_seen_near_its_end_has_expired(bench: Bench) -> None:

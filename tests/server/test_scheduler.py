@@ -76,8 +76,7 @@ class Bench(RedisBench):
             return await self.redis.llen(self.keys.queue(queue)) >= count
 
         await async_wait_for(all_there, timeout, message=f"{count} jobs in {queue}")
-        found = as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
-        return [envelope.decode(raw) for raw in reversed(found)]
+        return [envelope.decode(raw) for raw in await self.waiting(queue)]
 
 
 bench = bench_fixture(Bench)

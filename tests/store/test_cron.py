@@ -9,7 +9,6 @@ from pyworkers.store import cron
 from pyworkers.store.cron import Firing
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, stretched
 
 SLOT = 1_793_534_400
@@ -35,16 +34,13 @@ class Bench(RedisBench):
     def store(self) -> Slots:
         return Slots(self.connection(), self.keys)
 
-    async def jobs(self, queue: str = "mail") -> list[bytes]:
-        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
-
 
 bench = bench_fixture(Bench)
 
 
 async def test_a_slot_is_enqueued_and_remembered(bench: Bench) -> None:
     assert await bench.store().fire("sweep", SLOT, b"job", "mail", 600)
-    assert await bench.jobs() == [b"job"]
+    assert await bench.waiting("mail") == [b"job"]
     assert await bench.redis.smembers(bench.keys.queues) == {b"mail"}
     assert await bench.store().last_slots() == {"sweep": SLOT}
     assert 590 < await bench.redis.ttl(bench.keys.cron_slot("sweep", SLOT)) <= 600
@@ -66,8 +62,8 @@ async def test_of_many_who_fire_one_slot_at_once_one_does(bench: Bench) -> None:
             )
         )
         assert sum(fired) == 1
-        assert (await bench.jobs())[0] == f"{slot} {fired.index(True)}".encode()
-    assert len(await bench.jobs()) == 20
+        assert (await bench.waiting("mail"))[-1] == f"{slot} {fired.index(True)}".encode()
+    assert len(await bench.waiting("mail")) == 20
 
 
 async def test_a_slot_that_was_fired_changes_nothing(bench: Bench) -> None:
@@ -89,7 +85,7 @@ async def test_slots_and_entries_do_not_stand_in_each_others_way(bench: Bench) -
         await store.fire("a", 7, b"4", "mail", 600),
     ]
     assert fired == [True, True, True, False]
-    assert await bench.jobs() == [b"3", b"2", b"1"]
+    assert await bench.waiting("mail") == [b"1", b"2", b"3"]
     assert await store.last_slots() == {"a": 8, "ä b": 7}
 
 

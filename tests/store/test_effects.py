@@ -25,7 +25,6 @@ from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Exchanged, Owner
-from tests.helpers.replies import as_list
 
 NOW = 1_795_225_197.5
 COUNT = CountOut("batch:7", "pending", "callbacks", b"callback")
@@ -59,9 +58,6 @@ class Bench(RedisBench):
 
     def key(self, name: str) -> str:
         return self.keys.own(name)
-
-    async def waiting(self, queue: str) -> list[bytes]:
-        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))
 
 
 bench = bench_fixture(Bench)

@@ -108,7 +108,7 @@ async def test_an_outcome_without_a_payload_keeps_the_whole_job(bench: Bench, si
     assert await bench.holds() == []
     assert await bench.redis.zrange(bench.keys.dead, 0, -1) == [jobs[0]]
     assert await bench.redis.zrange(bench.keys.retry, 0, -1) == [jobs[1]]
-    assert await bench.redis.lrange(bench.keys.queue("q"), 0, -1) == [jobs[2]]
+    assert await bench.waiting() == [jobs[2]]
     assert await bench.redis.zrange(bench.keys.schedule, 0, -1) == [b"new"]
 
 

@@ -95,10 +95,6 @@ class Bench(RedisBench):
             await self.redis.lpush(self.keys.inprogress("q", self.a.identity), *due)
         return due
 
-    async def waiting(self) -> list[bytes]:
-        """The jobs of the queue, the next one first."""
-        return as_list(await self.redis.lrange(self.keys.queue("q"), 0, -1))[::-1]
-
     async def scheduled(self) -> list[bytes]:
         return as_list(await self.redis.zrange(self.keys.schedule, 0, -1))
 

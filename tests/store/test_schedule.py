@@ -11,7 +11,6 @@ from pyworkers.store import sets
 from pyworkers.store.sets import PUT_OFF_S, Move, Promoted
 from pyworkers.store.store import Store
 from tests.helpers.bench import RedisBench, bench_fixture
-from tests.helpers.replies import as_list
 from tests.helpers.support import async_wait_for, stretched
 
 NOW = 1_795_225_197.25
@@ -42,10 +41,6 @@ class Bench(RedisBench):
         names = [f"{queue}{number:04}" for number in range(count)]
         await self.redis.zadd(self.zset, {name: NOW - count + place for place, name in enumerate(names)})
         return [Move(name.encode(), f"{name}!".encode(), queue) for name in names]
-
-    async def waiting(self, queue: str = "q") -> list[bytes]:
-        """The jobs of a queue, the one that is popped next first."""
-        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
 
 
 bench = bench_fixture(Bench)

@@ -22,7 +22,7 @@ from pyworkers.store.transport.connections import connect_async
 from tests.helpers.acl import url_of
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
-from tests.helpers.replies import as_list, as_scores
+from tests.helpers.replies import as_scores
 from tests.helpers.support import async_wait_for, stretched
 
 NOW = 1_795_225_197.5
@@ -54,10 +54,6 @@ class Bench(RedisBench):
 
     async def push(self, queue: str, *jobs: bytes) -> None:
         await self.redis.lpush(self.keys.queue(queue), *jobs)
-
-    async def waiting(self, queue: str) -> list[bytes]:
-        """The queue in the order in which it will be popped."""
-        return as_list(await self.redis.lrange(self.keys.queue(queue), 0, -1))[::-1]
 
     async def members(self, zset: str) -> list[tuple[bytes, float]]:
         return as_scores(await self.redis.zrange(zset, 0, -1, withscores=True))

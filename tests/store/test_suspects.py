@@ -13,7 +13,6 @@ from pyworkers.store.calls import arun
 from pyworkers.store.suspects import ENTRIES_TTL_S, NotedSuspects
 from tests.helpers.bench import RedisBench, bench_fixture
 from tests.helpers.owner import Owner
-from tests.helpers.replies import as_list
 
 NOW = 1_795_225_197.5
 JOB, OTHER = b'{"jid":"a"}', b'{"jid":"b"}'
@@ -46,10 +45,6 @@ class Bench(RedisBench):
 
     async def read(self, owner: Owner, *jobs: bytes) -> NotedSuspects:
         return await arun(self.connected, suspects.read(self.keys, owner.identity, list(map(field_of, jobs))))
-
-    async def waiting(self) -> list[bytes]:
-        """The jobs in the queue, the next one first."""
-        return as_list(await self.redis.lrange(self.keys.queue("q"), 0, -1))[::-1]
 
 
 bench = bench_fixture(Bench)
