@@ -14,16 +14,11 @@ from pyworkers import Client
 from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import hold_order, raw_job
-from tests.interop.browser import Form, Page
+from tests.interop.browser import Page
 from tests.web import hostile
 from tests.web.programs import Program
 from tests.web.test_one_job import found
 from tests.web.visitor import Answer, Visitor
-
-
-def form(page: Page) -> Form:
-    """The form that edits."""
-    return [form for form in page.forms if form.method == "post"][-1]
 
 
 def editing(dashboard: Visitor, jid: str = "1", *, copy: bool = False) -> Page:
@@ -35,7 +30,7 @@ def editing(dashboard: Visitor, jid: str = "1", *, copy: bool = False) -> Page:
 
 def send(dashboard: Visitor, page: Page, **typed: str) -> Answer:
     """Press its only button."""
-    filled = form(page)
+    filled = page.posts[-1]
     [action] = filled.buttons.values()
     return dashboard.ask(filled.action, {**filled.hidden, "action": action, **typed})
 
@@ -139,7 +134,7 @@ def test_a_job_that_has_just_started(dashboard: Visitor, waiting: bytes, db: red
     db.delete(keys.queue("mail"))
     answer = send(dashboard, page, args='["typed"]')
     assert "Not done: the job is no longer here" in answer.text
-    assert "[&#34;typed&#34;]</textarea>" in answer.page.html and not form(answer.page).buttons
+    assert "[&#34;typed&#34;]</textarea>" in answer.page.html and not answer.page.posts[-1].buttons
 
 
 def test_a_duplicate_is_named_and_an_ordered_queue_has_no_time(

@@ -37,7 +37,7 @@ def test_errors_are_grouped_and_all_jobs_of_one_are_deleted(
     assert "<b>: no 1 new 1 1 0" in page.text, "only an error that began after the deployment is new"
     assert "1 error on this page is new since the deployment v2 <i>" in page.text
     assert page.html.count("<bdi>&lt;b&gt;: no 1</bdi>") == 2, "in this sentence, too"
-    posts = [form.action for form in page.forms if form.method == "post"]
+    posts = [form.action for form in page.posts]
     assert sum("retries?error_like=Old" in action for action in posts) == 1
     assert not any(action.endswith(("/retries", "/dead")) for action in posts), "each has its condition"
     path = next(link for link in page.links if "retries?error_like=Old" in link)

@@ -14,15 +14,10 @@ from pyworkers.api import AuditLog
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
-from tests.interop.browser import Form, Page
+from tests.interop.browser import Page
 from tests.web import hostile
 from tests.web.following import events
 from tests.web.visitor import Visitor
-
-
-def form(page: Page) -> Form:
-    """The form of the jobs, after the one of all that match; or the only one of a page."""
-    return [form for form in page.forms if form.method == "post"][-1]
 
 
 def fail(db: redis.Redis, keys: Keys, error: str, number: int, ago_s: float) -> None:
@@ -37,7 +32,7 @@ def fail(db: redis.Redis, keys: Keys, error: str, number: int, ago_s: float) -> 
 def press_all(dashboard: Visitor, path: str, action: str, **fields: str) -> Page:
     """Press a button for all that match; the page of its task."""
     answer = dashboard.ask(
-        path, {"csrf": form(dashboard.get(path)).hidden["csrf"], "action": action, **fields}
+        path, {"csrf": dashboard.get(path).posts[-1].hidden["csrf"], "action": action, **fields}
     )
     assert answer.status == 200, answer.text
     return answer.page
@@ -86,7 +81,7 @@ def test_all_time_outs_of_the_last_hour_are_retried(dashboard: Visitor, keys: Ke
     assert "70 jobs are selected. Nothing has happened yet." in task.text
     assert "Begun" not in task.text and "looked at" not in task.text
     assert db.llen(keys.queue("q")) == 0
-    task = settled(dashboard, dashboard.press(form(task)), "Done: 70 jobs put into their queues.")
+    task = settled(dashboard, dashboard.press(task.posts[-1]), "Done: 70 jobs put into their queues.")
     assert 'http-equiv="refresh"' not in task.html
     assert (db.llen(keys.queue("q")), db.zcard(keys.retry)) == (70, 31)
 
@@ -97,7 +92,7 @@ def test_all_jobs_are_counted_before_they_are_deleted(
     db.zadd(keys.dead, {raw_job(str(number)): number for number in range(120)})
     task = press_all(dashboard, "dead", "all-delete")
     assert "120 jobs are selected." in task.text
-    settled(dashboard, dashboard.press(form(task)), "Done: 120 jobs deleted.")
+    settled(dashboard, dashboard.press(task.posts[-1]), "Done: 120 jobs deleted.")
     assert not db.exists(keys.dead)
 
 
@@ -116,7 +111,7 @@ def test_jobs_that_left_before_the_confirmation_are_said(
     task = settled(dashboard, press_all(dashboard, "retries?error=Time", "all-kill"), "56 jobs are selected.")
     db.zpopmin(keys.retry, 27)
     words = "Done: 29 jobs moved to the dead jobs, 27 had already left the list."
-    task = settled(dashboard, dashboard.press(form(task)), words)
+    task = settled(dashboard, dashboard.press(task.posts[-1]), words)
     assert "looked at" not in task.text
 
 
@@ -125,8 +120,8 @@ def test_two_people_confirm_one_task(
 ) -> None:
     db.zadd(keys.dead, {raw_job("1"): 1})
     task = press_all(dashboard, "dead", "all-run")
-    settled(dashboard, dashboard.press(form(task)), "Done: 1 job put")
-    assert "It was confirmed already." in dashboard.press(form(task)).text
+    settled(dashboard, dashboard.press(task.posts[-1]), "Done: 1 job put")
+    assert "It was confirmed already." in dashboard.press(task.posts[-1]).text
     assert db.llen(keys.queue("q")) == 1
     actions = AuditLog(one_redis_url, namespace=keys.namespace).page().actions
     assert [(line.action, line.result) for line in actions] == [
@@ -138,7 +133,7 @@ def test_all_scheduled_jobs_get_another_time(dashboard: Visitor, keys: Keys, db:
     db.zadd(keys.schedule, {raw_job(str(number)): time.time() + 60 for number in range(9)})
     task = press_all(dashboard, "scheduled?class=Add", "all-reschedule", **{"in": "3600"})
     task = settled(dashboard, task, "9 jobs are selected.")
-    settled(dashboard, dashboard.press(form(task)), "Done: 9 jobs rescheduled.")
+    settled(dashboard, dashboard.press(task.posts[-1]), "Done: 9 jobs rescheduled.")
     assert db.zcount(keys.schedule, time.time() + 3000, "+inf") == 9
 
 
@@ -163,7 +158,7 @@ def test_one_job_and_then_it_is_gone(
 ) -> None:
     key = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}[place]
     db.zadd(key, {raw_job("1"): time.time() + 60, raw_job("2"): time.time() + 60})
-    found = form(dashboard.get(place))
+    found = dashboard.get(place).posts[-1]
     fields = {"csrf": found.hidden["csrf"], "action": action, "job": found.boxes[0][1], "in": "60"}
     assert text in dashboard.ask(place, fields).text
     if action != "reschedule":
@@ -178,7 +173,7 @@ def test_the_other_end_comes_first(dashboard: Visitor, keys: Keys, db: redis.Red
     assert "the one that died last is first" in page.text and 'aria-sort="descending"' in page.html
     page = dashboard.get("dead?order=reversed")
     assert "the one that died first is first" in page.text and 'aria-sort="ascending"' in page.html
-    found = form(page)
+    found = page.posts[-1]
     assert found.boxes[0][1].startswith("0_") and len(found.boxes) == 50
     [further] = [link for link in page.links if "first=51" in link]
     assert "n50" in dashboard.get(further).text and "n49" not in dashboard.get(further).text
@@ -214,7 +209,7 @@ def test_a_list_says_how_many_jobs_are_new(dashboard: Visitor, keys: Keys, db: r
 
 def test_a_job_that_cannot_be_moved_says_why(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("1", queue="a b"): 1})
-    found = form(dashboard.get("dead"))
+    found = dashboard.get("dead").posts[-1]
     fields = {"csrf": found.hidden["csrf"], "one": f"run|{found.boxes[0][1]}"}
     assert "cannot be a queue" in dashboard.ask("dead", fields).text
 
@@ -242,7 +237,7 @@ def test_an_invalid_new_time_is_refused_with_the_reason(
     dashboard: Visitor, keys: Keys, db: redis.Redis
 ) -> None:
     db.zadd(keys.schedule, {raw_job("1"): 4e9})
-    found = form(dashboard.get("scheduled"))
+    found = dashboard.get("scheduled").posts[-1]
     fields = {"csrf": found.hidden["csrf"], "action": "reschedule", "job": found.boxes[0][1], "when": "x"}
     assert "Not done: x is not a date and time" in dashboard.ask("scheduled", fields).text
     assert db.zscore(keys.schedule, raw_job("1")) == 4e9
@@ -254,7 +249,7 @@ def test_a_refused_new_time_stays_with_the_jobs_that_are_selected(
 ) -> None:
     db.zadd(keys.schedule, {raw_job("1"): 4e9, raw_job("2"): 4e9 + 1})
     path = "scheduled?class=Add"
-    found = form(dashboard.get(path))
+    found = dashboard.get(path).posts[-1]
     typed = {"action": action, "job": found.boxes[1][1], "when": "2020-01-01T00:00", "in": "86400"}
     answer = dashboard.ask(path, {"csrf": found.hidden["csrf"], **typed})
     assert "2020-01-01T00:00 has passed" in answer.text and "class" in answer.page.url
@@ -267,6 +262,6 @@ def test_a_refused_new_time_stays_with_the_jobs_that_are_selected(
 
 def test_a_new_time_stays_if_no_job_is_selected(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.schedule, {raw_job("1"): 4e9})
-    typed = {"csrf": form(dashboard.get("scheduled")).hidden["csrf"], "action": "reschedule"}
+    typed = {"csrf": dashboard.get("scheduled").posts[-1].hidden["csrf"], "action": "reschedule"}
     answer = dashboard.ask("scheduled", {**typed, "when": "2035-01-01T00:00"})
     assert "No job is selected." in answer.text and 'value="2035-01-01T00:00"' in answer.page.html

@@ -17,16 +17,11 @@ from pyworkers import Client
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import hold_order, raw_job
 from tests.helpers.replies import as_list
-from tests.interop.browser import Form, Page
+from tests.interop.browser import Page
 from tests.web import hostile
 from tests.web.visitor import Visitor
 
 OWNER = "host:1:abcdef"
-
-
-def form(page: Page) -> Form:
-    """The form with the actions, or the one after it with a new time."""
-    return [form for form in page.forms if form.method == "post"][-1]
 
 
 def linked(dashboard: Visitor, path: str) -> list[str]:
@@ -44,7 +39,7 @@ def found(dashboard: Visitor, path: str) -> Page:
 
 
 def act(dashboard: Visitor, path: str, action: str, **fields: str) -> str:
-    hidden = form(found(dashboard, path)).hidden
+    hidden = found(dashboard, path).posts[-1].hidden
     answer = dashboard.ask(path, {**hidden, "action": action, **fields})
     assert answer.status == 200, answer.text
     return answer.text
@@ -98,7 +93,7 @@ def test_a_job_of_a_set_runs_now(dashboard: Visitor, keys: Keys, db: redis.Redis
 def test_a_job_that_has_just_gone(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.dead, {raw_job("1"): time.time()})
     [path] = linked(dashboard, "dead")
-    hidden = form(found(dashboard, path)).hidden
+    hidden = found(dashboard, path).posts[-1].hidden
     db.delete(keys.dead)
     assert "1 job is no longer here" in dashboard.ask(path, {**hidden, "action": "delete"}).text
     assert "There is no such job" in found(dashboard, path).text
@@ -158,7 +153,7 @@ def test_an_invalid_new_time_is_refused_with_the_reason(
 def test_a_refused_new_time_stays(dashboard: Visitor, keys: Keys, db: redis.Redis) -> None:
     db.zadd(keys.schedule, {raw_job("1"): 4e9})
     typed = {"action": "reschedule", "delay": "3600", "when": '2020"<b>'}
-    page = dashboard.ask("jobs/1", {**form(found(dashboard, "jobs/1")).hidden, **typed}).page
+    page = dashboard.ask("jobs/1", {**found(dashboard, "jobs/1").posts[-1].hidden, **typed}).page
     assert f'value="{escape(typed["when"])}"' in page.html
     assert '<option value="3600" selected>' in page.html
 
@@ -169,7 +164,7 @@ def test_a_refused_new_time_stays_where_a_search_would_go_on(
     db.zadd(keys.schedule, {raw_job("1"): 4e9})
     typed = {"action": "reschedule", "delay": "3600", "when": "2020"}
     # From the dead jobs on, a search does not find it.
-    page = dashboard.ask("jobs/1?look=dead", {**form(found(dashboard, "jobs/1")).hidden, **typed}).page
+    page = dashboard.ask("jobs/1?look=dead", {**found(dashboard, "jobs/1").posts[-1].hidden, **typed}).page
     assert "Not done: 2020 is not a date and time" in page.text
     assert 'value="2020"' in page.html and '<option value="3600" selected>' in page.html
 
@@ -182,7 +177,7 @@ def test_a_running_job_is_cancelled(dashboard: Visitor, keys: Keys, db: redis.Re
     assert OWNER in page.text
     assert "1 is cancelled" in act(dashboard, "jobs/1", "cancel")
     assert db.zscore(keys.cancelled, "1") is not None
-    hidden = form(found(dashboard, "jobs/1")).hidden
+    hidden = found(dashboard, "jobs/1").posts[-1].hidden
     db.delete(keys.inprogress("q", OWNER))
     text = dashboard.ask("jobs/1", {**hidden, "action": "cancel"}).text
     assert "1 does not run there any more" in text
@@ -277,7 +272,7 @@ def test_an_action_that_the_job_does_not_have(
     dashboard: Visitor, keys: Keys, db: redis.Redis, fields: dict[str, str]
 ) -> None:
     db.zadd(keys.dead, {raw_job("1"): 1})
-    csrf = form(found(dashboard, "jobs/1")).hidden["csrf"]
+    csrf = found(dashboard, "jobs/1").posts[-1].hidden["csrf"]
     assert dashboard.ask("jobs/1", {"csrf": csrf, **fields}).status == 400
 
 
