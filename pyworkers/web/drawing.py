@@ -78,6 +78,7 @@ def lines(
     length: int,
     ticks: Sequence[str] = (),
     places: Mapping[int, Bar] = MappingProxyType({}),
+    marks: Sequence[Mark] = (),
 ) -> Chart:
     """A chart of lines with one value per unit, the last at the right end; ``label`` says it in words.
 
@@ -90,15 +91,14 @@ def lines(
         )
         for line in drawn
     )
-    said = (_bar(place, bar, 1.0) for place, bar in places.items())
-    return Chart(_svg(length - 1, label, [*shapes, *said]), top, ticks)
+    said = _places(places.items(), marks)
+    return Chart(_svg(length - 1, label, [*map(_line, marks), *shapes, *said]), top, ticks, marks)
 
 
 def bars(drawn: Sequence[Bar], label: str, ticks: Sequence[str] = (), marks: Sequence[Mark] = ()) -> Chart:
     """A chart of bars, one per unit, with lines for ``marks``."""
     top = edge(max((sum(value for _, value in bar.parts) for bar in drawn), default=0.0))
-    said = _with_marks(drawn, marks)
-    shapes = [*map(_line, marks), *(_bar(place, bar, top) for place, bar in enumerate(said))]
+    shapes = [*map(_line, marks), *_places(enumerate(drawn), marks, top)]
     return Chart(_svg(len(drawn) or 1, label, shapes), top, ticks, marks)
 
 
@@ -118,9 +118,8 @@ def steps(
         top = edge(max((value for line in drawn for value in line.values if value is not None), default=0.0))
     form = Markup('<path class="line {}" vector-effect="non-scaling-stroke" d="{}"/>')
     shapes = [form.format(line.kind, _levels(line.values, top)) for line in drawn]
-    return Chart(
-        _svg(len(places), label, [*map(_line, marks), *shapes, *_places(places, marks)]), top, ticks, marks
-    )
+    said = _places(enumerate(places), marks)
+    return Chart(_svg(len(places), label, [*map(_line, marks), *shapes, *said]), top, ticks, marks)
 
 
 def heat(
@@ -141,7 +140,7 @@ def heat(
         for row, number in enumerate(column)
         if number > 0
     )
-    svg = _svg(len(columns) or 1, label, [*cells, *map(_line, marks), *_places(places, marks)])
+    svg = _svg(len(columns) or 1, label, [*cells, *map(_line, marks), *_places(enumerate(places), marks)])
     return Chart(svg, float(highest), ticks, marks, words)
 
 
@@ -161,17 +160,12 @@ def _levels(values: Sequence[float | None], top: float) -> str:
     return drawn
 
 
-def _places(places: Sequence[Bar], marks: Sequence[Mark]) -> Iterator[Markup]:
-    return (_bar(place, bar, 1.0) for place, bar in enumerate(_with_marks(places, marks)))
-
-
-def _with_marks(bars: Sequence[Bar], marks: Sequence[Mark]) -> Iterator[Bar]:
-    """The bars, with the words of the marks at their places."""
-    marked: dict[int, str] = {}
-    for mark in marks:
-        place = int(mark.place)
-        marked[place] = f"{marked.get(place, '')}; deploy {visible(cut(mark.label, 60))}"
-    return (replace(bar, says=bar.says + marked.get(place, "")) for place, bar in enumerate(bars))
+def _places(places: Iterable[tuple[int, Bar]], marks: Sequence[Mark], top: float = 1.0) -> Iterator[Markup]:
+    """Bars at the units at which they begin, with the words of the marks in them."""
+    for place, bar in places:
+        within = (mark for mark in marks if place <= mark.place < place + bar.width)
+        said = "".join(f"; deploy {visible(cut(mark.label, 60))}" for mark in within)
+        yield _bar(place, replace(bar, says=bar.says + said), top)
 
 
 def small(values: Sequence[float], label: str) -> Markup:

@@ -222,7 +222,15 @@ def test_the_graph_begins_with_what_redis_has(dashboard: Visitor, db: redis.Redi
     for minutes in range(-1, 5):
         minute = minute_of(now - timedelta(minutes=minutes))
         db.hset(keys.executions(minute), mapping={"Add|p": 6000, "Add|f": 600})
+    # One of these deployments is in the last two minutes, however long this test waits.
+    for minutes in range(10):
+        stamp = f"{now + timedelta(minutes=minutes):%Y-%m-%dT%H:%M}:00Z"
+        db.hset(keys.marks(stamp[:10].replace("-", "")), stamp, "tonight")
     html = dashboard.get().html
+    live = html[html.index('id="now"') : html.index('id="hours"')]
+    assert live.count('<line class="deploy"') >= 2 and "a second; deploy tonight" in live
+    with events(dashboard, "overview") as parts:
+        assert "a second; deploy tonight" in next(parts)["graph"]
     drawn = re.findall(r'<polyline class="line (\w+)"[^>]*points="([^"]*)"', html)
     assert {kind: len(points.split()) for kind, points in drawn[:3]} == {
         "enqueued": 0,

@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from pyworkers.api import Problem, Stats
 from pyworkers.api.causes import Cause, causes_in, read_muted, with_muted
+from pyworkers.api.deploys import Deploy
 from pyworkers.api.metrics import MetricsPart, read_last_hours
 from pyworkers.api.problems import read_unsafe
 from pyworkers.api.processes import request_numbers
@@ -77,6 +78,7 @@ class Reader:
         self._muted: dict[str, int] = {}
         self._asked_at = -math.inf
         self._trouble = ""
+        self._deploys: Sequence[Deploy] = ()
         self._events: dict[tuple[str, tuple[str, ...]], bytes] = {}
         self._watched = WatchList()
 
@@ -89,6 +91,15 @@ class Reader:
     def last(self) -> Stats | None:
         """The last counts that were read."""
         return self._stats
+
+    @property
+    def deploys(self) -> Sequence[Deploy]:
+        """The deployments that were read last for a chart of hours."""
+        return self._deploys
+
+    def note_deploys(self, found: Sequence[Deploy]) -> None:
+        """Keep them for the live graph, which is drawn each second, and reads none."""
+        self._deploys = found
 
     def watch(self, feed: str, read: Callable[[Keys], Operation[T]], every_s: float = 0.0) -> Latest[T]:
         """The data of a feed next to the counts: read as long as it is asked for; unknown at first.
@@ -284,13 +295,16 @@ def readers_of(request: Request) -> dict[str, Reader]:
     return {name: part.state.reader for name, part in sites.parts.items()} or {sites.own: reader_of(request)}
 
 
-def news_of(request: Request, feed: str, read: Callable[[Keys], Operation[T]]) -> list[T]:
-    """What the Redis servers that a page shows have for a feed; empty without news, or while one has none."""
+def news_of(request: Request, feed: str, read: Callable[[Keys], Operation[T]]) -> dict[str, T]:
+    """What the Redis servers that a page shows have for a feed, by name.
+
+    Empty without news, or while one has none.
+    """
     sites = sites_of(request)
-    there = [one for name, one in readers_of(request).items() if sites.by_name[name].away_since is None]
-    watched = [one.watch(feed, read, MINUTE_S) for one in there]
-    found = [one.value for one in watched if one.value is not None]
-    return found if len(found) == len(watched) and any(one.is_news() for one in watched) else []
+    there = {name: one for name, one in readers_of(request).items() if sites.by_name[name].away_since is None}
+    watched = {name: one.watch(feed, read, MINUTE_S) for name, one in there.items()}
+    found = {name: one.value for name, one in watched.items() if one.value is not None}
+    return found if len(found) == len(watched) and any(one.is_news() for one in watched.values()) else {}
 
 
 def banner_of(away: Mapping[str, str]) -> Markup:

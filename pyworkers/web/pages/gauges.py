@@ -25,7 +25,7 @@ from pyworkers.api.target import Steps
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import drawing
 from pyworkers.web.json.resources import CheckedRequest, Resource
-from pyworkers.web.live.reader import MINUTE_S, Feed, Reader, news_of
+from pyworkers.web.live.reader import MINUTE_S, Feed, Reader, news_of, readers_of
 from pyworkers.web.pages.metrics import charts_of_parts, marks_of, with_versions
 from pyworkers.web.rendering import fragment
 from pyworkers.web.showing import cut, milliseconds, utc, visible
@@ -148,7 +148,9 @@ def parts_of_all(_reader: Reader, request: Request, parameters: str) -> dict[str
     found = news_of(request, feed, partial(read_hours, window=window))
     if not found:
         return {}
-    context = of_all(request, window, summed_hours(found))
+    for name, hours in found.items():
+        readers_of(request)[name].note_deploys(hours.deploys)
+    context = of_all(request, window, summed_hours([*found.values()]))
     return {f"{feed}:{name}": fragment(request, f"live/{name}.html", **context) for name in _PARTS}
 
 

@@ -171,7 +171,7 @@ def parts_of_class(_reader: Reader, request: Request, parameters: str) -> dict[s
     known = news_of(request, feed, read)
     if not known:
         return {}
-    context = _charts(request, period, known)
+    context = _charts(request, period, [*known.values()])
     return {f"{feed}:{part}": fragment(request, f"live/class_{part}.html", **context) for part in _PARTS}
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from pyworkers.api import Day, ProcessView, Stats
 from pyworkers.api.columns import REDIS, Kind
-from pyworkers.api.deploys import Deploy
+from pyworkers.api.deploys import Deploy, merged_deploys
 from pyworkers.api.metrics import PART, Window, read_window
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import span
@@ -101,6 +101,7 @@ async def _read(days: int, window: Window, request: Request) -> _Read:
         is_by_minute = window is Window.QUARTER
         runs = hours.runs if is_by_minute else await site.read(read_window(site.keys, Window.QUARTER))
         reader.samples.begin(runs, stats.now)
+    reader.note_deploys(hours.deploys)
     return _Read(stats, history, hours)
 
 
@@ -137,13 +138,16 @@ def _context(request: Request, known: Known) -> dict[str, Any]:
     causes = {name: reader.known_causes(stats) for name, (reader, stats) in known.items()}
     shown = {name: [cause for cause in some if not cause.muted] for name, some in causes.items()}
     located_causes = located(request, shown)
+    deploys = merged_deploys(reader.deploys for reader, _ in known.values())
+    began = max(stats.now for _, stats in known.values()) - KEPT + 1
+    marks = marks_of(with_versions(request, deploys), [began + second for second in range(KEPT)])
     return {
         **tiles_of(request, known),
         "causes": located_causes[:_MOST_CAUSES],
         "more_causes": max(0, len(located_causes) - _MOST_CAUSES),
         "muted_causes": sum(map(len, causes.values())) - len(located_causes),
         **_servers(request, {name: stats for name, (_, stats) in known.items()}),
-        **graph_of(rates_of_all([reader.samples.rates for reader, _ in known.values()])),
+        **graph_of(rates_of_all([reader.samples.rates for reader, _ in known.values()]), marks),
     }
 
 
@@ -185,11 +189,11 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def graph_of(rates: Sequence[Rates]) -> dict[str, Any]:
+def graph_of(rates: Sequence[Rates], marks: Sequence[drawing.Mark] = ()) -> dict[str, Any]:
     """The values of the template of the graph; ``rates`` by second, the latest last."""
     return {
         "latest": rates[-1] if rates else Rates(),
-        **graphs(rates),
+        **graphs(rates, marks),
         "by_ten": [(f"{ago} to {ago + seconds}", rate) for ago, seconds, rate in _by_ten(rates)],
         "collected": sum(rate.enqueued is not None for rate in rates),
         "graph_length": KEPT,
@@ -305,7 +309,7 @@ def _oldest(request: Request, known: Known) -> Tile:
     return Tile(title, escape(span(age_s)), Markup("in {}{}").format(place, more))
 
 
-def graphs(rates: Sequence[Rates]) -> dict[str, drawing.Chart]:
+def graphs(rates: Sequence[Rates], marks: Sequence[drawing.Mark] = ()) -> dict[str, drawing.Chart]:
     """The lines over the last two minutes: of done and enqueued, and of failed, which has its own scale."""
     latest = rates[-1] if rates else Rates()
     past = "two minutes" if len(rates) >= KEPT else f"{len(rates)} seconds"
@@ -322,6 +326,7 @@ def graphs(rates: Sequence[Rates]) -> dict[str, drawing.Chart]:
             KEPT,
             ("2 min ago", "1 min ago", "now"),
             places,
+            marks,
         )
         for name, (kinds, now) in said.items()
     }
