@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -25,6 +25,7 @@ from pyworkers.api.browse.lookup import read_job
 from pyworkers.api.target import admin_of
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import Stores
+from pyworkers.errors import RedisUnavailableError
 from pyworkers.http.hosts import Hosts
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -232,13 +233,17 @@ def test_one_thing_is_found_in_the_redis_that_has_it(
         assert Program(root).get("/queues/mail")["redis"] == "archive"
 
 
+def _away(*_args: Any) -> Any:
+    raise RedisUnavailableError("away")
+
+
 def test_a_search_goes_on_in_each_redis(
     one_redis_url: str, second_redis_url: str, keys: Keys, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one has it in the place that is searched first, behind more jobs than one step looks at."""
     many = {raw_job(f"{number:05}"): number for number in range(12_000)}
     with redis.Redis.from_url(one_redis_url) as db:
-        db.zadd(keys.dead, many)
+        db.zadd(keys.dead, many | {raw_job("first"): -1})
     with redis.Redis.from_url(second_redis_url) as db:
         db.zadd(keys.schedule, many | {raw_job("last"): 12_000})
     monkeypatch.setattr(job, "read_job", partial(read_job, budget_s=-1))
@@ -248,6 +253,12 @@ def test_a_search_goes_on_in_each_redis(
         assert (answer["redis"], answer["place"]) == ("archive", "scheduled")
         assert program.look_up("/jobs/unknown").status == 404
         assert "redis must be one of" in program.ask("GET", "/jobs/1?redis=nowhere").error
+        # The first one is away at first. It is searched when it is back, behind the long search of the other.
+        reads: list[Callable[..., Any]] = [_away, *[partial(read_job, budget_s=-1)] * 100]
+        monkeypatch.setattr(job, "read_job", lambda *args: reads.pop(0)(*args))
+        assert program.look_up("/jobs/first").value["redis"] == "default"
+        reads.insert(0, _away)
+        assert program.look_up("/jobs/unknown").status == 404
     with served(dashboard_of(AWAY, namespace, archive=second_redis_url)) as root:
         assert Program(root).look_up("/jobs/last").value["redis"] == "archive"
         # The one that is away may have it. It is before the one at which the search goes on.

@@ -30,6 +30,8 @@ _CURSOR = Parameter("cursor", "Where the list goes on in each Redis: the cursor 
 # Where the list of one Redis goes on; in the cursor of all with its name, as first.archive=50.
 _PLACES = ("cursor", "after", "first")
 _FROM = Parameter(REDIS.name, "The Redis at which a search goes on: redis of the answer before.")
+# Between the names of Redis servers, which do not have it, and a cursor.
+_MISSED = "~"
 # Where the search for one job goes on.
 _GOES_ON = ("place", "at", "cursor")
 _QUEUES = "queues"
@@ -154,13 +156,13 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
 
     Raises HTTPException (404) if none knows it, and RedisUnavailableError if one of those is away.
     """
-    names, before = _order_of(one, ask)
+    names = sorted(sites_of(ask.request).by_name, key=lambda name: name != _home_of(one, ask))
+    ask, left = _missed(ask)
     unknown = HTTPException(404)
     away: PyworkersError | None = None
     begun: dict[str, Any] | None = None
-    for name in [*names, *before]:
-        if begun is not None and name in before:
-            break
+    unsearched: list[str] = []
+    for name in _order_of(names, ask, left):
         try:
             found = await _read_at(one, ask, name)
         except HTTPException as error:
@@ -169,34 +171,47 @@ async def _seek(one: Resource, ask: CheckedRequest) -> dict[str, Any]:
             unknown = error
         except (RedisUnavailableError, StoreError) as error:
             away = RedisUnavailableError(f"the Redis {name} is unreachable: {error.message}")
+            unsearched.append(name)
         else:
-            answer = {REDIS.name: name, **found}
             if not found.get("further"):
-                return answer
-            if name in names:
-                begun = begun or answer
+                return {REDIS.name: name, **found}
+            begun = begun or {REDIS.name: name, **found}
+            unsearched.append(name)
         if _goes_on(one) and ask.given["cursor"] is not None:
             # It goes on at the first of them; at the others, it begins.
             ask = replace(ask, given={**ask.given, **dict.fromkeys(_GOES_ON)})
     if begun is None:
         raise away or unknown
-    return begun
+    before = names[: names.index(begun[REDIS.name])]
+    return _with_missed(begun, [name for name in unsearched if name in before])
 
 
-def _order_of(one: Resource, ask: CheckedRequest) -> tuple[list[str], list[str]]:
-    """The Redis servers that are asked for a thing, from the one at which a search goes on; those before it.
+def _order_of(names: Sequence[str], ask: CheckedRequest, left: Sequence[str]) -> list[str]:
+    """The Redis servers that are asked for a thing, from the one at which a search goes on.
 
-    These were searched, unless they were away: they are asked again at the end, and no search begins there.
+    Those before it were searched, but for those that are ``left``, which come last.
     """
-    home = _home_of(one, ask)
-    names = sorted(sites_of(ask.request).by_name, key=lambda name: name != home)
     first = ask.given.get(REDIS.name)
     if first is None:
-        return names, []
+        return [*names]
     if first not in names:
         raise BadRequestError(f"redis must be one of {', '.join(names)}.")
     place = names.index(first)
-    return names[place:], names[:place]
+    return [*names[place:], *(name for name in names[:place] if name in left)]
+
+
+def _missed(ask: CheckedRequest) -> tuple[CheckedRequest, list[str]]:
+    """A request, and the names that ``_with_missed`` has put before its cursor."""
+    before, mark, cursor = (ask.given.get("cursor") or "").rpartition(_MISSED)
+    return (replace(ask, given={**ask.given, "cursor": cursor}) if mark else ask), before.split(",")
+
+
+def _with_missed(answer: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """An answer whose cursor says which Redis servers before it are not searched: they were away."""
+    if not names:
+        return answer
+    further = answer["further"]
+    return {**answer, "further": {**further, "cursor": f"{','.join(names)}{_MISSED}{further['cursor']}"}}
 
 
 async def _read_at(one: Resource, ask: CheckedRequest, name: str) -> Any:
