@@ -39,6 +39,7 @@ type Config struct {
 // Client enqueues jobs. It is safe for use by many goroutines.
 type Client struct {
 	rdb   redis.UniversalClient
+	waits redis.UniversalClient // for commands that block
 	ns    string
 	keys  *Keyring
 	spoke atomic.Bool // the servers speak the wire of this client
@@ -59,7 +60,29 @@ func New(rdb redis.UniversalClient, config Config) (*Client, error) {
 	if _, isCluster := rdb.(*redis.ClusterClient); isCluster && !hasTag(config.Namespace) {
 		return nil, errors.New("pyworkers: on a cluster the namespace needs a hash tag, as {app}:")
 	}
-	return &Client{rdb: rdb, ns: config.Namespace, keys: config.Keys}, nil
+	return &Client{rdb: rdb, waits: waiting(rdb), ns: config.Namespace, keys: config.Keys}, nil
+}
+
+// The most commands that block at once; further ones wait for their turn.
+const mostWaits = 1000
+
+// waiting is a connection like another one, for commands that block: they would keep the connections of its pool from the
+// others, and take longer than its time to read. One of a foreign type is itself.
+func waiting(rdb redis.UniversalClient) redis.UniversalClient {
+	switch rdb := rdb.(type) {
+	case *redis.Client:
+		o := *rdb.Options()
+		o.MaxIdleConns, o.MinIdleConns, o.PoolSize, o.MaxActiveConns, o.MaxRetries = o.PoolSize, 0, mostWaits, 0, -1
+		o.ReadTimeout = block + max(0, o.ReadTimeout)
+		o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig = nil, nil, nil // they belong to one client
+		return redis.NewClient(&o)
+	case *redis.ClusterClient:
+		o := *rdb.Options()
+		o.MaxIdleConns, o.MinIdleConns, o.PoolSize, o.MaxActiveConns, o.MaxRetries = o.PoolSize, 0, mostWaits, 0, -1
+		o.ReadTimeout = block + max(0, o.ReadTimeout)
+		return redis.NewClusterClient(&o)
+	}
+	return rdb
 }
 
 // FromEnv makes a client as Python's Client() does: of PYWORKERS_REDIS__URL, else REDIS_URL, else
@@ -67,7 +90,7 @@ func New(rdb redis.UniversalClient, config Config) (*Client, error) {
 // may be one of sentinels, redis+sentinel://host1,host2,host3/mymaster/0, or of a cluster, redis+cluster://host1,host2,host3.
 func FromEnv() (*Client, error) {
 	address := cmp.Or(os.Getenv("PYWORKERS_REDIS__URL"), os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379/0")
-	rdb, err := connection(address)
+	rdb, waits, err := connection(address)
 	if err != nil {
 		// The error of the package url quotes the URL, with its password.
 		if bad := (*url.Error)(nil); errors.As(err, &bad) {
@@ -85,19 +108,24 @@ func FromEnv() (*Client, error) {
 			return nil, fmt.Errorf("pyworkers: %s: %w", path, err)
 		}
 	}
-	return New(rdb, config)
+	client, err := New(rdb, config)
+	if err == nil && waits != nil {
+		client.waits = waits
+	}
+	return client, err
 }
 
-// connection connects to one server, to sentinels or to a cluster.
-func connection(address string) (redis.UniversalClient, error) {
+// connection connects to one server, to sentinels or to a cluster; to sentinels a second time for commands that block, because
+// a copy of the connection would stay with a primary that hangs.
+func connection(address string) (rdb, waits redis.UniversalClient, err error) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	scheme, kind, isGroup := strings.Cut(scheme, "+")
 	if !isGroup {
 		options, err := redis.ParseURL(address)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return redis.NewClient(options), nil
+		return redis.NewClient(options), nil, nil
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	hosts, path, _ := strings.Cut(rest, "/")
@@ -105,7 +133,7 @@ func connection(address string) (redis.UniversalClient, error) {
 	name, db, _ := strings.Cut(strings.Trim(path, "/"), "/")
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	login := [...]string{values.Get("sentinel_username"), values.Get("sentinel_password")}
 	values.Del("sentinel_username")
@@ -114,7 +142,7 @@ func connection(address string) (redis.UniversalClient, error) {
 	one, err := redis.ParseURL(scheme + "://" + hosts[:at] + "localhost/" + db + "?" + values.Encode())
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case one.TLSConfig != nil:
 		one.TLSConfig.ServerName = "" // the name of each host
 	}
@@ -130,12 +158,16 @@ func connection(address string) (redis.UniversalClient, error) {
 	case kind == "sentinel" && name != "":
 		options.Addrs, options.MasterName = withPorts(hosts[at:], "26379"), name
 		options.SentinelUsername, options.SentinelPassword = login[0], login[1]
-		return redis.NewFailoverClient(options.Failover()), nil
+		rdb := redis.NewFailoverClient(options.Failover())
+		apart := options.Failover()
+		apart.PoolSize, apart.MinIdleConns, apart.MaxActiveConns, apart.MaxRetries = mostWaits, 0, 0, -1
+		apart.ReadTimeout = block + max(0, rdb.Options().ReadTimeout)
+		return rdb, redis.NewFailoverClient(apart), nil
 	case kind == "cluster" && (name == "" || name == "0") && db == "" && one.DB == 0:
 		options.Addrs = withPorts(hosts[at:], "6379")
-		return redis.NewClusterClient(options.Cluster()), nil
+		return redis.NewClusterClient(options.Cluster()), nil, nil
 	}
-	return nil, errors.New("it is none of redis://host:port/db, redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db, " +
+	return nil, nil, errors.New("it is none of redis://host:port/db, redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db, " +
 		"redis+cluster://host:port,host:port")
 }
 
@@ -151,7 +183,12 @@ func withPorts(hosts, port string) []string {
 }
 
 // Close closes the connection, also one that was given to [New].
-func (c *Client) Close() error { return c.rdb.Close() }
+func (c *Client) Close() error {
+	if c.waits != c.rdb {
+		_ = c.waits.Close()
+	}
+	return c.rdb.Close()
+}
 
 // checkWire returns a WireError if there are servers, and all speak other versions. It asks once.
 func (c *Client) checkWire(ctx context.Context) error {

@@ -362,14 +362,38 @@ func TestAJobIsCancelled(t *testing.T) {
 	if _, err := job.Result(ctx); !errors.As(err, &failed) || failed.State != pyworkers.Cancelled {
 		t.Errorf("a cancelled job: %v", err)
 	}
-	later, err := nap.With(pyworkers.Options{In: 48 * time.Hour}).Enqueue(ctx, 60)
+}
+
+func TestAWaitLeavesTheConnectionsToOthers(t *testing.T) {
+	rdb, _ := connect(t)
+	ctx, options := within(t, 30*time.Second), *rdb.Options()
+	options.PoolSize, options.PoolTimeout, options.ClientName = 1, time.Second, queue(t)
+	options.PushNotificationProcessor = nil
+	client, err := pyworkers.New(redis.NewClient(&options), pyworkers.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = client.Close() }()
+	nap := pyworkers.Call[float64, string](client, "slow", "nap", pyworkers.Options{In: 48 * time.Hour})
+	later, err := nap.Enqueue(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := later.Result(ctx)
+		ended <- err
+	}()
+	eventually(t, "the wait blocks", func() bool {
+		return slices.ContainsFunc(strings.Split(rdb.ClientList(ctx).Val(), "\n"), func(line string) bool {
+			return strings.Contains(line, options.ClientName) && strings.Contains(line, "cmd=xread")
+		})
+	})
 	if found, err := later.Cancel(ctx); err != nil || found != pyworkers.Removed {
 		t.Error(found, err)
 	}
-	if _, err := later.Result(ctx); !errors.As(err, &failed) || failed.State != pyworkers.Cancelled {
+	var failed *pyworkers.JobFailedError
+	if err := <-ended; !errors.As(err, &failed) || failed.State != pyworkers.Cancelled {
 		t.Errorf("a job that waited: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -411,8 +413,12 @@ func (x *exchanger) watch() {
 			one.waits = true
 			go func() {
 				queue := x.client.key("queue:", one.queue)
-				replies, err := x.client.send(x.base, []any{"BLMOVE", queue, queue, "RIGHT", "RIGHT", watchFor.Seconds()})
-				x.watched <- watched{one, replies[0] != nil, err}
+				move := redis.NewCmd(x.base, "BLMOVE", queue, queue, "RIGHT", "RIGHT", watchFor.Seconds())
+				err := x.client.waits.Process(x.base, move)
+				if err == redis.Nil {
+					err = nil
+				}
+				x.watched <- watched{one, move.Val() != nil, translate(err)}
 			}()
 		}
 		if one.waits {

@@ -145,11 +145,14 @@ func TestOptionsOfAURLAreThoseOfEachForm(t *testing.T) {
 	const query = "?max_retries=7&client_name=shop&min_idle_conns=2&pool_timeout=9s"
 	var found []string
 	for _, address := range []string{"redis://host/0", "redis+sentinel://host/name/0", "redis+cluster://host"} {
-		rdb, err := connection(address + query)
+		rdb, waits, err := connection(address + query)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = rdb.Close() }()
+		if waits != nil {
+			defer func() { _ = waits.Close() }()
+		}
 		switch one := rdb.(type) {
 		case *redis.Client:
 			o := one.Options()
@@ -158,7 +161,7 @@ func TestOptionsOfAURLAreThoseOfEachForm(t *testing.T) {
 			o := one.Options()
 			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout))
 		}
-		if _, err := connection(address + "?unknown=1"); err == nil {
+		if _, _, err := connection(address + "?unknown=1"); err == nil {
 			t.Error(address, "takes an unknown option")
 		}
 	}

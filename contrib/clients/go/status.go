@@ -81,10 +81,9 @@ func (c *Client) Status(ctx context.Context, id string) (Status, error) {
 // Result waits for the end of a job that was enqueued with Track, and stores what it returned in the value to which
 // result points, or nowhere if that is nil. With the id of a batch, it waits for the end of that.
 //
-// It polls nothing: it waits in a command that Redis answers at the end of the job, and holds a connection of the pool
-// meanwhile. The error is a [JobFailedError] if the job has ended without a result, an [UntrackedError] at once if
-// nothing is known of the job, and the error of the context. A job that a server pushes, a callback or a step, is known when
-// it starts.
+// It polls nothing: it waits in a command that Redis answers at the end of the job, on its own connection. The error is a
+// [JobFailedError] if the job has ended without a result, an [UntrackedError] at once if nothing is known of the job, and
+// the error of the context. A job that a server pushes, a callback or a step, is known when it starts.
 func (c *Client) Result(ctx context.Context, id string, result any) error {
 	status, end, err := c.look(ctx, id)
 	if err == nil && end == nil && status.State == Unknown {
@@ -183,10 +182,10 @@ func (c *Client) waitOnce(ctx context.Context, id string) (*answer, error) {
 	replies := make(chan reply, 1)
 	go func() {
 		var found reply
-		streams, err := c.rdb.XRead(context.WithoutCancel(ctx), &redis.XReadArgs{
-			Streams: []string{c.own("result:", id), "0"}, Count: 1, Block: block,
-		}).Result()
-		switch {
+		// Not by XRead, which waits ten seconds longer for a server that hangs.
+		read := redis.NewXStreamSliceCmd(ctx, "XREAD", "COUNT", 1, "BLOCK", block.Milliseconds(), "STREAMS", c.own("result:", id), 0)
+		err := c.waits.Process(context.WithoutCancel(ctx), read)
+		switch streams := read.Val(); {
 		case err == redis.Nil:
 			// The rights of a reader are not enough for a note: then the wait is not noted.
 			if err := c.noteWait(ctx, id); isLost(err) {
