@@ -29,6 +29,8 @@ const (
 	shortMetrics  = 8 * 3600
 	longMetrics   = 72 * 3600
 	maxStackBytes = 1 << 20
+	// The largest job that is shown with its arguments.
+	maxShown = 16 << 10
 	// How often Sidekiq reads whether cancel! has marked a running job (STATE_FLUSH_INTERVAL in its job/iterable.rb).
 	markedApart = 5 * time.Second
 )
@@ -239,16 +241,20 @@ func (s *server) beat(ctx context.Context) error {
 	mine := s.mine.identity
 	work := make([]any, 0, 2*len(s.running))
 	for d := range s.running {
-		about := map[string]any{"queue": d.queue, "payload": strings.ToValidUTF8(d.raw, "?"), "run_at": d.started.Unix()}
+		payload := d.shown()
+		if payload == "" {
+			continue
+		}
+		about := map[string]any{"queue": d.queue, "payload": payload, "run_at": d.started.Unix()}
 		if d.began.Load() && !d.limit.IsZero() {
 			about["limit_at"] = d.limit.Unix()
 		}
 		text, _ := encode(about, "work") // texts and numbers
 		work = append(work, strconv.FormatUint(d.number, 10), text)
 	}
-	quiet, stopsAt := s.quiet, s.stopsAt
+	busy, quiet, stopsAt := len(s.running), s.quiet, s.stopsAt
 	s.mu.Unlock()
-	info, err := s.about(mine, len(work)/2, quiet, stopsAt)
+	info, err := s.about(mine, busy, quiet, stopsAt)
 	if err != nil {
 		return err
 	}
@@ -274,6 +280,19 @@ func (s *server) beat(ctx context.Context) error {
 		s.noted = time.Now()
 	}
 	return s.count(ctx)
+}
+
+// shown is the job as the heartbeat has it. All running jobs are in each one, so a large one is without its arguments, and left
+// out before it begins.
+func (d *delivery) shown() string {
+	if len(d.raw) <= maxShown {
+		return strings.ToValidUTF8(d.raw, "?")
+	}
+	if !d.began.Load() {
+		return ""
+	}
+	text := fmt.Sprintf(`["(a job of %d bytes, not shown)"]`, len(d.raw))
+	return string(d.job.members.splice([]field{{"args", []byte(text)}}))
 }
 
 // about is the hash of this worker, as all versions of Sidekiq and servers of pyworkers read it.

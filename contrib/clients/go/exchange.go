@@ -15,7 +15,7 @@ import (
 const (
 	// One exchange settles at most this many outcomes, and this many bytes after the first one.
 	mostOutcomes = 1000
-	mostBytes    = 8 << 20
+	mostBytes    = 16 << 20
 	// How long a connection waits at a time for a job of an empty queue. Each is looked at that often in any case.
 	watchFor = time.Second
 	// The empty queues for which connections wait at once.
@@ -174,7 +174,7 @@ func (x *exchanger) portion() []*settlement {
 	size, number := 0, 0
 	for number < len(x.outbox) && number < mostOutcomes && (number == 0 || size < mostBytes) {
 		o := x.outbox[number]
-		size += len(o.delivery.raw) + len(o.outcome.payload)
+		size += len(o.delivery.raw) + o.outcome.size()
 		number++
 	}
 	sent := x.outbox[:number:number]

@@ -45,6 +45,23 @@ type effect struct {
 	args []any
 }
 
+// size is how many bytes the outcome adds to a call, without small ones. A call of more than a gigabyte ends the connection
+// (client-query-buffer-limit), and would be sent again for ever.
+func (o *outcome) size() int {
+	size := len(o.payload)
+	for _, e := range o.effects {
+		for _, arg := range e.args {
+			switch arg := arg.(type) {
+			case []byte:
+				size += len(arg)
+			case string:
+				size += len(arg)
+			}
+		}
+	}
+	return size
+}
+
 // The words of the vectors for ends, in the order of the fates.
 var endings = [...]string{"done", "retry", "dead", "dropped", "given back", "put off", "cancelled", "noted", "expired"}
 

@@ -87,7 +87,6 @@ type server struct {
 
 	base     context.Context // of all jobs; it does not end
 	turn     chan struct{}   // held by the suspect that runs
-	slots    chan struct{}   // held by the jobs that run
 	lapse    *time.Timer     // fires shortly before the lease ends
 	jobs     chan *delivery
 	wake     chan struct{} // there is something for the exchange loop
@@ -216,10 +215,10 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	s.jobs = make(chan *delivery, 8*s.options.Concurrency+8*len(s.queues))
 	s.base = context.WithoutCancel(ctx)
-	var workers, loops sync.WaitGroup
 	for range s.options.Concurrency {
-		workers.Go(s.work)
+		go s.work() // not awaited: a job that does not end is given back
 	}
+	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(s.options.Lease/6, "lease", s.renew) })
 	loops.Go(func() { s.repeat(time.Second, "remote", s.follow) })
 	loops.Go(func() { s.repeat(markedApart, "remote", s.endMarked) })

@@ -252,7 +252,7 @@ func TestNothingIsLostAtAStop(t *testing.T) {
 func TestAWorkerIsShownAndObeysSignals(t *testing.T) {
 	rdb, client := connect(t)
 	ctx, name := within(t, 30*time.Second), queue(t)
-	if _, err := client.Enqueue(ctx, pyworkers.Job{Queue: name, Class: "nap"}); err != nil {
+	if _, err := client.Enqueue(ctx, pyworkers.Job{Queue: name, Class: "nap", Args: []any{strings.Repeat("x", 20_000)}}); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -268,6 +268,9 @@ func TestAWorkerIsShownAndObeysSignals(t *testing.T) {
 		for _, identity = range rdb.SMembers(ctx, "processes").Val() {
 			for _, job := range rdb.HGetAll(ctx, identity+":work").Val() {
 				if strings.Contains(job, name) {
+					if len(job) > 1000 || !strings.Contains(job, "bytes, not shown)") {
+						t.Errorf("the job is shown as %s", job)
+					}
 					return true
 				}
 			}
