@@ -46,6 +46,11 @@ _LIMITS = sorted(
         if name.startswith("RLIMIT_") and name != "RLIMIT_RTTIME"
     }
 )
+# The functions of ``os`` that change what ``_rights`` returns.
+_CHANGING_RIGHTS = (
+    "setuid", "seteuid", "setreuid", "setresuid", "setgid", "setegid", "setregid", "setresgid", "setgroups",
+    "initgroups", "nice", "setpriority", "sched_setaffinity", "chroot",
+)  # fmt: skip
 # The functions themselves: ``watch_calls`` puts others into the modules.
 _get_limit, _set_limit = resource.getrlimit, resource.setrlimit
 _set_umask, _set_directory, _set_zone = os.umask, os.fchdir, time.tzset
@@ -97,6 +102,7 @@ class Snapshot(Original):
         # The timers of the application, such as a profiler's, with their intervals.
         self._timers = tuple(signal.getitimer(number)[1] for number in _TIMERS)
         self._limits = {number: _get_limit(number) for number in _LIMITS}
+        self._rights = _rights()
         self._zone = time.tzname, time.timezone
         self._streams = _streams()
         self._are_lines = output.are_lines(sys.stdout, sys.stderr)
@@ -143,7 +149,10 @@ class Snapshot(Original):
             yield _set_directory, self._directory, None
 
     def _restore_others(self) -> bool:
-        """Restore umask, signal mask, time zone, directory and limits; False if that is impossible."""
+        """Restore umask, signal mask, time zone, directory and limits.
+
+        False if that is impossible, or if the process has other rights.
+        """
         _set_others.clear()
         _set_umask(self._umask)
         _set_mask(_SETMASK, self._mask)
@@ -154,7 +163,7 @@ class Snapshot(Original):
                 _set_directory(self._directory)
         except OSError:
             return False
-        return self._restore_limits()
+        return self._restore_limits() and _rights() == self._rights
 
     def _undo_handlers(self) -> bool:
         """Restore the signal handlers, and the timers; False if a timer remains that cannot be ended."""
@@ -234,6 +243,7 @@ def watch_calls() -> None:
         (resource, "setrlimit", _set_others),
         (resource, "prlimit", _set_others),
         (time, "tzset", _set_others),
+        *((os, name, _set_others) for name in _CHANGING_RIGHTS),
     ):
         if (function := getattr(module, name, None)) is not None:  # macOS has no prlimit
             setattr(module, name, _noting(function, noted))
@@ -291,6 +301,14 @@ def _mask_after(how: int) -> object:
 
 def _handlers() -> Handlers:
     return tuple(map(_handler_of, _SIGNALS))
+
+
+def _rights() -> tuple[Any, ...]:
+    """What a process may, and its share of the machine: a job cannot undo most changes of it."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    root, user, group = Path("/").stat(), (os.getuid(), os.geteuid()), (os.getgid(), os.getegid())
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
+    return user, group, os.getgroups(), priority, cpus, root.st_dev, root.st_ino
 
 
 def _streams() -> tuple[Any, ...]:

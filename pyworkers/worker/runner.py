@@ -21,7 +21,10 @@ from pyworkers.worker.steps.timelimit import Alarm
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _JOB = PacketKind.JOB
-_SPOILED = "a job closed stdout, left a POSIX timer, lowered a hard limit, or its directory is gone"
+_SPOILED = (
+    "a job closed stdout, left a POSIX timer, lowered a hard limit, or changed the user, the priority or the "
+    "CPUs of its process; or its directory is gone"
+)
 
 log = logs.get_logger()
 

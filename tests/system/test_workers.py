@@ -869,7 +869,12 @@ LEFT = {
     "memory": lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, resource.RLIM_INFINITY)),
     "zone": zone,
     "nowhere": nowhere,
+    "priority": lambda: os.nice(1),
+    "cpus": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
 }
+
+def state():
+    return [*time.tzname, os.nice(0), sorted(os.sched_getaffinity(0))]
 
 @worker.job(queue="q", concurrency=1)
 def leave(what):
@@ -883,7 +888,7 @@ def work(what, cpu_s):
     os.close(os.open(os.devnull, os.O_RDONLY))
     mmap.mmap(-1, 1 << 30).close()
     print(f"printed after {what}")
-    note("worked", what, time.tzname)
+    note("worked", what, state())
 """
 
 
@@ -903,12 +908,14 @@ def test_what_a_job_leaves_running_ends_and_silences_no_later_job(serve: Serve) 
             "memory",
             "zone",
             "nowhere",
+            "priority",
+            "cpus",
         ):
             server.push("q", job(f"leave {what}", "leave", what))
             server.wait_for_event("job.done", jid=f"leave {what}")
             server.push("q", job(f"work {what}", "work", what, 1.5 if what in ("cpu", "hard") else 0.15))
-            [[_, _, _, zone]] = server.wait_for_notes(1, "worked", what)
-            assert zone == list(time.tzname)
+            [[_, _, _, state]] = server.wait_for_notes(1, "worked", what)
+            assert state == [*time.tzname, os.nice(0), sorted(os.sched_getaffinity(0))]
         assert server.events("worker.lost") == []
         wait_for(lambda: "printed after nowhere" in server.log_text(), message="heard again")
 
