@@ -227,7 +227,7 @@ function callbackFields(context, batch, callbacks) {
   /** @type {Record<string, string>} */
   const fields = {};
   for (const [event, call] of Object.entries(callbacks)) {
-    if (!(event in EVENTS)) {
+    if (!Object.hasOwn(EVENTS, event)) {
       throw new BadArgumentError(`${event} is not an option of a batch: these are description, tags, missing, ${Object.keys(EVENTS).join(", ")}`);
     }
     if (call === undefined || call === null) continue;

@@ -25,7 +25,9 @@ export class Client {
   constructor(redis, { namespace = "", encryption, ...others } = {}) {
     const [unknown] = Object.keys(others);
     if (unknown) throw new BadArgumentError(`${unknown} is not a setting of a client: these are namespace and encryption`);
-    if (typeof namespace !== "string") throw new BadArgumentError(`namespace is a text, as "app:", not ${inspect(namespace)}`);
+    if (typeof namespace !== "string" || !/^(\S*:)?$/.test(namespace)) {
+      throw new BadArgumentError(`namespace must be empty or end with a colon, without white space, not ${inspect(namespace)}`);
+    }
     this.#keys = new Keys(namespace);
     this.#wire = spoken(wireOf(redis), this.#keys.own("wire"));
     this.#encryption = encryption === undefined ? undefined : new Keyring(encryption);

@@ -106,8 +106,10 @@ export function readAnswer(text) {
  * @param {{ timeout?: number | null, signal?: AbortSignal }} options
  * @param {string} [kind] of a batch that is asked for its result
  */
-export async function result(wire, keys, jid, { timeout = 10, signal }, kind) {
+export async function result(wire, keys, jid, { timeout = 10, signal, ...others }, kind) {
   checkJid(jid);
+  const [unknown] = Object.keys(others);
+  if (unknown) throw new BadArgumentError(`${unknown} is not an option of a wait: these are timeout and signal`);
   if (timeout !== null && !(typeof timeout === "number" && timeout >= 0)) {
     throw new BadArgumentError(`timeout must be seconds from 0, or null, not ${inspect(timeout)}`);
   }

@@ -140,6 +140,15 @@ test("an option that does not exist, or has an invalid value, is refused with th
   }
 });
 
+test("a setting, an option of a batch and one of a wait that do not exist are refused", async () => {
+  const { client } = answering(() => "ok");
+  for (const namespace of ["app", "a p:", 7, null]) {
+    assert.throws(() => new Client(fakeOfIoredis("ready"), { namespace }), /^BadArgumentError: namespace must be empty or end with a colon, without white space, not /);
+  }
+  await assert.rejects(client.batch({ toString: "x" }, () => {}), /^BadArgumentError: toString is not an option of a batch: these are /);
+  await assert.rejects(client.result("j", { timout: 1 }), /^BadArgumentError: timout is not an option of a wait: these are timeout and signal/);
+});
+
 test("the envelope has the fields and their order of the Python client", () => {
   assert.equal(
     payload({ retry: 3, track: 60, expiresIn: 10, extra: { tenant: 7 } }, [10n ** 30n, { b: "é", a: 2.5 }]),

@@ -88,6 +88,11 @@ class ValuesTest < Minitest::Test
       assert_refused(/cannot be a queue: a queue name has 1 to 128/) { Pyworkers::Draft.new(queue, "Job", {}) }
     end
     assert_refused(/cannot be a job class: a name without/) { Pyworkers::Draft.new("mail", "a|b", {}) }
+    ["app", "a p:", "a:\n", :"app:"].each do |namespace|
+      assert_refused(/namespace must be empty or end with a colon, without white space, not /) do
+        Pyworkers::Client.new(Answering.new { "ok" }, namespace: namespace)
+      end
+    end
   end
 
   def test_the_envelope_has_the_fields_and_their_order_of_the_python_client

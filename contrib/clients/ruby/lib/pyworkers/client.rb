@@ -10,7 +10,9 @@ module Pyworkers
     # @param namespace [String] the prefix of all keys, with its colon, as +"app:"+
     # @param encryption [Array<String>, nil] the keys of jobs with +encrypt+: 32 bytes each, or their base64; the newest first
     def initialize(redis, namespace: "", encryption: nil)
-      raise BadArgumentError, "namespace is a text, as \"app:\", not #{namespace.inspect}" unless namespace.is_a?(String)
+      unless namespace.is_a?(String) && namespace.match?(/\A(?:[^[:space:]]*:)?\z/)
+        raise BadArgumentError, "namespace must be empty or end with a colon, without white space, not #{namespace.inspect}"
+      end
 
       @keys = Keys.new(namespace)
       @connection = Connection.new(redis, @keys.own("wire"))
