@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 import ssl
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -223,6 +225,37 @@ def test_nothing_is_left_when_the_owner_goes(named: tuple[str, Callable[[], set[
     else:
         del wires
     wait_for(lambda: not ids())
+
+
+def a_client(url: str) -> object:
+    client = connect(RedisConfig(url=url))
+    client.ping()
+    return client
+
+
+def wires_in_use(url: str) -> object:
+    wires = Wires(connect(RedisConfig(url=url)))
+    client_id(wires)
+    return wires
+
+
+@pytest.mark.parametrize("open_owner", [a_client, wires_in_use])
+def test_an_owner_in_a_circle_of_garbage_closes_its_socket_first(
+    one_redis_url: str, open_owner: Callable[[str], object]
+) -> None:
+    close_garbage()
+    # A collection of garbage sorts what it finds by what holds it, and finalizes garbage in this order.
+    sockets: list[object] = []
+    circle: list[object] = [open_owner(one_redis_url)]
+    circle.append(circle)
+    sockets += [found for found in gc.get_objects() if isinstance(found, socket.socket)]
+    gc.collect()
+    sockets.clear()
+    del circle
+    with warnings.catch_warnings(record=True) as unclosed:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not unclosed
 
 
 class Interrupted(BaseException):

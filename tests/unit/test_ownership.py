@@ -14,7 +14,11 @@ PACKAGE = Path(__file__).parents[2] / "pyworkers"
 FOREIGN = {
     "cli/__init__.py": {"command.commands", "command.help"},
     "integrations/sqlalchemy.py": {"connection._commit_impl", "connection._commit_twophase_impl"},
-    "store/transport/connections.py": {"client.auto_close_connection_pool", "client.response_callbacks"},
+    "store/transport/connections.py": {
+        "client.auto_close_connection_pool",
+        "client.response_callbacks",
+        "finalizer.atexit",
+    },
     "store/transport/tls.py": {
         "context.check_hostname", "context.minimum_version", "context.verify_flags", "context.verify_mode",
     },

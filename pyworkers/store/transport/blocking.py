@@ -18,7 +18,15 @@ import hiredis
 from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError, InvalidResponse
 
-from pyworkers.store.transport.connections import PUSH, Connection, Turns, are_refused, node_of, primary_of
+from pyworkers.store.transport.connections import (
+    PUSH,
+    Connection,
+    Turns,
+    are_refused,
+    call_when_dropped,
+    node_of,
+    primary_of,
+)
 from pyworkers.store.transport.redirects import Repeat, Resending, refusal_in, resending
 
 if TYPE_CHECKING:
@@ -44,6 +52,7 @@ class Wires:
         self._turns = Turns(self._pool.max_connections)
         self._idle: list[_Wire] = []
         self._importing: tuple[Address, Wires] | None = None
+        call_when_dropped(self, _close_all, self._idle)
 
     def exchange(self, packed: bytes, count: int, refusals: Collection[str] = ()) -> list[Any]:
         """Send commands in one write; their ``count`` replies, refusals among them as exceptions.
@@ -96,9 +105,7 @@ class Wires:
 
     def close(self) -> None:
         """Close the idle connections. A later exchange opens new ones."""
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().close()
+        _close_all(self._idle)
         if (importing := self._importing) is not None:
             self._importing = None
             importing[1].close()
@@ -110,6 +117,12 @@ class Wires:
         except IndexError:
             return None
         return wire
+
+
+def _close_all(idle: list[_Wire]) -> None:
+    with suppress(IndexError):
+        while True:
+            idle.pop().close()
 
 
 class _Wire:

@@ -8,8 +8,9 @@ closes a connection in an unknown state, and limits the threads that use one at 
 from __future__ import annotations
 
 import os
+import weakref
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from inspect import signature
@@ -172,7 +173,15 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 def _client(pool: redis.ConnectionPool, **options: Any) -> Connection:
     client = redis.Redis(connection_pool=pool, **options)
     client.auto_close_connection_pool = True
+    # redis-py closes it in its finalizer. In a circle of garbage, that of a socket may come before it.
+    call_when_dropped(client, pool.disconnect)
     return client
+
+
+def call_when_dropped(owner: object, call: Callable[..., object], *arguments: Any) -> None:
+    """Call this when ``owner`` is garbage, before anything that it holds; not at the end of the process."""
+    finalizer = weakref.finalize(owner, call, *arguments)
+    finalizer.atexit = False
 
 
 def _pool(config: RedisConfig, url: str, options: dict[str, Any]) -> redis.ConnectionPool:
