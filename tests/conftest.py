@@ -134,6 +134,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _leave_nothing_open() -> Iterator[None]:
+    """Let what a module left open fail that module: garbage is else collected in the test of another one."""
+    yield
+    gc.collect()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was skipped and why, and the seed of a run that failed: ``-q`` hides the header with it."""
     if reasons := Counter(map(_reason, terminalreporter.stats.get("skipped", []))):
