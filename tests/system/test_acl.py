@@ -34,7 +34,7 @@ from pyworkers.web import app, site
 from pyworkers.web.navigation import NAVIGATION
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.helpers.records import hold_order, raw_job, register
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, wait_for
 from tests.integrations.web import served
 from tests.web.visitor import Visitor
@@ -443,7 +443,7 @@ def enqueue_as_the_dashboard(admin: Admin) -> None:
         assert admin.run(enqueue(admin.keys, [job], receipt)).jobs[0].is_new
 
 
-def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_who_may_only_read_sees_everything(serve_either: Serve, redis_url: str, namespace: str) -> None:
     url = url_of(redis_url, Role.READ_ONLY, namespace)
     keys = Keys(namespace)
     with redis.Redis.from_url(redis_url, single_connection_client=True) as admin:
@@ -460,7 +460,7 @@ def test_who_may_only_read_sees_everything(tmp_path: Path, redis_url: str, names
         with Client(redis_url, namespace=namespace) as client:
             client.enqueue("other", "C", jid="tracked", track=60)
             client.enlist(BatchPlan("b", "hold", members=["j"]))
-        with serving(tmp_path, redis_url, namespace, CODE), watching(redis_url, admin) as watch:
+        with serve_either(CODE), watching(redis_url, admin) as watch:
             wait_for(lambda: admin.smembers(keys.processes), message="the server is shown")
             options = ["--url", url, "--namespace", namespace]
             for words in LOOKING:

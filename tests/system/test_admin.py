@@ -22,7 +22,7 @@ from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from tests.helpers.records import raw_job
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, free_port, next_line, running_python, running_server, wait_for
 from tests.helpers.terminal import terminal
 
@@ -364,7 +364,7 @@ def handle(message):
 
 
 def test_a_server_is_watched_paused_quieted_and_stopped(
-    redis_url: str, namespace: str, where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
+    serve_either: Serve, where: list[str], keys: Keys, db: redis.Redis, tmp_path: Path
 ) -> None:
     def cli(*words: str) -> str:
         done = CliRunner().invoke(main, [*words, *where], catch_exceptions=False)
@@ -377,7 +377,7 @@ def test_a_server_is_watched_paused_quieted_and_stopped(
 
     gate = tmp_path / "gate"
     gate.touch()
-    with serving(tmp_path, redis_url, namespace, APP) as server:
+    with serve_either(APP) as server:
         server.push("q", {"class": "Wait", "args": [str(gate)], "jid": "first", "queue": "q"})
         server.wait_for_notes(1, "begin", "first")
         [work] = wait_for(lambda: shown("workers"), message="the running job is listed")

@@ -17,7 +17,7 @@ from pyworkers.api import DeadSet
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import BatchError, JobFailedError, ResultTimeout
 from pyworkers.plugins.batches import Batch
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -91,8 +91,8 @@ class App:
 
 
 @pytest.fixture
-def server(tmp_path: Path, one_redis_url: str, namespace: str) -> Iterator[ServerProcess]:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as running:
+def server(serve: Serve) -> Iterator[ServerProcess]:
+    with serve(CODE) as running:
         yield running
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from tests.helpers.records import job
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, wait_for
 
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/batches.md").read_text(), re.DOTALL)
@@ -17,8 +16,8 @@ def make_report(*urls):
 """
 
 
-def test_a_batch_and_a_canvas(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, one_redis_url, namespace, "\n".join([*PROGRAMS, REPORT])) as server:
+def test_a_batch_and_a_canvas(serve: Serve) -> None:
+    with serve("\n".join([*PROGRAMS, REPORT])) as server:
         server.push("imports", job("first", "start", 7, ["a", "b"]), job("second", "make_report", "x", "xyz"))
         wait_for(lambda: re.search(r"^batch (\S+) has 2 jobs$", server.log_text(), re.MULTILINE))
         [batch] = re.findall(r"^batch (\S+) has 2 jobs$", server.log_text(), re.MULTILINE)

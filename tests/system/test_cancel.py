@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from pyworkers import AsyncClient, Cancelled, Client
 from pyworkers.cli import main
 from tests.helpers.records import job
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import ROOT, wait_for
 
 CODE = """
@@ -54,9 +54,9 @@ def cancelled(server: ServerProcess) -> int:
 
 
 def test_a_running_job_is_asked_and_its_worker_goes_on(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serve_either(CODE) as server:
         server.push("q", job("a", "Any", "wait"))
         (start,) = server.wait_for_notes(1, "start", "a")
         shown = CliRunner().invoke(main, ["cancel", "a", "--url", redis_url, "--namespace", namespace])
@@ -78,9 +78,9 @@ def test_a_running_job_is_asked_and_its_worker_goes_on(
 
 @pytest.mark.parametrize(("how", "instead_of"), [("deaf", None), ("fail", "retry"), ("snooze", "snooze")])
 def test_a_job_that_does_not_end_is_killed_and_not_tried_again(
-    tmp_path: Path, one_redis_url: str, namespace: str, how: str, instead_of: str | None
+    serve: Serve, one_redis_url: str, namespace: str, how: str, instead_of: str | None
 ) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+    with serve(CODE) as server:
         server.push("q", job("a", "Any", how))
         server.wait_for_notes(1, "start", "a")
         Client(one_redis_url, namespace=namespace).cancel("a")
@@ -95,8 +95,8 @@ def test_a_job_that_does_not_end_is_killed_and_not_tried_again(
         assert server.redis.get(server.keys.stat("failed")) is None
 
 
-def test_a_job_that_waits_never_starts(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def test_a_job_that_waits_never_starts(serve_either: Serve, redis_url: str, namespace: str) -> None:
+    with serve_either(CODE) as server:
         server.push("q", job("long", "Any", "wait"))
         server.wait_for_notes(1, "start", "long")
         now = time.time()
@@ -110,14 +110,14 @@ def test_a_job_that_waits_never_starts(tmp_path: Path, redis_url: str, namespace
         assert server.zset("schedule") == [] and [raw for raw, _ in server.zset("retry")] == [b"\xff"]
         assert server.redis.zrange(server.keys.cancelled, 0, -1) == [b"none"]
         assert 0 < server.redis.ttl(server.keys.cancelled) <= 86_400
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         server.wait_for_notes(1, "end", "stays")
         assert {note[2] for note in server.ledger() if note[1] == "start"} == {"long", "stays"}
         assert cancelled(server) == 3
 
 
-def test_a_job_that_turns_up_later_does_not_start(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_job_that_turns_up_later_does_not_start(serve: Serve, one_redis_url: str, namespace: str) -> None:
+    with serve(CODE) as server:
         assert server.stop() == 0
         # Neither does a server that starts later let it run.
         assert Client(one_redis_url, namespace=namespace).cancel("a") is Cancelled.UNKNOWN
@@ -129,12 +129,8 @@ def test_a_job_that_turns_up_later_does_not_start(tmp_path: Path, one_redis_url:
         assert [note for note in server.ledger() if note[2] == "a"] == []
 
 
-def test_a_job_is_cancelled_while_its_server_drains(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(
-        tmp_path, one_redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="300"
-    ) as server:
+def test_a_job_is_cancelled_while_its_server_drains(serve: Serve, one_redis_url: str, namespace: str) -> None:
+    with serve(CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="300") as server:
         server.push("q", job("a", "Any", "wait"))
         server.wait_for_notes(1, "start", "a")
         server.signal(signal.SIGTERM)
@@ -145,11 +141,9 @@ def test_a_job_is_cancelled_while_its_server_drains(
 
 
 def test_a_job_that_is_cancelled_when_time_is_up_is_not_given_back(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, one_redis_url: str, namespace: str
 ) -> None:
-    with serving(
-        tmp_path, one_redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="0.1"
-    ) as server:
+    with serve(CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="0.1") as server:
         server.push("q", job("a", "Any", "deaf"))
         server.wait_for_notes(1, "start", "a")
         Client(one_redis_url, namespace=namespace).cancel("a")
@@ -187,10 +181,10 @@ def test_every_server_takes_part(tmp_path: Path, one_redis_url: str, namespace: 
         wait_for(lambda: nothing_is_left(first))
 
 
-def test_sidekiqs_cancellation_ends_a_running_job(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_sidekiqs_cancellation_ends_a_running_job(serve_either: Serve) -> None:
     """Whether it was cancelled before it began or while it runs, as Sidekiq's ``cancel!`` does it."""
     code = CODE.replace("concurrency=1", "concurrency=4")
-    with serving(tmp_path, redis_url, namespace, code) as server:
+    with serve_either(code) as server:
         db, keys = server.redis, server.keys
         db.hset(keys.iteration("early"), "cancelled", int(time.time()))
         # The state of an iteration, and one that is none, cancel nothing.
@@ -207,6 +201,6 @@ def test_sidekiqs_cancellation_ends_a_running_job(tmp_path: Path, redis_url: str
         # Another job of that id may run.
         assert not db.exists(keys.iteration("early"), keys.iteration("late"))
         assert len(server.inprogress("q")) == 2
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         wait_for(lambda: nothing_is_left(server))
         assert db.hlen(keys.iteration("other")) == 3

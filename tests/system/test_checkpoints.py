@@ -9,13 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyworkers.client import Client
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import PATIENCE_S, wait_for
 
 CODE = """
@@ -54,10 +53,10 @@ def code_of(mode: str) -> str:
 
 
 @pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
+def server(serve_either: Serve) -> Iterator[ServerProcess]:
     environment = {"PYWORKERS_SERVER__LEASE": "2", "PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "60"}
     code = "".join(map(code_of, MODES))
-    with serving(tmp_path, redis_url, namespace, code, **environment) as running:
+    with serve_either(code, **environment) as running:
         yield running
 
 

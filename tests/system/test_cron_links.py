@@ -10,7 +10,7 @@ import pytest
 
 from pyworkers.api import CronSet
 from pyworkers.errors import BadArgumentError
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import wait_for
 
 APP = """
@@ -31,10 +31,8 @@ def slots_of(server: ServerProcess, word: str = "tick") -> list[int]:
     return [int(note[2]) for note in server.ledger() if note[1] == word]
 
 
-def test_a_slot_passes_the_client_middleware_once_in_a_worker(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, APP) as server:
+def test_a_slot_passes_the_client_middleware_once_in_a_worker(serve_either: Serve) -> None:
+    with serve_either(APP) as server:
         wait_for(lambda: len(slots_of(server)) >= 3)
         server.stop()
         links = [note[0] for note in server.ledger() if note[1] == "link"]
@@ -47,11 +45,9 @@ def test_a_slot_passes_the_client_middleware_once_in_a_worker(
         assert len(links) - len(fired) in (0, 1)
 
 
-def test_the_job_of_a_slot_keeps_its_lock_on_the_way_through_a_worker(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_the_job_of_a_slot_keeps_its_lock_on_the_way_through_a_worker(serve_either: Serve) -> None:
     app = APP.replace("track=60", "unique_for=600").replace("def tick():", 'def tick():\n    meet("go")')
-    with serving(tmp_path, redis_url, namespace, app) as server:
+    with serve_either(app) as server:
         server.wait_for_notes(1, "go")
         wait_for(lambda: len(server.events("cron.duplicate")) >= 2)
         [fired] = server.events("cron.fired")
@@ -61,9 +57,7 @@ def test_the_job_of_a_slot_keeps_its_lock_on_the_way_through_a_worker(
 
 
 @pytest.mark.fault("T5")
-def test_a_link_that_raises_or_does_not_call_on_fails_its_slot_alone(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_a_link_that_raises_or_does_not_call_on_fails_its_slot_alone(serve_either: Serve) -> None:
     app = APP.replace(
         'note("link", os.getpid())',
         """note("link")
@@ -74,7 +68,7 @@ def test_a_link_that_raises_or_does_not_call_on_fails_its_slot_alone(
         return ""
 """,
     )
-    with serving(tmp_path, redis_url, namespace, app) as server:
+    with serve_either(app) as server:
         wait_for(lambda: slots_of(server))
         [failed] = server.events("cron.failed")
         [dropped] = server.events("cron.dropped")
@@ -84,9 +78,7 @@ def test_a_link_that_raises_or_does_not_call_on_fails_its_slot_alone(
 
 
 @pytest.mark.fault("T5")
-def test_a_slot_is_not_lost_with_the_worker_that_makes_its_job(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_a_slot_is_not_lost_with_the_worker_that_makes_its_job(serve_either: Serve) -> None:
     app = APP.replace('every="1s"', 'every="1s", misfire="all"').replace(
         'note("link", os.getpid())',
         """note("link")
@@ -94,7 +86,7 @@ def test_a_slot_is_not_lost_with_the_worker_that_makes_its_job(
         os.kill(os.getpid(), signal.SIGKILL)
 """,
     )
-    with serving(tmp_path, redis_url, namespace, app) as server:
+    with serve_either(app) as server:
         wait_for(lambda: len(slots_of(server)) >= 3)
         failed = server.events("cron.failed")
         assert len(failed) == 2
@@ -103,7 +95,7 @@ def test_a_slot_is_not_lost_with_the_worker_that_makes_its_job(
         assert found == list(range(failed[0]["slot"], failed[0]["slot"] + len(found)))
 
 
-def test_busy_workers_delay_no_slot(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_busy_workers_delay_no_slot(serve_either: Serve) -> None:
     app = (
         APP
         + """
@@ -113,7 +105,7 @@ def handle(message):
 """
     )
     app = app.replace("@worker.job(", '@worker.job(queue="q2", ')
-    with serving(tmp_path, redis_url, namespace, app) as server:
+    with serve_either(app) as server:
         server.push("q", {"class": "A", "args": [], "jid": "a"})
         server.wait_for_notes(1, "busy")
         before = len(slots_of(server))
@@ -122,7 +114,7 @@ def handle(message):
 
 
 def test_the_arguments_of_an_entry_are_sealed_by_a_worker(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     pytest.importorskip("cryptography")
     keys = tmp_path / "keys"
@@ -134,7 +126,7 @@ def tick(words):
     note("tick", current_message().data["cron"]["slot"], words)
 """
     environment = {"PYWORKERS_ENCRYPTION__KEYS": str(keys)}
-    with serving(tmp_path, redis_url, namespace, app, **environment) as server:
+    with serve_either(app, **environment) as server:
         wait_for(lambda: slots_of(server))
         assert [note[3] for note in server.ledger()][:1] == ["secret words"]
         entries = CronSet(redis_url, namespace=namespace)

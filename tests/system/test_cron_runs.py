@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from pyworkers.api import CronRun, CronSet
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -57,9 +56,9 @@ def becomes(entries: CronSet, jid: str, fits: Callable[[CronRun], bool]) -> Cron
     ("how", "state", "error"), [("pass", "done", ""), ("fail", "dead", "ValueError: broken 1")]
 )
 def test_a_run_has_its_outcome(
-    tmp_path: Path, redis_url: str, namespace: str, entries: CronSet, how: str, state: str, error: str
+    serve_either: Serve, entries: CronSet, how: str, state: str, error: str
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE, HOW=how):
+    with serve_either(CODE, HOW=how):
         jid = triggered(entries)
         run = becomes(entries, jid, lambda run: run.state.final)
         assert (run.state, run.error, run.triggered, run.queue) == (state, error, True, "q")
@@ -68,9 +67,9 @@ def test_a_run_has_its_outcome(
 
 @pytest.mark.fault("T6")
 def test_a_run_whose_worker_is_killed_has_the_outcome_of_the_next(
-    tmp_path: Path, redis_url: str, namespace: str, entries: CronSet
+    serve_either: Serve, entries: CronSet
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE, HOW="die") as server:
+    with serve_either(CODE, HOW="die") as server:
         run = becomes(entries, triggered(entries), lambda run: run.state.final)
         assert (run.state, run.error) == ("done", "")
         assert [note[2:] for note in server.wait_for_notes(2, "work")] == [[0, 0], [0, 1]]
@@ -79,10 +78,10 @@ def test_a_run_whose_worker_is_killed_has_the_outcome_of_the_next(
 @pytest.mark.fault("T6")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_whose_server_ends_has_the_outcome_of_the_next(
-    tmp_path: Path, redis_url: str, namespace: str, entries: CronSet, number: int
+    serve_either: Serve, entries: CronSet, number: int
 ) -> None:
     options = {"PYWORKERS_SERVER__LEASE": "2", "PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "0.5", "HOW": "meet"}
-    with serving(tmp_path, redis_url, namespace, CODE, **options) as server:
+    with serve_either(CODE, **options) as server:
         jid = triggered(entries)
         server.wait_for_notes(1, "met")
         becomes(entries, jid, lambda run: run.state == "running")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pyworkers.protocol.keys import Keys
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -61,8 +60,8 @@ def finish(number):
 
 
 @pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
-    with serving(tmp_path, redis_url, namespace, CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="3") as running:
+def server(serve_either: Serve) -> Iterator[ServerProcess]:
+    with serve_either(CODE, PYWORKERS_SERVER__SHUTDOWN_TIMEOUT="3") as running:
         yield running
 
 

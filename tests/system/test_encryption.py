@@ -20,7 +20,7 @@ from pyworkers.api import DeadSet, LimitSet
 from pyworkers.config.fields import RedisConfig
 from tests.helpers import warm
 from tests.helpers.processes import process_alive
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import ROOT, wait_for
 
 PAGE = (ROOT / "contrib" / "docs" / "encryption.md").read_text()
@@ -68,9 +68,9 @@ def keys(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str, keys: Path) -> Iterator[ServerProcess]:
+def server(serve_either: Serve, keys: Path) -> Iterator[ServerProcess]:
     settings = {"PYWORKERS_ENCRYPTION__KEYS": str(keys), "PYWORKERS_RETRY__MAX": "3"}
-    with serving(tmp_path, redis_url, namespace, CODE, **settings) as running:
+    with serve_either(CODE, **settings) as running:
         yield running
 
 

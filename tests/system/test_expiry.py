@@ -12,7 +12,7 @@ import redis
 
 from pyworkers.api import Stats
 from tests.helpers.records import job
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
 from tests.system.test_http import Site
 
@@ -46,11 +46,11 @@ def redis_time(db: redis.Redis) -> float:
 
 
 def test_only_a_job_that_has_not_started_in_time_is_dropped(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
     site = Site()
     kinds = {"q": "run", "async": "arun", "threads": "trun", "owned": "Any"}
-    with serving(tmp_path, redis_url, namespace, CODE, **site.environment) as server:
+    with serve_either(CODE, **site.environment) as server:
         past, later = redis_time(server.redis) - 1, redis_time(server.redis) + 3600
         for queue, kind in kinds.items():
             server.push(
@@ -78,8 +78,8 @@ def test_only_a_job_that_has_not_started_in_time_is_dropped(
         assert server.redis.zcard(server.keys.retry) == 0
 
 
-def test_a_job_for_later_expires_from_its_time_on(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def test_a_job_for_later_expires_from_its_time_on(serve_either: Serve) -> None:
+    with serve_either(CODE) as server:
         now = redis_time(server.redis)
         late = job("late", "run", "late", queue="q", expiry=now - 1)
         due = job("due", "run", "due", queue="q", expiry=now + 3600)
@@ -91,10 +91,10 @@ def test_a_job_for_later_expires_from_its_time_on(tmp_path: Path, redis_url: str
 
 @pytest.mark.parametrize("offset", [-10_000, 10_000])
 def test_a_server_with_a_wrong_clock_drops_what_has_expired_by_redis_clock(
-    tmp_path: Path, redis_url: str, namespace: str, offset: int
+    serve_either: Serve, tmp_path: Path, offset: int
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(LYING_CLOCK.format(offset=offset))
-    with serving(tmp_path, redis_url, namespace, CODE, PYTHONPATH=str(tmp_path)) as server:
+    with serve_either(CODE, PYTHONPATH=str(tmp_path)) as server:
         now = redis_time(server.redis)
         late, due = job("late", "run", "late", expiry=now - 1), job("due", "run", "due", expiry=now + 3600)
         server.push("q", late, due)

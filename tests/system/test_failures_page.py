@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from pyworkers import Client
 from pyworkers.testing import fake
 from tests.helpers.records import job
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, wait_for
 
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/failures.md").read_text(), re.DOTALL)
@@ -20,8 +19,8 @@ ENDS = {
 }
 
 
-def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, PROGRAMS[2]) as server:
+def test_a_job_expires(serve_either: Serve, redis_url: str, namespace: str) -> None:
+    with serve_either(PROGRAMS[2]) as server:
         client = Client(redis_url, namespace=namespace)
         client.enqueue("push", "notify", [7, "hello"], expires_in=600)
         server.push("push", job("late", "notify", 8, "late", expiry=1))
@@ -35,8 +34,8 @@ def test_a_job_expires(tmp_path: Path, redis_url: str, namespace: str) -> None:
     assert [round(expiry) for expiry in expiries] == [600, 4200, 5]
 
 
-def test_each_failed_run_is_reported(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, PROGRAMS[1]) as server:
+def test_each_failed_run_is_reported(serve_either: Serve) -> None:
+    with serve_either(PROGRAMS[1]) as server:
         server.push("pay", job("j1", "charge", "offline"))
         server.wait_for_output("charge j1, attempt 0: ConnectionError, RETRY\n")
         server.wait_for_output("charge j1, attempt 1: ConnectionError, DEAD\n")
@@ -44,8 +43,8 @@ def test_each_failed_run_is_reported(tmp_path: Path, redis_url: str, namespace: 
         server.wait_for_output("charge j2, attempt 0: crash, RETRY\n")
 
 
-def test_the_class_of_the_exception_decides(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, PROGRAMS[0]) as server:
+def test_the_class_of_the_exception_decides(serve_either: Serve) -> None:
+    with serve_either(PROGRAMS[0]) as server:
         server.push("pay", *(job(how, "charge", how) for how in ENDS))
         found = {how: server.wait_for_event("job.failed", jid=how) for how in ENDS}
         wait_for(lambda: server.settled("pay"))

@@ -7,7 +7,6 @@ import json
 import time
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from pyworkers import Client
 from tests.helpers.records import job
 from tests.helpers.replies import as_list
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import stretched, wait_for
 
 CODE = """
@@ -63,8 +62,8 @@ def gone(message, error):
 
 
 @pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
-    with serving(tmp_path, redis_url, namespace, CODE) as running:
+def server(serve_either: Serve) -> Iterator[ServerProcess]:
+    with serve_either(CODE) as running:
         yield running
 
 

@@ -11,7 +11,7 @@ from pyworkers.api.finished import FinishedFilter, FinishedJob, FinishedSet
 from pyworkers.cli import main
 from pyworkers.client import Client
 from pyworkers.config.fields import RedisConfig
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -37,12 +37,14 @@ keep_args = false
 """
 
 
-def test_finished_jobs_are_kept_where_it_is_asked(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_finished_jobs_are_kept_where_it_is_asked(
+    serve_either: Serve, tmp_path: Path, redis_url: str, namespace: str
+) -> None:
     (tmp_path / "workers.toml").write_text(SETTINGS)
     where = RedisConfig(redis_url, namespace)
     options = ["--url", redis_url, "--namespace", namespace]
     with (
-        serving(tmp_path, redis_url, namespace, CODE, "--config", str(tmp_path / "workers.toml")) as server,
+        serve_either(CODE, "--config", str(tmp_path / "workers.toml")) as server,
         Client(redis_url, namespace=namespace) as client,
     ):
         finished = FinishedSet(where)

@@ -16,7 +16,7 @@ import redis
 
 from pyworkers.api import ProcessSet, WorkerView
 from tests.helpers.replies import as_bytes, as_texts
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.sidekiq_api import sidekiq
 from tests.helpers.support import wait_for
 
@@ -62,9 +62,9 @@ def work_of(server: ServerProcess) -> list[dict[str, Any]]:
     return [json.loads(value) for value in found.values()]
 
 
-def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_the_hash_holds_what_every_sidekiq_reads(serve_either: Serve, tmp_path: Path) -> None:
     begun = time.time()
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serve_either(CODE) as server:
         raw = b'{"class":"Any","args":["\xc3\xa9", 1.50],"jid":"a","unknown":1e3}'
         started = time.time()
         server.push("q", raw)
@@ -122,14 +122,14 @@ def test_the_hash_holds_what_every_sidekiq_reads(tmp_path: Path, redis_url: str,
         assert 70 < server.redis.ttl(server.keys.process(identity_of(server))) <= 90
         assert 0 < server.redis.ttl(server.keys.work(identity_of(server))) <= 60
         assert not server.redis.exists(server.keys.workers(identity_of(server)))
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         wait_for(lambda: fields_of(server)["busy"] == "0" and not work_of(server))
 
 
 def test_workers_are_listed_with_their_state_and_a_crash_counts_as_a_restart(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, one_redis_url: str, namespace: str
 ) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+    with serve(CODE) as server:
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         [[busy, *_]] = server.wait_for_notes(1, "start")
         servers = ProcessSet(one_redis_url, namespace=namespace)
@@ -152,14 +152,12 @@ def test_workers_are_listed_with_their_state_and_a_crash_counts_as_a_restart(
         wait_for(lambda: shown(busy) is None, message="the worker is gone")
         [process] = servers
         assert [(group.name, group.restarts) for group in process.about.groups] == [("q", 1), ("mail", 0)]
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
 
 
-def test_memory_that_the_processes_share_counts_once(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_memory_that_the_processes_share_counts_once(serve: Serve) -> None:
     code = f"{CODE}\nballast = b'x' * 100_000_000\n"
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
         wait_for(lambda: fields_of(server).get("busy") == "1")
@@ -209,10 +207,10 @@ def test_sidekiqs_buttons_quiet_and_stop_the_server(tmp_path: Path, own_url: str
 
 
 def test_a_stop_is_shown_with_its_end_and_differs_from_quiet(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, one_redis_url: str, namespace: str
 ) -> None:
     limit = {"PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "500"}
-    with serving(tmp_path, one_redis_url, namespace, CODE, **limit) as server:
+    with serve(CODE, **limit) as server:
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
         identity_of(server)
@@ -230,14 +228,12 @@ def test_a_stop_is_shown_with_its_end_and_differs_from_quiet(
         assert process.stopping and process.stops_at is not None
         # Whole seconds, and two readings of the clock.
         assert begun + 498 <= process.stops_at <= time.time() + 502
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         assert server.wait() == 0
 
 
-def test_a_dump_can_be_asked_for_and_unknown_words_are_dropped(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_dump_can_be_asked_for_and_unknown_words_are_dropped(serve: Serve) -> None:
+    with serve(CODE) as server:
         identity = identity_of(server)
         server.redis.lpush(server.keys.signals(identity), "KILL", b"\xff", "TTIN")
         server.wait_for_event("signal.unknown", signal="KILL")
@@ -246,14 +242,12 @@ def test_a_dump_can_be_asked_for_and_unknown_words_are_dropped(
         assert server.process is not None and server.process.poll() is None
 
 
-def test_the_dead_are_pruned_and_foreign_rows_stay(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_the_dead_are_pruned_and_foreign_rows_stay(serve: Serve, one_redis_url: str, namespace: str) -> None:
     connection = redis.Redis.from_url(one_redis_url)
     connection.sadd(f"{namespace}processes", "dead:1:ab", b"\xff:gone", b"\xff:odd", "go:1:cd")
     connection.hset(f"{namespace}go:1:cd", "info", "{}")
     connection.hset(f"{namespace}".encode() + b"\xff:odd", "info", "{}")
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+    with serve(CODE) as server:
         server.wait_for_event("process.pruned", owner="dead:1:ab")
         server.wait_for_event("process.pruned", owner="\\xff:gone")
         rest = {b"\xff:odd", b"go:1:cd"}
@@ -292,11 +286,13 @@ def test_a_killed_server_is_listed_no_more_once_a_peer_has_recovered_it(
             (tmp_path / "peer" / "finish").touch()
 
 
-def test_a_heartbeat_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_a_heartbeat_that_fails_costs_no_job(
+    serve: Serve, tmp_path: Path, one_redis_url: str, namespace: str
+) -> None:
     with redis.Redis.from_url(one_redis_url) as connection:
         connection.set(f"{namespace}processes", "not a set")
     (tmp_path / "finish").touch()
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+    with serve(CODE) as server:
         server.wait_for_event("redis.refused", part="heartbeat")
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start")
@@ -306,10 +302,8 @@ def test_a_heartbeat_that_fails_costs_no_job(tmp_path: Path, one_redis_url: str,
         assert server.events("redis.down") == []
 
 
-def test_a_large_job_is_listed_without_its_arguments(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_large_job_is_listed_without_its_arguments(serve: Serve) -> None:
+    with serve(CODE) as server:
         server.push("q", {"class": "Large", "args": ["x" * 20_000], "jid": "a"})
         server.push("q", {"class": "Huge", "args": ["x" * 5_000_000], "jid": "b"})
         wait_for(lambda: fields_of(server).get("busy") == "2")
@@ -319,10 +313,8 @@ def test_a_large_job_is_listed_without_its_arguments(
         assert all(len(json.dumps(payload)) < 200 for payload in payloads)
 
 
-def test_a_stopped_server_that_comes_back_is_listed_once(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_stopped_server_that_comes_back_is_listed_once(serve: Serve) -> None:
+    with serve(CODE) as server:
         lose_lease(server)
 
 
@@ -343,16 +335,14 @@ def lose_lease(server: ServerProcess) -> tuple[str, str]:
     return identity, identity_of(server)
 
 
-def test_workers_log_the_new_identity_after_a_lost_lease(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_workers_log_the_new_identity_after_a_lost_lease(serve: Serve) -> None:
     def logged_by(jid: str) -> str:
         server.push("mail", {"class": "send_mail", "args": [], "jid": jid})
         return str(server.wait_for_event("job.done", jid=jid)["identity"])
 
     # Workers that were idle are replaced, by a fork server from before the loss; later there is a new one.
     short = {"PYWORKERS_SERVER__LEASE": "6"}
-    with serving(tmp_path, one_redis_url, namespace, CODE, **short) as server:
+    with serve(CODE, **short) as server:
         first = identity_of(server)
         assert logged_by("before") == first
         wait_for(lambda: len(server.tree()) == 1 + 5, message="a fork server and all workers")
@@ -371,6 +361,6 @@ def test_workers_log_the_new_identity_after_a_lost_lease(
         server.wait_for_notes(2, "start")
         _, third = lose_lease(server)
         server.wait_for_notes(4, "start")
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         for jid in ("a", "b"):
             assert server.wait_for_event("job.done", jid=jid)["identity"] == third

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from pyworkers import JobHistory
 from pyworkers.asyncclient import AsyncClient
 from pyworkers.client import Client
 from pyworkers.errors import JobFailedError
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import PATIENCE_S
 
 CODE = """
@@ -34,11 +33,11 @@ def code_of(mode: str) -> str:
 
 
 def test_each_run_has_its_start_its_worker_and_its_error(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
     modes = ("process", "thread", "async")
     with (
-        serving(tmp_path, redis_url, namespace, "".join(map(code_of, modes))) as server,
+        serve_either("".join(map(code_of, modes))) as server,
         Client(redis_url, namespace=namespace) as client,
     ):
         for mode in modes:
@@ -67,9 +66,9 @@ async def read(url: str, namespace: str, jid: str) -> JobHistory | None:
 
 
 @pytest.mark.fault("J3")
-def test_a_run_whose_worker_is_killed_counts_too(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_a_run_whose_worker_is_killed_counts_too(serve_either: Serve, redis_url: str, namespace: str) -> None:
     with (
-        serving(tmp_path, redis_url, namespace, code_of("process")) as server,
+        serve_either(code_of("process")) as server,
         Client(redis_url, namespace=namespace) as client,
     ):
         jid = client.enqueue("process", "process_work", ["die"], track=60, history=True)

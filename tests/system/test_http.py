@@ -22,7 +22,7 @@ from pyworkers.api import ProcessSet, Stats
 from pyworkers.api.problems import _failing
 from pyworkers.protocol.flow.counted import INCIDENTS
 from tests.helpers.records import job
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, running_server, wait_for
 
 if os.environ.get("CI", "").lower() not in ("true", "1"):
@@ -66,9 +66,9 @@ class Site:
         return float(found[1]) if found else -1.0
 
 
-def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_the_pages(serve_either: Serve) -> None:
     site = Site()
-    with serving(tmp_path, redis_url, namespace, CODE, **site.environment) as server:
+    with serve_either(CODE, **site.environment) as server:
         assert site.get("/livez") == (200, "ok\n")
         ready = {"fetching": True, "lease": True, "redis": True}
         assert site.get("/readyz")[0] == 200 and site.json("/readyz") == ready
@@ -135,7 +135,7 @@ def test_the_pages(tmp_path: Path, redis_url: str, namespace: str) -> None:
         server.signal(signal.SIGTERM)
         server.wait_for_event("server.stopping")
         assert site.get("/livez") == (200, "ok\n")
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         assert server.wait() == 0
         assert server.events("http.exposed") == []
 
@@ -171,10 +171,10 @@ def thrown_out(client: socket.socket) -> None:
             pass
 
 
-def test_clients_that_hang_slow_no_other(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_clients_that_hang_slow_no_other(serve: Serve) -> None:
     site = Site()
     host, _, port = site.bind.rpartition(":")
-    with serving(tmp_path, one_redis_url, namespace, CODE, **site.environment) as server:
+    with serve(CODE, **site.environment) as server:
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start", "a")
         assert site.get("/stats")[0] == 200
@@ -202,13 +202,11 @@ def test_clients_that_hang_slow_no_other(tmp_path: Path, one_redis_url: str, nam
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"], ids=["idle", "half a request"]
 )
-def test_clients_that_wait_keep_no_other_out(
-    tmp_path: Path, one_redis_url: str, namespace: str, sent: bytes
-) -> None:
+def test_clients_that_wait_keep_no_other_out(serve: Serve, sent: bytes) -> None:
     site = Site()
     host, _, port = site.bind.rpartition(":")
     with (
-        serving(tmp_path, one_redis_url, namespace, CODE, **site.environment) as server,
+        serve(CODE, **site.environment) as server,
         contextlib.ExitStack() as waiting,
     ):
         descriptors = Path(f"/proc/{server.pid}/fd")
@@ -292,12 +290,10 @@ def status_for(site: Site, host: str) -> int:
             return error.code
 
 
-def test_it_answers_to_known_hosts_and_hides_what_is_masked(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_it_answers_to_known_hosts_and_hides_what_is_masked(serve: Serve) -> None:
     site = Site()
     settings = {"PYWORKERS_HTTP__HOSTS": "jobs.internal", **site.environment}
-    with serving(tmp_path, one_redis_url, namespace, CODE, **settings) as server:
+    with serve(CODE, **settings) as server:
         about = {"apiKey": "hidden-1", "deep": [{"Card-Number": "hidden-2"}], "shown": 7}
         server.push("q", {"class": "Any", "args": ["wait"], "jid": "a", "about": about})
         server.wait_for_notes(1, "start", "a")
@@ -310,13 +306,13 @@ def test_it_answers_to_known_hosts_and_hides_what_is_masked(
             "10.1.2.3": 200, "evil.example": 400, "127.0.0.1.evil.example": 400, "a b": 400,
         }.items():  # fmt: skip
             assert (host, status_for(site, host)) == (host, status)
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
 
 
-def test_without_stats_it_is_no_page(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_without_stats_it_is_no_page(serve: Serve) -> None:
     site = Site()
     settings = {"PYWORKERS_HTTP__STATS": "false", **site.environment}
-    with serving(tmp_path, one_redis_url, namespace, CODE, **settings):
+    with serve(CODE, **settings):
         assert site.get("/stats")[0] == 404
         assert site.get("/livez")[0] == 200
 
@@ -334,12 +330,12 @@ def end():
 
 
 def test_a_server_that_cannot_start_workers_is_not_ready(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     site = Site()
-    with serving(tmp_path, one_redis_url, namespace, BROKEN, **site.environment) as server:
+    with serve(BROKEN, **site.environment) as server:
         wait_for(lambda: site.get("/readyz")[0] == 200)
-        (tmp_path / "broken").touch()
+        server.let_go("broken")
         server.push("q", job("a", "end", retry=False))
         wait_for(lambda: site.get("/readyz")[0] == 503, message="not ready")
         about = site.json("/readyz")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -13,7 +12,7 @@ from pyworkers.asyncclient import AsyncClient
 from pyworkers.cli import main
 from pyworkers.client import Client
 from pyworkers.protocol.flow.joblog import LogLine
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -50,9 +49,9 @@ def words(lines: list[LogLine]) -> list[str]:
     return [f"{line.state}: {line.text}" if line.state else line.text for line in lines]
 
 
-def test_a_job_has_its_log(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_a_job_has_its_log(serve_either: Serve, redis_url: str, namespace: str) -> None:
     with (
-        serving(tmp_path, redis_url, namespace, "".join(map(code_of, MODES))) as server,
+        serve_either("".join(map(code_of, MODES))) as server,
         Client(redis_url, namespace=namespace) as client,
     ):
 

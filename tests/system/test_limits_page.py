@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from tests.helpers.records import job
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, wait_for
 
 [PROGRAM] = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/limits.md").read_text(), re.DOTALL)
@@ -20,8 +19,8 @@ def hold(message, call_next):
 """
 
 
-def test_each_tenant_has_two_slots(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, PROGRAM + HELD) as server:
+def test_each_tenant_has_two_slots(serve_either: Serve) -> None:
+    with serve_either(PROGRAM + HELD) as server:
         server.push("reports", *(job(f"a{n}", "report", "acme", "May") for n in range(4)))
         server.wait_for_notes(2, "start")
         wait_for(lambda: len(server.zset("schedule")) == 2)
@@ -34,8 +33,8 @@ def test_each_tenant_has_two_slots(tmp_path: Path, redis_url: str, namespace: st
         wait_for(lambda: server.settled("reports"))
 
 
-def test_a_job_keeps_to_all_its_limits(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, PROGRAM + HELD) as server:
+def test_a_job_keeps_to_all_its_limits(serve_either: Serve) -> None:
+    with serve_either(PROGRAM + HELD) as server:
         server.push("pay", *(job(f"p{n}", "charge", n) for n in range(25)))
         server.wait_for_notes(25, "start")
         wait_for(lambda: server.settled("pay"))

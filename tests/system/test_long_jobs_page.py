@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from pyworkers.client import Client
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, wait_for
 
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/long-jobs.md").read_text(), re.DOTALL)
 
 
-def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_the_program_of_the_page(serve_either: Serve, tmp_path: Path, redis_url: str, namespace: str) -> None:
     [program] = PROGRAMS
     pages = tmp_path / "pages"
     # A page takes so long that the stop comes in the middle, and no time after it.
@@ -20,7 +20,7 @@ def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str)
         "        at.save(", "        time.sleep(0 if Path('go').exists() else 0.2)\n        at.save("
     )
     with (
-        serving(tmp_path, redis_url, namespace, slow) as server,
+        serve_either(slow) as server,
         Client(redis_url, namespace=namespace) as client,
     ):
         jid = client.enqueue("exports", "export", [200])

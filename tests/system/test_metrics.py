@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from tests.helpers.replies import as_texts
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -36,10 +35,8 @@ def minutes(server: ServerProcess, pattern: str) -> Counter[str]:
     return found
 
 
-def test_jobs_are_counted_by_the_names_of_their_handlers(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def test_jobs_are_counted_by_the_names_of_their_handlers(serve_either: Serve, namespace: str) -> None:
+    with serve_either(CODE) as server:
         for place in range(20):
             server.push("go", {"class": f"Any{place}", "args": [], "jid": str(place)})
         server.push("go", {"class": "Any", "args": ["fail"], "jid": "fails", "retry": False})
@@ -66,9 +63,7 @@ def test_jobs_are_counted_by_the_names_of_their_handlers(
         assert all(server.redis.ttl(key) > 0 for key in server.redis.scan_iter(f"{namespace}*|*"))
 
 
-def test_a_job_that_is_declared_late_runs_without_a_number(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_job_that_is_declared_late_runs_without_a_number(serve: Serve) -> None:
     late = """
 @worker.on_startup
 def declare():
@@ -76,7 +71,7 @@ def declare():
     def late():
         note("late")
 """
-    with serving(tmp_path, one_redis_url, namespace, CODE + late) as server:
+    with serve(CODE + late) as server:
         server.push("mail", {"class": "late", "args": [], "jid": "a"})
         server.push("go", {"class": "Any", "args": [], "jid": "b"})
         server.wait_for_notes(1, "late")
@@ -86,10 +81,8 @@ def declare():
         assert server.events("worker.lost") == []
 
 
-def test_metrics_that_are_refused_cost_neither_counters_nor_jobs(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_metrics_that_are_refused_cost_neither_counters_nor_jobs(serve: Serve, namespace: str) -> None:
+    with serve(CODE) as server:
         server.push("mail", {"class": "send_mail", "args": [0], "jid": "a"})
         wait_for(lambda: minutes(server, "j|20*|*")["send_mail|p"] == 1)
         for key in server.redis.scan_iter(f"{namespace}j|*"):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from pyworkers import Client
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, wait_for
 
 [PROGRAM] = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/ordered.md").read_text(), re.DOTALL)
 
 
-def test_the_jobs_run_in_their_order(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, PROGRAM) as server:
+def test_the_jobs_run_in_their_order(serve_either: Serve, redis_url: str, namespace: str) -> None:
+    with serve_either(PROGRAM) as server:
         client = Client(redis_url, namespace=namespace)
         client.enqueue_bulk("ledger", "Book", [[number] for number in range(20)])
         wait_for(lambda: server.settled("ledger"))

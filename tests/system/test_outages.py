@@ -18,7 +18,7 @@ from tests.helpers.proxy import Proxy
 from tests.helpers.records import job
 from tests.helpers.redises import OwnRedis, replicate
 from tests.helpers.replies import as_list
-from tests.helpers.server_process import WAITING_APP, ServerProcess, serving
+from tests.helpers.server_process import WAITING_APP, Serve, ServerProcess, serving
 from tests.helpers.support import free_port, stretched, wait_for
 
 
@@ -129,8 +129,8 @@ def test_fail_fast_exits_with_4_and_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("R4")
-def test_killed_connections_heal_and_lose_no_outcome(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, WAITING_APP) as server:
+def test_killed_connections_heal_and_lose_no_outcome(serve_either: Serve) -> None:
+    with serve_either(WAITING_APP) as server:
         for number in range(30):
             server.push("q", job(f"n-{number}", "Any", "n", number))
             wait_for(lambda: _kill_a_connection(server, number), message="a connection to kill")  # noqa: B023
@@ -151,13 +151,13 @@ def _kill_a_connection(server: ServerProcess, number: int) -> int:
 
 @pytest.mark.fault("M7")
 def test_a_deleted_lease_comes_back_and_no_peer_recovers_from_its_owner(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     path = tmp_path / "workers.toml"
     # Renewed after 3.3 s, and recovered 6 s after it was deleted: a machine may stall in between.
     path.write_text("[server]\nlease = 20\n")
     options = ("--config", str(path))
-    with serving(tmp_path, one_redis_url, namespace, WAITING_APP, *options) as server:
+    with serve(WAITING_APP, *options) as server:
         peer = ServerProcess(tmp_path, one_redis_url, namespace, *options)
         peer.start()
         try:
@@ -166,7 +166,7 @@ def test_a_deleted_lease_comes_back_and_no_peer_recovers_from_its_owner(
             for identity in as_list(server.redis.hkeys(server.keys.owners)):
                 server.redis.delete(server.keys.lease(identity.decode()))
             wait_for(lambda: _leases(server) == 2, message="both leases are back")
-            (tmp_path / "finish").touch()
+            server.let_go("finish")
             server.wait_for_notes(1, "end")
             assert server.events("process.recovered") == []
             assert len(server.ledger()) == 2
@@ -196,9 +196,7 @@ def test_a_flushed_database_is_survived(tmp_path: Path, own: OwnRedis) -> None:
 
 
 @pytest.mark.fault("R8")
-def test_a_queue_of_the_wrong_type_does_not_stop_the_others(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_a_queue_of_the_wrong_type_does_not_stop_the_others(serve_either: Serve) -> None:
     code = (
         WAITING_APP
         + """
@@ -207,7 +205,7 @@ def other(message):
     note("other", *message.args)
 """
     )
-    with serving(tmp_path, redis_url, namespace, code) as server:
+    with serve_either(code) as server:
         server.redis.set(server.keys.queue("q"), "no list")
         server.wait_for_event("queue.broken", queue="q")
         server.push("other", job("1", "Any", 1))

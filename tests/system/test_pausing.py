@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -21,10 +19,8 @@ def other(message):
 """
 
 
-def test_a_paused_queue_takes_no_jobs_and_others_go_on(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def test_a_paused_queue_takes_no_jobs_and_others_go_on(serve_either: Serve) -> None:
+    with serve_either(CODE) as server:
         server.push("q", {"class": "A", "args": ["wait"], "jid": "long"})
         server.wait_for_notes(1, "start", "long")
         server.redis.sadd(server.keys.paused, "q", b"\xff")
@@ -32,7 +28,7 @@ def test_a_paused_queue_takes_no_jobs_and_others_go_on(
         server.push("q", {"class": "A", "args": [], "jid": "a"}, {"class": "A", "args": [], "jid": "b"})
         server.push("other", {"class": "A", "args": [], "jid": "c"})
         server.wait_for_notes(1, "other", "c")
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         server.wait_for_notes(1, "end", "long")
         # Freed by the end of its job, its worker would have taken one long before the next two pass.
         for jid in "de":
@@ -47,10 +43,8 @@ def test_a_paused_queue_takes_no_jobs_and_others_go_on(
         ]  # fmt: skip
 
 
-def test_a_server_starts_with_a_paused_queue_and_stops(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_server_starts_with_a_paused_queue_and_stops(serve: Serve) -> None:
+    with serve(CODE) as server:
         server.redis.sadd(server.keys.paused, "q")
         assert server.stop() == 0
         server.push("q", {"class": "A", "args": [], "jid": "a"})
@@ -63,8 +57,8 @@ def test_a_server_starts_with_a_paused_queue_and_stops(
         assert [note for note in server.ledger() if note[1] == "start"] == []
 
 
-def test_a_set_that_cannot_be_read_pauses_nothing(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_set_that_cannot_be_read_pauses_nothing(serve: Serve) -> None:
+    with serve(CODE) as server:
         server.redis.sadd(server.keys.paused, "q")
         server.wait_for_event("manager.state", queue="q", state="paused")
         server.redis.set(server.keys.paused, "no set")

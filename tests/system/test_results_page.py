@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from pyworkers.cli import main
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import PATIENCE_S, ROOT
 
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "contrib/docs/results.md").read_text(), re.DOTALL)
@@ -27,10 +27,10 @@ show("another")
 """
 
 
-def test_the_program_of_the_page(tmp_path: Path, redis_url: str, namespace: str) -> None:
+def test_the_program_of_the_page(serve_either: Serve, tmp_path: Path, redis_url: str, namespace: str) -> None:
     jobs, asking, logging, showing = PROGRAMS
     asking = asking.replace("timeout=10", f"timeout={PATIENCE_S}")
-    with serving(tmp_path, redis_url, namespace, f"{jobs}\n{showing}\n{logging}") as server:
+    with serve_either(f"{jobs}\n{showing}\n{logging}") as server:
         found = subprocess.run(
             [sys.executable, "-c", f"{ASKING}{asking}\nask()\nasyncio.run(ask_in_a_loop())\n{SHOWING}"],
             cwd=tmp_path,

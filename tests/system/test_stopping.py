@@ -21,7 +21,7 @@ from tests.helpers.processes import process_alive
 from tests.helpers.proxy import Trap, proxied, script
 from tests.helpers.records import job
 from tests.helpers.redises import blocked
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import stretched, wait_for
 
 CODE = """
@@ -55,16 +55,14 @@ def clean(server: ServerProcess) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_running_jobs_finish_before_the_server_ends(
-    tmp_path: Path, redis_url: str, namespace: str, number: int
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def test_running_jobs_finish_before_the_server_ends(serve_either: Serve, number: int) -> None:
+    with serve_either(CODE) as server:
         server.push("q", job("a", "Any", "a", 60), job("b", "Any", "b", 60), job("c", "Any", "c", 60))
         server.wait_for_notes(2, "start")
         tree = server.tree()
         server.signal(number)
         server.wait_for_event("manager.state", state="quiet")
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         assert server.wait() == 0
         assert sorted(note[2] for note in server.ledger() if note[1] == "end") == ["a", "b"]
         assert server.waiting("q") == 1
@@ -89,10 +87,10 @@ def test_a_server_that_stops_does_not_renew_its_lease_after_it_has_deregistered(
 
 @pytest.mark.fault("M3")
 def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, tmp_path: Path
 ) -> None:
     options = ("--config", config(tmp_path, "[server]\nshutdown_timeout = 0.3\n"))
-    with serving(tmp_path, redis_url, namespace, CODE, *options) as server:
+    with serve_either(CODE, *options) as server:
         jobs = [json.dumps(job(key, "Any", key, 60)).encode() for key in "abc"]
         for raw in jobs:
             server.push("q", raw)
@@ -105,7 +103,7 @@ def test_jobs_past_the_deadline_are_given_back_in_order_and_run_elsewhere(
         assert server.redis.get(server.keys.stat("processed")) is None
         assert server.redis.get(server.keys.stat("interrupted")) == b"2"
 
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         server.start()
         ends = server.wait_for_notes(3, "end")
         assert {note[2] for note in ends} == {"a", "b", "c"}
@@ -218,14 +216,14 @@ def test_a_short_time_to_stop_is_shared_between_ending_and_cleaning_up(
 
 
 @pytest.mark.fault("M4")
-def test_many_signals_are_one_clean_stop(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_many_signals_are_one_clean_stop(serve: Serve) -> None:
+    with serve(CODE) as server:
         server.push("q", job("a", "Any", "a", 60))
         server.wait_for_notes(1, "start")
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
             os.killpg(server.pid, number)
         server.wait_for_event("manager.state", state="quiet")
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         assert server.wait() == 0
         assert [note[2] for note in server.ledger() if note[1] == "end"] == ["a"]
         assert len(server.events("server.stopping")) == 1
@@ -233,16 +231,14 @@ def test_many_signals_are_one_clean_stop(tmp_path: Path, one_redis_url: str, nam
 
 
 @pytest.mark.fault("M5")
-def test_a_quiet_server_fetches_nothing_and_its_jobs_finish(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def test_a_quiet_server_fetches_nothing_and_its_jobs_finish(serve_either: Serve) -> None:
+    with serve_either(CODE) as server:
         server.push("q", job("a", "Any", "a", 60))
         server.wait_for_notes(1, "start")
         server.signal(signal.SIGTSTP)
         server.wait_for_event("manager.state", state="quiet")
         server.push("q", job("b", "Any", "b", 0))
-        (tmp_path / "finish").touch()
+        server.let_go("finish")
         server.wait_for_event("job.done", jid="a")
         wait_for(lambda: not server.inprogress("q"), message="settled")
         assert server.waiting("q") == 1
@@ -250,10 +246,8 @@ def test_a_quiet_server_fetches_nothing_and_its_jobs_finish(
         assert [note[2] for note in server.ledger() if note[1] == "start"] == ["a"]
 
 
-def test_an_idle_server_stops_at_once_though_a_fetch_is_blocked(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_an_idle_server_stops_at_once_though_a_fetch_is_blocked(serve: Serve) -> None:
+    with serve(CODE) as server:
         wait_for(lambda: blocked(server.redis), message="a blocking fetch")
         server.signal(signal.SIGTERM)
         assert server.wait(timeout=stretched(2)) == 0
@@ -261,10 +255,10 @@ def test_an_idle_server_stops_at_once_though_a_fetch_is_blocked(
 
 @pytest.mark.fault("M1")
 def test_the_jobs_of_a_killed_server_run_on_another_once_each(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
     short = ("--config", config(tmp_path, "[server]\nlease = 2\n"))
-    with serving(tmp_path, redis_url, namespace, CODE, *short) as dead:
+    with serve_either(CODE, *short) as dead:
         dead.push("q", job("a", "Any", "a", 60), job("b", "Any", "b", 60))
         dead.wait_for_notes(2, "start")
         tree = dead.tree()
@@ -272,7 +266,7 @@ def test_the_jobs_of_a_killed_server_run_on_another_once_each(
         dead.wait()
         wait_for(lambda: not any(map(process_alive, tree)), timeout=stretched(2), message="its tree is gone")
         assert len(dead.inprogress("q")) == 2
-        (tmp_path / "finish").touch()
+        dead.let_go("finish")
         heir = ServerProcess(tmp_path, redis_url, namespace, *short)
         try:
             heir.start()
@@ -288,10 +282,10 @@ def test_the_jobs_of_a_killed_server_run_on_another_once_each(
 
 
 def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
-    tmp_path: Path, one_redis_url: str, namespace: str
+    serve: Serve, tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
     short = ("--config", config(tmp_path, "[server]\nlease = 2\n"))
-    with serving(tmp_path, one_redis_url, namespace, CODE, *short) as sleeper:
+    with serve(CODE, *short) as sleeper:
         sleeper.push("q", job("a", "Any", "a", 60))
         sleeper.wait_for_notes(1, "start")
         [[first_pid, *_]] = sleeper.ledger()
@@ -304,7 +298,7 @@ def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
             os.kill(sleeper.pid, signal.SIGCONT)
             sleeper.wait_for_event("lease.lost")
             wait_for(lambda: not process_alive(first_pid), message="the sleeper's worker is killed")
-            (tmp_path / "finish").touch()
+            sleeper.let_go("finish")
             heir.wait_for_notes(1, "end", "a")
             sleeper.push("q", job("b", "Any", "b", 0), job("c", "Any", "c", 0))
             sleeper.wait_for_notes(3, "end")
@@ -318,10 +312,8 @@ def test_a_server_that_was_stopped_for_too_long_kills_its_workers_and_goes_on(
             heir.kill()
 
 
-def test_a_stop_during_a_reload_starts_nothing_new(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE) as server:
+def test_a_stop_during_a_reload_starts_nothing_new(serve: Serve) -> None:
+    with serve(CODE) as server:
         server.push("q", job("a", "Any", "a", 60))
         server.wait_for_notes(1, "start")
         slow = "\nwait_for_file('load')\n"
@@ -331,8 +323,8 @@ def test_a_stop_during_a_reload_starts_nothing_new(
         server.wait_for_event("reload.started")
         server.signal(signal.SIGTERM)
         server.wait_for_event("manager.state", state="quiet")
-        (tmp_path / "load").touch()
-        (tmp_path / "finish").touch()
+        server.let_go("load")
+        server.let_go("finish")
         assert server.wait() == 0
         assert server.waiting("new") == 2
         assert server.events("manager.state", queue="new") == []
@@ -363,9 +355,7 @@ def test_signals_before_the_application_is_loaded_take_effect(
         server.kill()
 
 
-def test_a_stop_starts_no_workers_in_place_of_those_that_it_kills(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_stop_starts_no_workers_in_place_of_those_that_it_kills(serve: Serve) -> None:
     code = """
     @worker.on_startup
     def begin():
@@ -375,7 +365,7 @@ def test_a_stop_starts_no_workers_in_place_of_those_that_it_kills(
     def handle(message):
         meet("finish")
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.push("q", job("a", "Any"), job("b", "Any"))
         server.wait_for_notes(2, "finish")
         server.signal(signal.SIGINT)
@@ -421,9 +411,7 @@ def test_a_job_that_comes_while_workers_leave_stays_in_its_queue_although_the_wa
             admin.acl_deluser(user)
 
 
-def test_a_stop_names_the_workers_whose_shutdown_hook_it_kills(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_stop_names_the_workers_whose_shutdown_hook_it_kills(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=1)
     def handle(message):
@@ -433,7 +421,7 @@ def test_a_stop_names_the_workers_whose_shutdown_hook_it_kills(
     def hang():
         wait_for_file("never")
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         server.push("q", job("a", "Any"))
         [[pid, _]] = server.wait_for_notes(1, "ran")
         assert server.stop() == 0
@@ -442,9 +430,7 @@ def test_a_stop_names_the_workers_whose_shutdown_hook_it_kills(
         assert not process_alive(pid)
 
 
-def test_a_stop_names_the_workers_whose_start_up_hook_it_kills(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
+def test_a_stop_names_the_workers_whose_start_up_hook_it_kills(serve: Serve) -> None:
     code = """
     @worker.process("q", concurrency=1)
     def handle(message):
@@ -455,7 +441,7 @@ def test_a_stop_names_the_workers_whose_start_up_hook_it_kills(
         note("starts")
         wait_for_file("never")
     """
-    with serving(tmp_path, one_redis_url, namespace, code) as server:
+    with serve(code) as server:
         [[pid, _]] = server.wait_for_notes(1, "starts")
         assert server.stop() == 0
         [event] = server.events("worker.overdue")
@@ -485,9 +471,7 @@ def test_a_server_started_without_standard_streams_opens_nothing_in_their_place(
         server.kill()
 
 
-def test_a_server_leaves_nothing_open_that_python_warns_of(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE, PYTHONWARNINGS="error") as server:
+def test_a_server_leaves_nothing_open_that_python_warns_of(serve_either: Serve) -> None:
+    with serve_either(CODE, PYTHONWARNINGS="error") as server:
         assert server.stop() == 0
         assert [line for line in server.log_text().splitlines() if not line.startswith("{")] == []

@@ -10,7 +10,7 @@ import pytest
 from pyworkers.protocol.suspects import MARK, field_of
 from tests.helpers.records import raw_job
 from tests.helpers.replies import as_list
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -46,10 +46,8 @@ def suspect(server: ServerProcess, jid: str, what: str = "wait", entry: str = "2
     return raw
 
 
-def test_suspects_run_one_after_the_other_beside_ordinary_jobs(
-    tmp_path: Path, redis_url: str, namespace: str, config: str
-) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE, "--config", config) as server:
+def test_suspects_run_one_after_the_other_beside_ordinary_jobs(serve_either: Serve, config: str) -> None:
+    with serve_either(CODE, "--config", config) as server:
         raws = [suspect(server, jid) for jid in "abc"]
         server.wait_for_notes(1, "start", "a")
         [identity] = as_list(server.redis.hkeys(server.keys.owners))
@@ -75,10 +73,8 @@ def test_suspects_run_one_after_the_other_beside_ordinary_jobs(
         assert server.stop() == 0
 
 
-def test_a_pause_gives_the_waiting_suspects_back_and_a_stop_all(
-    tmp_path: Path, one_redis_url: str, namespace: str, config: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE, "--config", config) as server:
+def test_a_pause_gives_the_waiting_suspects_back_and_a_stop_all(serve: Serve, config: str) -> None:
+    with serve(CODE, "--config", config) as server:
         raws = [suspect(server, jid) for jid in "abc"]
         server.wait_for_notes(1, "start", "a")
         server.wait_for_event("job.held", 3)
@@ -94,10 +90,8 @@ def test_a_pause_gives_the_waiting_suspects_back_and_a_stop_all(
         assert as_list(server.redis.hvals(server.keys.suspects)) == [b"2 0"] * 3
 
 
-def test_a_suspect_that_fails_is_retried_without_a_mark(
-    tmp_path: Path, one_redis_url: str, namespace: str, config: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE, "--config", config) as server:
+def test_a_suspect_that_fails_is_retried_without_a_mark(serve: Serve, config: str) -> None:
+    with serve(CODE, "--config", config) as server:
         suspect(server, "a", "fail")
         wait_for(lambda: server.zset("retry"))
         [(payload, _)] = server.zset("retry")
@@ -106,10 +100,8 @@ def test_a_suspect_that_fails_is_retried_without_a_mark(
         wait_for(lambda: not server.redis.exists(server.keys.suspects))
 
 
-def test_a_cancelled_suspect_does_not_wait_for_its_turn(
-    tmp_path: Path, one_redis_url: str, namespace: str, config: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, CODE, "--config", config) as server:
+def test_a_cancelled_suspect_does_not_wait_for_its_turn(serve: Serve, config: str) -> None:
+    with serve(CODE, "--config", config) as server:
         first, second = suspect(server, "a"), suspect(server, "b")
         server.wait_for_notes(1, "start", "a")
         server.wait_for_event("job.held", 2)

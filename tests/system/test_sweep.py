@@ -13,7 +13,7 @@ from pyworkers.protocol import flow
 from pyworkers.store.flow.sweep import LIFE_S
 from tests.helpers.records import register
 from tests.helpers.replies import as_bytes, as_texts
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import wait_for
 
 # A sweep follows the one before after twice the lease.
@@ -33,11 +33,9 @@ def plain():
 """
 
 
-def test_a_server_warns_of_those_that_leave_out_effects(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_a_server_warns_of_those_that_leave_out_effects(serve_either: Serve) -> None:
     """Of an older one once, of another program's with the queues and what it breaks."""
-    with serving(tmp_path, redis_url, namespace, MIXED, **SETTINGS) as server:
+    with serve_either(MIXED, **SETTINGS) as server:
         [own] = wait_for(lambda: server.redis.smembers(server.keys.processes), message="it is listed")
         fields = as_texts(server.redis.hgetall(server.keys.process(as_bytes(own).decode())))
         assert json.loads(fields["info"])["flow"] == flow.VERSION
@@ -89,8 +87,8 @@ def is_locked(server: ServerProcess) -> bool:
 
 
 @pytest.mark.fault("D1")
-def test_what_another_program_deletes_is_released(tmp_path: Path, redis_url: str, namespace: str) -> None:
-    with serving(tmp_path, redis_url, namespace, AFTER, **SETTINGS) as server:
+def test_what_another_program_deletes_is_released(serve_either: Serve) -> None:
+    with serve_either(AFTER, **SETTINGS) as server:
         batch = hold(server)
         server.redis.delete(server.keys.queue("idle"), server.keys.schedule)
         server.wait_for_notes(1, "done", batch)
@@ -103,10 +101,10 @@ def test_what_another_program_deletes_is_released(tmp_path: Path, redis_url: str
 @pytest.mark.fault("D2")
 @pytest.mark.parametrize("call", [1, 7, 14])
 def test_a_server_that_dies_in_a_sweep_leaves_it_to_the_next(
-    tmp_path: Path, one_redis_url: str, namespace: str, call: int
+    serve: Serve, tmp_path: Path, one_redis_url: str, namespace: str, call: int
 ) -> None:
     points = {"PYWORKERS_FAILPOINTS": f"mid_sweep=kill@{call}"}
-    with serving(tmp_path, one_redis_url, namespace, AFTER, **SETTINGS, **points) as first:
+    with serve(AFTER, **SETTINGS, **points) as first:
         batch = hold(first)
         first.redis.delete(first.keys.queue("idle"), first.keys.schedule)
         wait_for(lambda: first.exited)

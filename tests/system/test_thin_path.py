@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
 from tests.helpers.warm import COLD
 
 
-def test_an_envelope_pushed_by_hand_runs_in_a_forked_worker_and_is_settled(
-    tmp_path: Path, redis_url: str, namespace: str
-) -> None:
+def test_an_envelope_pushed_by_hand_runs_in_a_forked_worker_and_is_settled(serve_either: Serve) -> None:
     code = """
     @worker.process("myqueue", concurrency=2)
     def handle(message):
         note(message.jid, message.queue, message.job_class, message.args, message.attempt)
     """
-    with serving(tmp_path, redis_url, namespace, code, **COLD) as server:
+    with serve_either(code, **COLD) as server:
         server.push("myqueue", {"class": "Add", "args": [1, "ä"], "jid": "abc", "queue": "myqueue"})
         [[pid, *words]] = server.wait_for_notes(1)
         assert words == ["abc", "myqueue", "Add", [1, "ä"], 0]

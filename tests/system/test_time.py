@@ -18,7 +18,7 @@ import redis
 from pyworkers import Client
 from pyworkers.api import CronSet
 from tests.conftest import missing
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import by_load, free_port, running_server, stretched, wait_for
 
 APP = """
@@ -141,10 +141,8 @@ def test_four_servers_start_a_job_at_its_time_also_without_the_one_that_noted_it
         assert lateness[len(due) // 2] < stretched(0.5)  # usually 5 ms
 
 
-def test_a_scheduled_job_keeps_its_time_across_a_restart(
-    tmp_path: Path, one_redis_url: str, namespace: str
-) -> None:
-    with serving(tmp_path, one_redis_url, namespace, APP, PYWORKERS_SCHEDULER__POLL_INTERVAL="30") as server:
+def test_a_scheduled_job_keeps_its_time_across_a_restart(serve: Serve) -> None:
+    with serve(APP, PYWORKERS_SCHEDULER__POLL_INTERVAL="30") as server:
         at = _due_after_a_restart(server)
         ((*_, start),) = server.wait_for_notes(1, "late", at)
         assert 0 <= start - at < stretched(1)
@@ -245,7 +243,7 @@ def test_an_idle_server_sends_as_few_commands_as_the_docs_say(tmp_path: Path) ->
         assert not any(server.exited for server in servers)
 
 
-def test_a_short_delay_is_kept_to_the_millisecond(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
+def test_a_short_delay_is_kept_to_the_millisecond(serve: Serve, one_redis_url: str, namespace: str) -> None:
     app = """
     @worker.job(queue="late")
     def late(at, again=0):
@@ -255,7 +253,7 @@ def test_a_short_delay_is_kept_to_the_millisecond(tmp_path: Path, one_redis_url:
             client.enqueue_at(at, "late", "late", [at])
     """
     where = {"TEST_URL": one_redis_url, "TEST_NS": namespace}
-    with serving(tmp_path, one_redis_url, namespace, app, **where) as server:
+    with serve(app, **where) as server:
         server.push("late", {"class": "late", "args": [0, 0], "jid": "first"})
         server.wait_for_notes(1, "late")
         with Client(one_redis_url, namespace=namespace) as client:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from pyworkers.errors import JobFailedError, ResultTimeout, UntrackedJobError
 from pyworkers.protocol.flow.track import MAX_RESULT_BYTES
 from pyworkers.protocol.status import JobState, JobStatus, Progress
 from tests.helpers.proxy import Proxy, proxied
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import PATIENCE_S, wait_for
 
 CODE = """
@@ -90,8 +89,8 @@ async def met(name, *words):
 
 
 @pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
-    with serving(tmp_path, redis_url, namespace, "".join(map(code_of, MODES))) as running:
+def server(serve_either: Serve) -> Iterator[ServerProcess]:
+    with serve_either("".join(map(code_of, MODES))) as running:
         yield running
 
 
@@ -205,9 +204,9 @@ def test_a_command_enqueues_and_waits_for_the_result(server: ServerProcess, clie
 
 
 def test_a_retried_job_is_shown_as_such_and_its_result_is_awaited(
-    tmp_path: Path, redis_url: str, namespace: str, client: Client
+    serve_either: Serve, client: Client
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, code_of("process")) as server:
+    with serve_either(code_of("process")) as server:
         jid = enqueue(client, "process", "die", track=60)
         server.wait_for_notes(1, "pid", 0)
         retrying = becomes(client, jid, "retrying")
@@ -332,10 +331,10 @@ def test_an_evicted_status_neither_stops_the_job_nor_its_result(
 @pytest.mark.fault("J1")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_job_whose_server_ends_has_its_result_from_the_next(
-    tmp_path: Path, redis_url: str, namespace: str, client: Client, number: int
+    serve_either: Serve, client: Client, number: int
 ) -> None:
     options = {"PYWORKERS_SERVER__LEASE": "2", "PYWORKERS_SERVER__SHUTDOWN_TIMEOUT": "0.5"}
-    with serving(tmp_path, redis_url, namespace, code_of("process"), **options) as server:
+    with serve_either(code_of("process"), **options) as server:
         jid = enqueue(client, "process", "meet", "end", track=60)
         server.wait_for_notes(1, "end")
         becomes(client, jid, "running")

@@ -13,7 +13,7 @@ from pyworkers import Client
 from pyworkers.api import RetrySet
 from pyworkers.config.fields import RedisConfig
 from tests.helpers import warm
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import ROOT, wait_for
 
 PAGE = (ROOT / "contrib" / "docs" / "types.md").read_text()
@@ -46,8 +46,8 @@ def odd(value: "Unknown") -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[ServerProcess]:
-    with serving(tmp_path, redis_url, namespace, CODE) as running:
+def server(serve_either: Serve) -> Iterator[ServerProcess]:
+    with serve_either(CODE) as running:
         yield running
 
 

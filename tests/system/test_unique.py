@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyworkers import Client
 from pyworkers.api import DeadSet, LockSet, RetrySet
-from tests.helpers.server_process import ServerProcess, serving
+from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import wait_for
 
 CODE = """
@@ -53,8 +52,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, redis_url: str, namespace: str) -> Iterator[Bench]:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+def bench(serve_either: Serve, redis_url: str, namespace: str) -> Iterator[Bench]:
+    with serve_either(CODE) as server:
         yield Bench(server, redis_url, namespace)
 
 

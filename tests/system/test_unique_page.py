@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import ROOT, wait_for
 
 UNIQUE, USE, LIMITED, FILL, TESTING = re.findall(
@@ -24,12 +23,10 @@ def names(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> di
     return {"__name__": "page"}
 
 
-def test_the_same_job_runs_once(
-    tmp_path: Path, redis_url: str, namespace: str, names: dict[str, Any]
-) -> None:
+def test_the_same_job_runs_once(serve_either: Serve, names: dict[str, Any]) -> None:
     exec(UNIQUE, names)
     exec(USE, names)
-    with serving(tmp_path, redis_url, namespace, UNIQUE) as server:
+    with serve_either(UNIQUE) as server:
         server.wait_for_event("job.done", 3)
         done = server.events("job.done")
         wait_for(lambda: server.settled("reports", "search"))

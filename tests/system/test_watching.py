@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import redis
 from click.testing import CliRunner
@@ -14,7 +13,7 @@ from pyworkers.api import ProcessSet, Stats, WorkSet
 from pyworkers.cli import main
 from pyworkers.store.acl import Role
 from tests.helpers.acl import url_of
-from tests.helpers.server_process import serving
+from tests.helpers.server_process import Serve
 from tests.helpers.support import PATIENCE_S, by_load, stretched, wait_for
 
 CODE = """
@@ -41,9 +40,9 @@ def refresh(url: str, namespace: str) -> None:
 
 
 def test_the_first_job_is_counted_as_soon_as_a_viewer_asks(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serve_either(CODE) as server:
         server.wait_until_listed()
         for number in range(1, 4):
             server.push("q", {"class": "A", "args": [], "jid": str(number)})
@@ -58,9 +57,9 @@ def test_the_first_job_is_counted_as_soon_as_a_viewer_asks(
 
 
 def test_a_running_job_is_shown_from_its_begin_to_its_end(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serve_either(CODE) as server:
         server.wait_until_listed()
         for number in range(3):
             server.push("q", {"class": "A", "args": [f"go{number}"], "jid": str(number)})
@@ -70,7 +69,7 @@ def test_a_running_job_is_shown_from_its_begin_to_its_end(
             assert job["jid"] == str(number)
             (process,) = json.loads(run(redis_url, namespace, "processes", "--json"))
             assert process["busy"] == 1
-            (tmp_path / f"go{number}").touch()
+            server.let_go(f"go{number}")
             server.wait_for_notes(1, "end", str(number))
             wait_for(lambda: server.inprogress("q") == [])
             refresh(redis_url, namespace)
@@ -78,9 +77,9 @@ def test_a_running_job_is_shown_from_its_begin_to_its_end(
 
 
 def test_servers_continue_to_write_while_a_viewer_runs(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serve_either(CODE) as server:
         server.wait_until_listed()
         refresh(redis_url, namespace)
         assert 0 < server.redis.ttl(server.keys.watched) <= 10
@@ -124,10 +123,10 @@ def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_asked(
 
 
 def test_who_may_not_write_sees_the_last_beat_and_no_error(
-    tmp_path: Path, redis_url: str, namespace: str
+    serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
     url = url_of(redis_url, Role.READ_ONLY, namespace)
-    with serving(tmp_path, redis_url, namespace, CODE) as server:
+    with serve_either(CODE) as server:
         server.wait_until_listed()
         (process,) = json.loads(run(url, namespace, "processes", "--json"))
         assert process["queues"] == ["q"]
