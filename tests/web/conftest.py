@@ -17,6 +17,7 @@ from pyworkers.api.target import Admin, admin_of
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
 from pyworkers.web import app, site
+from pyworkers.web.security import ended, secret
 from tests.conftest import Servers, missing
 from tests.helpers.redises import OwnRedis
 from tests.helpers.support import PATIENCE_S
@@ -35,23 +36,35 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             item.add_marker("browser")
 
 
-@contextmanager
-def _served_patiently(url: str, namespace: str) -> Iterator[Visitor]:
-    """A visitor of the dashboard of a namespace, which uvicorn serves in a thread.
+@pytest.fixture(autouse=True)
+def _patient(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Wait for Redis: on a busy machine, an answer that takes seconds is no outage.
 
-    Its Redis is there: on a busy machine, an answer that takes seconds is no outage.
+    Tests of outages have their own Redis.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
-            patch.setattr(site, patience, PATIENCE_S)
-        with served(app(url, namespace=namespace, token="")) as root:
-            yield Visitor(f"{root}/")
+        if "own_redis" not in request.fixturenames:
+            for module, name in _PATIENCE:
+                patch.setattr(module, name, PATIENCE_S)
+        yield
+
+
+_PATIENCE = (
+    (site, "_PATIENCE_S"), (site, "_LESS_PATIENCE_S"), (secret, "_PATIENCE_S"), (ended, "_PATIENCE_S"),
+)  # fmt: skip
+
+
+@contextmanager
+def _visited(url: str, namespace: str) -> Iterator[Visitor]:
+    """A visitor of the dashboard of a namespace, which uvicorn serves in a thread."""
+    with served(app(url, namespace=namespace, token="")) as root:
+        yield Visitor(f"{root}/")
 
 
 @pytest.fixture
 def dashboard(one_redis_url: str, namespace: str) -> Iterator[Visitor]:
     """A visitor of the dashboard of this test's namespace."""
-    with _served_patiently(one_redis_url, namespace) as visitor:
+    with _visited(one_redis_url, namespace) as visitor:
         yield visitor
 
 
@@ -62,7 +75,7 @@ def read_shop(one_redis_url: str, servers: Servers) -> Iterator[Visitor]:
     try:
         with redis.Redis.from_url(one_redis_url) as db:
             _fill_small(db, keys, one_redis_url)
-        with _served_patiently(one_redis_url, keys.namespace) as visitor:
+        with _visited(one_redis_url, keys.namespace) as visitor:
             yield visitor
     finally:
         servers.delete_keys(keys.namespace)
