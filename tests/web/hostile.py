@@ -19,6 +19,7 @@ import redis
 
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import histogram_moments, moments
+from pyworkers.store.processes.decoding import FIELDS
 
 MARK = "xhostile"
 LONG = f"{MARK}_" + "long" * 48
@@ -227,7 +228,8 @@ def _server(name: bytes, text: str, number: int) -> dict[Any, Any]:
     }
     values = {"info": about, "groups": [group, 7, {}] if number % 2 else text, "classes": {text: [text]}}
     values["signatures"] = {text: [text, number, None]} if number % 2 else [text]
-    stored: dict[Any, Any] = {field: json.dumps(value).encode() for field, value in values.items()}
+    stored: dict[Any, Any] = dict.fromkeys(FIELDS, text.encode())
+    stored |= {field: json.dumps(value).encode() for field, value in values.items()}
     beat = str(time.time()).encode() if number % 2 else b"inf"
     worker: list[Any] = [text, HUGE, text, -1, "x", HUGE]
     stored["workers"] = json.dumps([worker, 7, [], worker[:3]]).encode() if number % 2 else text.encode()

@@ -19,7 +19,7 @@ from pyworkers.store.processes.views import GroupView, ProcessView, WorkView
 from pyworkers.store.transport.replies import maybe_blob
 from pyworkers.store.values import as_int, as_str, as_text, decoded_json, encodable, names_of
 
-_FIELDS = (
+FIELDS = (
     "info",
     "busy",
     "beat",
@@ -32,6 +32,7 @@ _FIELDS = (
     "groups",
     "stops_at",
 )
+"""The fields of its hash from which a process is described."""
 # Of the reason why a group has no worker.
 _MOST_REASON = 500
 _LIST_FIELDS = ("queue", "in_progress_queue")
@@ -39,19 +40,19 @@ _LIST_FIELDS = ("queue", "in_progress_queue")
 
 def reading(keys: Keys, identity: str) -> Command:
     """The command whose reply ``described`` decodes."""
-    return command("HMGET", keys.process(identity), *_FIELDS, read=_values)
+    return command("HMGET", keys.process(identity), *FIELDS, read=_values)
 
 
 def _values(reply: Any) -> list[bytes | None]:
-    """The values of ``_FIELDS``."""
-    if len(reply) != len(_FIELDS):
+    """The values of ``FIELDS``."""
+    if len(reply) != len(FIELDS):
         raise ValueError
     return [maybe_blob(value) for value in reply]
 
 
 def described(identity: str, values: Sequence[bytes | None] | None) -> ProcessView | None:
     """The description of a process, from the reply to ``reading``; None if it is undecodable."""
-    return process_view(identity, dict(zip(_FIELDS, values or repeat(None), strict=False)))
+    return process_view(identity, dict(zip(FIELDS, values or repeat(None), strict=False)))
 
 
 def process_view(identity: str, stored: Mapping[str, bytes | None]) -> ProcessView | None:
