@@ -353,7 +353,8 @@ def test_a_job_that_is_done_is_edited_and_enqueued_again(
         "class": "<b>Send",
         "args": ["to\u001b", 1],
         "queue": "mail",
-        "retry": 3,
+        "retry": True,
+        "retry_max": 3,
         "tags": ["vip"],
         **more,
     }
@@ -368,8 +369,8 @@ def test_a_job_that_is_done_is_edited_and_enqueued_again(
     typed = forms[0].hidden
     dashboard.ask(form.action, {**form.hidden, **typed, "args": '["to others"]', "action": "enqueue"})
     [copy] = map(json.loads, as_list(db.lrange(keys.queue("mail"), 0, -1)))
-    assert (copy["class"], copy["args"], copy["retry"]) == ("<b>Send", ["to others"], 3)
-    assert copy["tags"] == ["vip"] and copy["jid"] != "a"
+    assert (copy["class"], copy["args"], copy["retry"]) == ("<b>Send", ["to others"], True)
+    assert (copy["tags"], copy["retry_max"]) == (["vip"], 3) and copy["jid"] != "a"
 
 
 def test_a_job_that_is_done_with_deep_arguments(dashboard: Visitor, db: redis.Redis, keys: Keys) -> None:

@@ -30,6 +30,7 @@ from pyworkers.api.running import ACTIONS, CANCEL, JOB_STACK, STACK, read_stack
 from pyworkers.errors import BadArgumentError
 from pyworkers.protocol import sealing
 from pyworkers.protocol.flow.joblog import LogLine
+from pyworkers.protocol.options import OPTIONS
 from pyworkers.protocol.stacks import JobStack
 from pyworkers.protocol.status import JobState, JobStatus
 from pyworkers.web import names
@@ -58,10 +59,7 @@ _MOST_OF_ARGUMENT = 100
 _LONGEST_WAIT_S = 30.0
 _VIEW = JOB_VIEW.shown("jid", "state", "put_off", "server", "worker")
 # The options of a job that has ended with which a copy is enqueued.
-_OF_A_COPY = (
-    "retry", "retry_for", "retry_queue", "backtrace", "dead", "timeout", "tags", "track", "history",
-    "unique_for", "unique_until",
-)  # fmt: skip
+_OF_A_COPY = [name for name, option in OPTIONS.items() if option.is_field and name != "jid"]
 _OF_JOB = ("class", "queue", "failures", "length", "tags", "batch")
 
 
