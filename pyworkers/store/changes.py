@@ -213,7 +213,9 @@ class _TrackingLink(Link):
 
     def _closed(self) -> None:
         if self.tracking:
-            self.tracking = False
+            # A former connection may close after the next one is open, which announces nothing that was read
+            # there.
+            self.tracking = self._usable is not None
             self._announce(None)
 
 

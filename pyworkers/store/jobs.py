@@ -442,7 +442,7 @@ async def exchange_watched(
 
     None if nothing was done: the list may have changed, or Redis refuses it. Raises PyworkersError.
     """
-    if watched.wire.closed:
+    if watched.wire.closed or watched.wire.is_former:
         return None
     queue, key = watched.queue, lists.key(watched.queue)
     steps: list[tuple[Any, ...]] = [("LSET", key, place, b"") for place in places]

@@ -64,9 +64,7 @@ class Link:
         redirects: Redirects | None = None
         drops, reader = self._drops, read or SHAPES.get(command[0])
         while drops == self._drops:
-            wire = self._wire
-            if wire is None or wire.closed:
-                wire = await self._open()
+            wire = self._usable or await self._open()
             try:
                 return await wire.send(command, on_reply, reader)
             except ResponseError as error:
@@ -120,9 +118,7 @@ class Link:
         that was used. Raises redis-py's errors and OSError.
         """
         if wire is None:
-            wire = self._wire
-            if wire is None or wire.closed:
-                wire = await self._open()
+            wire = self._usable or await self._open()
         try:
             found = await wire.exchange(b"".join(map(hiredis.pack_command, commands)), len(commands))
         except NotSentError:
@@ -193,15 +189,24 @@ class Link:
             self._made = connect_async(self._config, **self._options)
         return self._made
 
+    @property
+    def _usable(self) -> Wire | None:
+        """The connection, unless it is lost, or leads to a server that is not the primary any more."""
+        wire = self._wire
+        return None if wire is None or wire.closed or wire.is_former else wire
+
     async def _open(self) -> Wire:
         drops = self._drops
         async with self._opening:
-            if self._wire is None or self._wire.closed:
+            if (wire := self._usable) is None:
                 if drops != self._drops:
                     raise ConnectionError("another server is the primary")
-                wire = self._wire = await self._connect()
+                former, wire = self._wire, await self._connect()
+                self._wire = wire
+                if former is not None and not former.closed:
+                    former.retire()
                 await self._greet(wire)
-            return self._wire
+            return wire
 
     async def _greet(self, wire: Wire) -> None:
         """Send the first commands of a new connection."""
