@@ -93,6 +93,72 @@ def test_all_places_are_asked_if_one_names_another_primary_without_a_later_failo
     assert watch.places[0] == PLACES[0]
 
 
+PROMOTES, PROMOTED = Sentinels.channels
+
+
+@pytest.mark.parametrize(
+    ("channel", "text", "replaced"),
+    [
+        (PROMOTES, "slave h:2 h 2 @ main h 1", FORMER),
+        (PROMOTES, "slave main:2 main 2 @ other h 1", None),
+        (PROMOTED, "slave h:2 h 2 @ main h 1", None),
+        (PROMOTES, "master main h 1", None),
+        (PROMOTES, "", None),
+    ],
+)
+def test_the_announcement_of_a_promotion(channel: str, text: str, replaced: Address | None) -> None:
+    assert Sentinels(PLACES, "main", {}).replaced(channel, text) == replaced
+
+
+class Announcing(Asked):
+    """A place that has announced something."""
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(PLACES[1], NamedPrimary(7, FORMER))
+        self._announced, sender = socket.socketpair()
+        with sender:
+            sender.send(b"announced")
+        self.descriptor = self._announced.fileno()
+        self._channel = channel
+
+    def announcements(self) -> list[tuple[str, str]]:
+        self._announced.close()
+        self.descriptor = None  # type: ignore[assignment]
+        return [(self._channel, "slave h:2 h 2 @ main h 1")]
+
+
+def test_no_command_begins_at_a_primary_that_is_about_to_be_replaced(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Primary, "watch", watch)
+    watch.agreed(NamedPrimary(7, FORMER), PLACES[0])
+    watch._wait([Announcing(PROMOTES)])  # type: ignore[list-item]
+    assert not watch.primary.leads_to(FORMER)
+    # The next connection waits for the new one, which another thread finds out.
+    watch.agreed(NamedPrimary(8, LATER), PLACES[0])
+    assert watch.primary.leads_to(LATER)
+    watch.agreed(NamedPrimary(9, FORMER), PLACES[0])
+    assert watch.primary.leads_to(FORMER)
+
+
+def test_a_promotion_that_fails_is_not_waited_for(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Primary, "watch", watch)
+    monkeypatch.setattr(primary, "_PROMOTION_S", -1.0)
+    watch.agreed(NamedPrimary(7, FORMER), PLACES[0])
+    watch._wait([Announcing(PROMOTES)])  # type: ignore[list-item]
+    assert watch.primary.leads_to(FORMER)
+
+
+def test_the_place_of_a_promotion_that_is_done_is_asked_at_once(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(primary, "_LOOK_S", 600.0)
+    asked: Any = [Asked(PLACES[0], NamedPrimary(7, FORMER)), Announcing(PROMOTED)]
+    asked[0].descriptor = None
+    watch._wait(asked)
+    assert [one.place for one in asked] == PLACES[::-1]
+
+
 @pytest.mark.parametrize(("of_cluster", "answered_s"), [(True, 60.0), (True, -1.0), (False, 60.0)])
 def test_a_former_primary_that_answers_has_a_time_for_it(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, of_cluster: bool, answered_s: float

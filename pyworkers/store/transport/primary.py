@@ -3,13 +3,15 @@
 Used by every client of a URL of sentinels or of a cluster. A planned failover by sentinels leaves the former
 primary writable for about ten seconds, and a primary that hangs closes no connection. So a thread asks the
 directory while such connections are open, and closes those to a former primary, also while another thread
-waits for a reply. It sends no command that changes anything.
+waits for a reply. A sentinel announces that it promotes a replica about a second before it names it: until
+then no command begins, because its writes would be lost. The thread sends no command that changes anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import threading
 import time
@@ -48,6 +50,9 @@ QUESTION_TIMEOUT_S = 1.0
 _LOOK_S = 0.25
 # One that hangs delays one look by its timeout.
 _SKIPPED_S = 5.0
+# A promotion that is announced and takes longer than this may have failed.
+_PROMOTION_S = 3.0
+_PROMOTION_PAUSE_S = 0.02
 # While Valkey moves a slot at once, its node pauses for about half a second, and answers MOVED afterwards.
 _ANSWERED_S = 1.0
 # The numbers of failovers begin anew where sentinels or a cluster are set up again, e.g. from a backup.
@@ -75,6 +80,8 @@ class Directory(ABC):
     """What the code of an error means if a place is asked."""
     answers_moved: ClassVar[bool] = False
     """True if a former primary refuses all commands, and says which server is the primary."""
+    channels: ClassVar[Sequence[str]] = ()
+    """Where a place announces that it promotes a replica, and that this is done."""
     places: Sequence[Address]
     name: str
 
@@ -89,6 +96,10 @@ class Directory(ABC):
     @abstractmethod
     def address(self, asked: Address) -> Question[Address | None]:
         """As ``named``, at the least cost."""
+
+    def replaced(self, _channel: str, _text: str) -> Address | None:
+        """The primary that is about to be replaced, by an announcement; None if that is done."""
+        return None
 
 
 class Primary:
@@ -112,6 +123,8 @@ class Primary:
 
     def find(self) -> Address:
         """The address of the primary. Raises redis-py's ConnectionError, and TlsError if TLS fails at all."""
+        while self.watch.promotes:
+            time.sleep(_PROMOTION_PAUSE_S)
         refusals = []
         for place in self.watch.places:
             try:
@@ -127,6 +140,8 @@ class Primary:
 
     async def find_async(self) -> Address:
         """As ``find``, for asyncio."""
+        while self.watch.promotes:
+            await asyncio.sleep(_PROMOTION_PAUSE_S)
         refusals = []
         for place in self.watch.places:
             try:
@@ -178,9 +193,9 @@ class Primary:
         return Node(self, node)
 
     def leads_to(self, address: Address) -> bool:
-        """False if another server is known to be the primary."""
+        """False if another server is known to be the primary, or is about to be."""
         known = self.watch.known
-        return known is None or known.address == address
+        return known is None or (known.address == address and not self.watch.promotes)
 
     def moved(self, error: Any) -> None:
         """Ask the node first that another one names, in a refusal with its address."""
@@ -237,7 +252,7 @@ class Followed(redis.Connection):
 
     @property
     def is_former(self) -> bool:
-        """True if another server is the primary: the watch closes it soon, so no command may begin."""
+        """True if another server is the primary, or is about to be: no command may begin."""
         return not self._primary.leads_to((self.host, self.port))
 
     def connect(self) -> None:
@@ -340,6 +355,7 @@ class Watch:
         self._lock = threading.RLock()
         self._known: NamedPrimary | None = None
         self._confirmed_at = 0.0
+        self._replaced: _Replaced | None = None
         self._open: dict[weakref.ref[Any], tuple[Address, _Leave]] = {}
         self._former: list[_Former] = []
         """Connections to a former primary that answers, the oldest first."""
@@ -385,6 +401,14 @@ class Watch:
         """The primary that was named last."""
         return self._known
 
+    @property
+    def promotes(self) -> bool:
+        """True while a replica gets the place of the known primary, whose writes are lost from now on."""
+        replaced, known = self._replaced, self._known
+        if replaced is None or known is None or known.address != replaced.address:
+            return False
+        return time.monotonic() < replaced.until
+
     def _follow(self, found: NamedPrimary, *, only_newer: bool = False) -> NamedPrimary:
         with self._lock:
             known = self._known
@@ -392,6 +416,8 @@ class Watch:
             if known is not None and only_newer and found.epoch < known.epoch and is_trusted:
                 return known
             self._known = found
+            if known is not None and known.address != found.address:
+                self._replaced = None
             self._confirmed_at = time.monotonic()
             self._nodes = found.nodes
         if known is not None and known.address != found.address:
@@ -435,7 +461,7 @@ class Watch:
         asked: list[_Asked] = []
         try:
             while self._is_needed():
-                time.sleep(_LOOK_S)
+                self._wait(asked)
                 self._leave_former()
                 self._look(asked)
         finally:
@@ -448,9 +474,23 @@ class Watch:
                 # An exception may refer to a closed one for long.
                 if _is_closed(line()):
                     self._forget(line)
-            if not self._open and not self._former:
+            # A connection that waits for the end of a promotion is not open.
+            if not self._open and not self._former and not self.promotes:
                 self._thread = None
             return self._thread is not None
+
+    def _wait(self, asked: list[_Asked]) -> None:
+        """Wait for the next look: it follows at once, at the same place, when a promotion is done there."""
+        due = time.monotonic() + _LOOK_S
+        while (left_s := due - time.monotonic()) > 0:
+            for one in _announcing(asked, left_s):
+                for channel, text in one.announcements():
+                    if (former := self.primary.directory.replaced(channel, text)) is not None:
+                        self._replaced = _Replaced(former, time.monotonic() + _PROMOTION_S)
+                    else:
+                        asked.remove(one)
+                        asked.insert(0, one)
+                        due = 0.0
 
     def _look(self, asked: list[_Asked]) -> None:
         """Ask one place; if it names another primary, follow the latest failover."""
@@ -496,14 +536,25 @@ class _Former(NamedTuple):
     leave: _Leave
 
 
+class _Replaced(NamedTuple):
+    """A primary whose place a replica is about to get, within a time in monotonic seconds."""
+
+    address: Address
+    until: float
+
+
 class _Asked:
-    """A place that the watch asks, unless it has not answered a short time ago."""
+    """A place that the watch asks, unless it has not answered a short time ago. It also announces promotions,
+    over another connection, unless it refuses that.
+    """
 
     def __init__(self, primary: Primary, place: Address) -> None:
         self.place = place
         self.skipped_until = 0.0
         self._directory = primary.directory
         self._client = primary.client(place)
+        self._announces = bool(self._directory.channels)
+        self._line: Any = None
 
     def address(self) -> Address | None:
         """The address that it names, if it answers."""
@@ -514,16 +565,63 @@ class _Asked:
         found = self._answer(self._directory.named(self.place))
         return found if isinstance(found, NamedPrimary) else None
 
+    @property
+    def descriptor(self) -> int | None:
+        """Of the connection for its announcements."""
+        return None if self._line is None else self._line._sock.fileno()
+
+    def announcements(self) -> list[tuple[str, str]]:
+        """Channel and text of what it has announced since the last call."""
+        found = []
+        try:
+            while self._line.can_read(0):
+                reply = self._line.read_response()
+                if reply[0] == b"message":
+                    found.append((reply[1].decode(), reply[2].decode(errors="replace")))
+        except redis.ResponseError:
+            # Its user may not subscribe.
+            self._announces = False
+            self._hang_up()
+        except (redis.RedisError, OSError):
+            self._hang_up()
+        return found
+
     def close(self) -> None:
-        """Close its connection."""
+        """Close its connections."""
+        self._hang_up()
         self._client.close()
 
     def _answer(self, question: Question[T | None]) -> T | None:
         try:
-            return _answer(self._client, question)
+            found = _answer(self._client, question)
+            if self._announces and self._line is None:
+                self._subscribe()
+            return found
         except (redis.RedisError, OSError):
             self.skipped_until = time.monotonic() + _SKIPPED_S
+            # It may hang, and may have been replaced on the way: it will be opened again.
+            self._hang_up()
             return None
+
+    def _subscribe(self) -> None:
+        self._line = self._client.connection_pool.make_connection()
+        self._line.connect()
+        self._line.send_command("SUBSCRIBE", *self._directory.channels)
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.disconnect()
+            self._line = None
+
+
+def _announcing(asked: Sequence[_Asked], timeout_s: float) -> list[_Asked]:
+    """Those that have announced something, as soon as there is one, at the latest after a time."""
+    waits, found = select.poll(), {}
+    for one in asked:
+        if (descriptor := one.descriptor) is not None:
+            waits.register(descriptor, select.POLLIN)
+            found[descriptor] = one
+    return [found[descriptor] for descriptor, _ in waits.poll(timeout_s * 1000)]
 
 
 def _answer(client: redis.Redis, question: Question[T]) -> T:

@@ -12,6 +12,9 @@ from pyworkers.store.transport.errors import NoPrimaryError
 from pyworkers.store.transport.primary import Address, Directory, NamedPrimary, Question
 from pyworkers.store.transport.tls import spell
 
+# The first one comes a tick of the sentinel before it sends REPLICAOF NO ONE, the second one when the replica
+# says that it is a primary, which is asked once a second.
+_PROMOTES, _PROMOTED = "+failover-state-send-slaveof-noone", "+promoted-slave"
 _STATE, _ALL, _ADDRESS = "SENTINEL MASTER", "SENTINEL MASTERS", "SENTINEL GET-MASTER-ADDR-BY-NAME"
 # Of a sentinel that watches no primary of this name.
 _UNKNOWN = "No such master"
@@ -28,6 +31,7 @@ class Sentinels(Directory):
 
     kind = "+sentinel"
     unnamed = NoPrimaryError
+    channels = (_PROMOTES, _PROMOTED)
     meanings: ClassVar = {
         "NOAUTH": _LOGIN,
         "WRONGPASS": _LOGIN,
@@ -57,6 +61,13 @@ class Sentinels(Directory):
             return None
         host, port = reply
         return host.decode() if isinstance(host, bytes) else host, int(port)
+
+    def replaced(self, channel: str, text: str) -> Address | None:
+        """The primary in ``slave NAME HOST PORT @ PRIMARY HOST PORT``."""
+        match text.split():
+            case [_, _, _, _, "@", name, host, port] if (channel, name) == (_PROMOTES, self.name):
+                return host, int(port)
+        return None
 
 
 def _named(state: Mapping[str, Any], address: Address | None) -> NamedPrimary | str:
