@@ -256,7 +256,7 @@ def _details(job: JobRecord, times: Times) -> Iterator[str]:
 
 def _new_time(move: JobMove) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds the options of a new time if the move needs one."""
-    return time_options("After this time, as 2h.") if move.fields else lambda command: command
+    return time_options("After this time, e.g. 2h.") if move.fields else lambda command: command
 
 
 def _time_of(**times: float | None) -> float:
@@ -305,7 +305,7 @@ def _move(place: ListedPlace, move: JobMove, command: MoveCommand) -> click.Comm
 def _edit(place: ListedPlace) -> click.Command:
     @click.argument("jid")
     @click.argument("args", metavar="[JSON_ARGS]", required=False, callback=reads(parse_args))
-    @time_options("Run it after this time, as 2h.")
+    @time_options("Run it after this time, e.g. 2h.")
     @click.option("--copy", is_flag=True, help="Enqueue a changed copy instead, and print its id.")
     @json_option
     @redis_options

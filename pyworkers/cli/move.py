@@ -43,7 +43,7 @@ def move(
 ) -> None:
     """Move the jobs of QUEUE to another Redis.
 
-    Waiting and scheduled jobs are moved, and those that wait for a retry. REDIS is `default`, or a NAME of
+    Waiting jobs, scheduled jobs and retries are moved. REDIS is `default`, or a NAME of
     the sections [redis.NAME]. First write `redis = "NAME"` into the section of the queue, and restart or
     reload servers and producers: then new jobs go there. Jobs keep their bytes, their order and their times;
     their status, history and checkpoint move with them. Each arrives once: if the command is killed or a
@@ -54,7 +54,7 @@ def move(
     so do all jobs of an ordered queue, because these features work within one Redis.
 
     While jobs are on their way, up to 200 are parked in the first Redis. If the other one is permanently
-    lost, --back puts them into their queue again; those that have arrived there are not put back. It is
+    lost, --back puts them into their queue again, except the jobs that have arrived there. It is
     refused if the other Redis cannot say whether they have arrived. With --yes they are put back then, and
     may run twice.
 

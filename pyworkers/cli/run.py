@@ -124,8 +124,8 @@ def run(
     retried within ten seconds. It also runs the jobs that these jobs enqueue. It does not wait for a paused
     queue, nor for jobs that other servers run. A rate or a limit of a queue delays the end; an ordered queue
     whose first job is to be retried later does not. With --once, it ends after one job, or at once if none
-    waits. The last line of the log, server.drained, has the number of jobs that ran, and of those that are
-    left.
+    waits. The last line of the log, server.drained, has the number of jobs that ran, and the number of jobs
+    that are left.
 
     Exit codes: 0 stopped by a signal, or drained; 1 unexpected error, 2 configuration, 3 application import,
     4 Redis unreachable with --fail-fast, 5 a signal has stopped --drain or --once before its end.

@@ -40,14 +40,22 @@ _DAYS = DAY.shown("date", "processed", "failed")
 def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
     """Show the number of jobs in each state, queue and group.
 
-    processed and failed count all jobs since the last reset. expired counts those that were dropped because
-    they had not started in time, crashed the runs whose worker process ended, interrupted the jobs that run
-    again after a stop or the loss of their server, and recovered those whose server was lost. cancelled
-    counts jobs, misfits the runs that did not fit their server, and suspects the jobs that ran alone because
-    their servers died. enqueued, busy (running), scheduled, retries and dead are the current jobs; processes
-    are the live servers, Sidekiq's included. size is the number of jobs that wait in a queue. A group is a
-    set of queues that share workers (see `pyworkers run --group`): busy of its jobs run, and as many as "of"
-    can run at a time.
+    Counted since the last reset:
+
+    \b
+    processed    jobs that ran, failed ones included
+    failed       jobs that failed
+    expired      jobs that were dropped because they had not started in time
+    crashed      runs whose worker process ended
+    interrupted  jobs that run again after a stop or the loss of their server
+    recovered    jobs whose server was lost
+    cancelled    jobs that were cancelled
+    misfits      runs that did not fit their server
+    suspects     jobs that ran alone because their servers died
+
+    Now: enqueued, busy (running), scheduled, retries and dead are jobs; processes are the live servers,
+    Sidekiq's included. size is the number of jobs that wait in a queue. A group is a set of queues that
+    share workers (see `pyworkers run --group`): busy of its jobs run, and as many as "of" can run at a time.
 
     \b
     Example: pyworkers stats --history 7
@@ -78,8 +86,8 @@ def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
 def metrics(source: ConfigOptions, as_json: bool, day: bool) -> None:
     """Show runs, failures and durations of each class.
 
-    The jobs of the last 60 minutes on servers of pyworkers and of Sidekiq 8. processed counts all that ran;
-    total is the time of those that did not fail, and p95 the duration that 95 % of these do not exceed,
+    The jobs of the last 60 minutes on servers of pyworkers and of Sidekiq 8. processed counts all runs; total
+    is the time of the runs that did not fail, and p95 the duration that 95 % of these do not exceed,
     estimated from a histogram of 26 durations. Over a day, the percentiles include only jobs on servers of
     pyworkers.
 

@@ -1,4 +1,4 @@
-"""Thresholds: those that people have set, in one hash.
+"""Thresholds that people have set, in one hash.
 
 Used by ``api`` and ``stats``; never by the server.
 """

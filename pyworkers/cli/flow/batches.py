@@ -28,9 +28,14 @@ _BATCHES = Records(
 )  # fmt: skip
 _HELP = """Show batches, chains and groups; delete them.
 
-total counts the members; pending those that have not ended; failed those that wait for a retry; gone those
-that were dropped after a failure, cancelled or deleted, that expired, are missing or were skipped, which show
-counts one by one. A batch is open while members are added, and stays open if the program that added them has
+\b
+total    members
+pending  members that have not ended
+failed   members that wait for a retry
+gone     members that were dropped after a failure, cancelled or deleted,
+         expired, are missing or were skipped; show counts each kind
+
+A batch is open while members are added, and stays open if the program that added them has
 died: its callbacks do not fire. A batch that has succeeded is kept for a day.
 
 \b

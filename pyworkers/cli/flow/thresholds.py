@@ -30,7 +30,7 @@ Examples: pyworkers thresholds
 @json_option
 @redis_options
 def list_(source: ConfigOptions, as_json: bool) -> None:
-    """Show the thresholds of the configuration, and those that people have set.
+    """Show the thresholds of the configuration, and the ones that people have set.
 
     \b
     Example: pyworkers thresholds list --json

@@ -81,7 +81,7 @@ ROUTES = [Route("/thresholds", show), Route("/thresholds", change, methods=["POS
 RESOURCES = (
     Resource(
         "/thresholds",
-        "The thresholds of the configuration, and those that people have set.",
+        "The thresholds of the configuration, and the ones that people have set.",
         _thresholds,
         array(THRESHOLD.schema),
         actions=ACTIONS,
