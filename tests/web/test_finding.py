@@ -38,6 +38,9 @@ def evening(db: redis.Redis, keys: Keys, one_redis_url: str) -> None:
 def test_names_are_found_by_a_part_of_them_and_each_leads_to_its_page(dashboard: Visitor) -> None:
     assert found(dashboard, "MAI", "queue")[0] == ("mail", "/queues/mail")
     assert ("Retries", "/retries") in found(dashboard, "retr", "page")
+    # In the words of a person who does not know the name of the page.
+    assert found(dashboard, "Undo", "page") == [("Audit", "/audit")]
+    assert found(dashboard, "un", "page") == [("Running", "/running")]
     for kind, text in (("queue", "a"), ("class", "e"), ("server", "-"), ("page", "s")):
         names = found(dashboard, text, kind)
         assert names and len(names) <= max(8, 20 * (kind == "page"))
@@ -53,6 +56,7 @@ def test_lists_are_searched_only_when_a_person_follows_the_link(dashboard: Visit
     searches = dict(found(dashboard, "smtp", "search"))
     assert searches["All jobs with the tag smtp"] == "/tags/smtp"
     assert searches["Batches with the tag smtp"] == "/batches?tag=smtp"
+    assert searches["Finished of the class smtp"] == "/finished?class=smtp"
     assert searches["Dead whose error contains smtp"] == "/dead?error=smtp"
     assert "Found" in dashboard.get(searches["Dead whose error contains smtp"]).text
     page = dashboard.get("find?q=vip")

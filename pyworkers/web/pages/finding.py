@@ -53,8 +53,31 @@ _TITLES = {
     "away": "Not searched",
 }
 """The kinds in their order, with their titles."""
+_ABOUT = {
+    "problems": "causes, mute",
+    "metrics": "classes, runs, failures, durations, deployments",
+    "queues": "waiting jobs, latency, pause, resume, clear",
+    "running": "busy jobs, progress, stack, cancel",
+    "scheduled": "later jobs",
+    "retries": "failed jobs, next attempts",
+    "dead": "failed jobs, no more attempts",
+    "errors": "exceptions in groups, new since deployments",
+    "finished": "completed jobs",
+    "enqueue": "new job",
+    "batches": "members, progress, cancel",
+    "cron": "periodic jobs, slots, last runs",
+    "limits": "rates, holders",
+    "locks": "unique jobs",
+    "servers": "workers, processes, hosts, quiet, stop",
+    "alarms": "alerts, silence",
+    "thresholds": "red numbers",
+    "audit": "who did what, undo of deleted jobs",
+}
+"""What pages are also called, and are found by: in the words of a person who does not know their names."""
+_LEAST_OF_A_WORD = 3
 _SEARCHES = (
     ("class", "of a class with", "*{}*", ("dead", "retries", "scheduled")),
+    ("class", "of the class", "{}", ("finished",)),
     ("error", "whose error contains", "{}", ("dead", "retries")),
     ("text", "whose arguments contain", "{}", ("dead", "retries", "scheduled")),
 )
@@ -110,8 +133,15 @@ def _text_of(given: str) -> str:
 def _pages(request: Request, text: str) -> Iterator[SearchResult]:
     operates = viewer_of(request).role == "operate"
     for path, title in NAVIGATION:
-        if text.casefold() in title.casefold() and (operates or path != "enqueue"):
-            yield SearchResult("page", title, address(request, path) if path else address(request))
+        about = _ABOUT.get(path, "")
+        if _is_meant(text.casefold(), title, about) and (operates or path != "enqueue"):
+            yield SearchResult("page", title, address(request, path) if path else address(request), about)
+
+
+def _is_meant(text: str, title: str, about: str) -> bool:
+    """True for a part of the title, or for the beginning of a word of what the page is about."""
+    words = about.replace(",", " ").split() if len(text) >= _LEAST_OF_A_WORD else ()
+    return text in title.casefold() or any(word.startswith(text) for word in words)
 
 
 async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[SearchResult]:
