@@ -40,7 +40,8 @@ def test_a_tag_leads_to_all_its_jobs(dashboard: Visitor, tenant: dict[str, bytes
     link = next(link for link in dashboard.get("dead").links if "/tags/tenant" in link)
     page = dashboard.get(link.removeprefix(dashboard.root))
     assert "Running 1 job Scheduled 1 job Retries 1 job Dead 1 job Queue mail 1 job" in page.text
-    assert "bills" not in page.text
+    assert "bills" not in page.text and "No job has this tag" not in page.text
+    assert "No job has this tag." in dashboard.get("tags/tenant%207").text
     assert any(link.endswith("/jobs/r") for link in page.links)
     assert not any(link.endswith("/jobs/z") for link in page.links)
     assert "Found 1:" in dashboard.get("queues/mail?tag=tenant%3A7").text

@@ -39,11 +39,15 @@ _MOST_QUEUES = 17
 
 
 class Searched(NamedTuple):
-    """A place with the address of its jobs that have the tag, and how many were found."""
+    """A place with the address of its jobs that have the tag, and how many were found.
+
+    ``is_without``: it has none.
+    """
 
     title: str
     href: str
     about: str
+    is_without: bool = False
 
 
 class _Tagged(NamedTuple):
@@ -52,6 +56,12 @@ class _Tagged(NamedTuple):
     works: WorkPage
     places: list[Searched]
     further: int
+
+    @property
+    def nothing(self) -> bool:
+        """True if no job has the tag."""
+        is_searched = self.works.complete and not self.further
+        return is_searched and not self.works.total and all(place.is_without for place in self.places)
 
 
 async def show(request: Request) -> Response:
@@ -89,6 +99,7 @@ async def _search(request: Request, place: Place, tag: str) -> Searched | None:
     """What a short search finds in a place; None for a queue without such a job."""
     site = site_of(request)
     sought = Sought(place, Filter(tag=tag), time.time(), site.settings.mask)
+    is_without = False
     try:
         found = await site.read(read_matches(site.keys, sought, position_of("")))
     except StoreError as error:
@@ -96,10 +107,12 @@ async def _search(request: Request, place: Place, tag: str) -> Searched | None:
             raise
         about = error.message
     else:
-        if place.queue and not found.rows and not found.cursor:
+        is_without = not found.rows and not found.cursor
+        if place.queue and is_without:
             return None
         about = counted(len(found.rows), "job") + (", not searched to the end" if found.cursor else "")
-    return Searched(title_of(place), address(request, *segments_of(place), tag=visible(tag)), about)
+    href = address(request, *segments_of(place), tag=visible(tag))
+    return Searched(title_of(place), href, about, is_without)
 
 
 ROUTES = [Route("/tags/{tag}", show), forms("/tags/{tag}", _ACTIONS)]
