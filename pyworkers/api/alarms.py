@@ -56,7 +56,7 @@ class ArmedAlarm:
 
 @dataclass(frozen=True, slots=True)
 class SentAlarm:
-    """A message that a target has taken."""
+    """A message that a target has accepted."""
 
     alarm: str
     state: str

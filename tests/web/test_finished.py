@@ -54,7 +54,7 @@ def test_finished_jobs_are_shown_found_and_enqueued_again(
     assert "web1:7" in page.text and "ValueError: no" in page.text
     assert "jobs/j1" not in dashboard.get("finished?class=Other").html
     assert "ValueError" not in dashboard.get("finished?state=done&queue=q").text
-    assert "as asked" in dashboard.get("finished?jid=none").text
+    assert "meets the conditions" in dashboard.get("finished?jid=none").text
     assert "ValueError" in dashboard.get("finished?after=x").text
     assert "Enqueued again as " in act(dashboard, "finished", action="again", at=at.replace(" ", "~20"))
     assert db.llen(keys.queue("q")) == 1

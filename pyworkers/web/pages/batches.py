@@ -259,7 +259,7 @@ ROUTES = [
 RESOURCES = (
     Resource(
         "/batches",
-        "The batches; those that changed last come first.",
+        "The batches, the last changed one first.",
         _batches,
         page_of("Batches", "batches", BATCH).schema,
         [*paging(), Parameter("tag", "Only batches with this tag, of the 10,000 that changed last.")],
