@@ -14,6 +14,8 @@ package pyworkers
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
@@ -88,6 +90,8 @@ func waiting(rdb redis.UniversalClient) redis.UniversalClient {
 // FromEnv makes a client as Python's Client() does: of PYWORKERS_REDIS__URL, else REDIS_URL, else
 // redis://127.0.0.1:6379/0, with PYWORKERS_REDIS__NAMESPACE, and the keys in the file PYWORKERS_ENCRYPTION__KEYS. The URL
 // may be one of sentinels, redis+sentinel://host1,host2,host3/mymaster/0, or of a cluster, redis+cluster://host1,host2,host3.
+// PYWORKERS_REDIS__USERNAME and PYWORKERS_REDIS__PASSWORD are the login of a URL without one, PYWORKERS_REDIS__CA_FILE,
+// PYWORKERS_REDIS__CERT_FILE and PYWORKERS_REDIS__KEY_FILE the files of TLS.
 func FromEnv() (*Client, error) {
 	address := cmp.Or(os.Getenv("PYWORKERS_REDIS__URL"), os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379/0")
 	rdb, waits, err := connection(address)
@@ -121,7 +125,7 @@ func connection(address string) (rdb, waits redis.UniversalClient, err error) {
 	scheme, rest, _ := strings.Cut(address, "://")
 	scheme, kind, isGroup := strings.Cut(scheme, "+")
 	if !isGroup {
-		options, err := redis.ParseURL(address)
+		options, err := optionsOf(address)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -139,7 +143,7 @@ func connection(address string) (rdb, waits redis.UniversalClient, err error) {
 	values.Del("sentinel_username")
 	values.Del("sentinel_password")
 	// The options of the connections to Redis are the options in a URL of one server.
-	one, err := redis.ParseURL(scheme + "://" + hosts[:at] + "localhost/" + db + "?" + values.Encode())
+	one, err := optionsOf(scheme + "://" + hosts[:at] + "localhost/" + db + "?" + values.Encode())
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -169,6 +173,38 @@ func connection(address string) (rdb, waits redis.UniversalClient, err error) {
 	}
 	return nil, nil, errors.New("it is none of redis://host:port/db, redis+sentinel://host:port,host:port/NAME-OF-THE-MASTER/db, " +
 		"redis+cluster://host:port,host:port")
+}
+
+// optionsOf are the options in a URL of one server, with the login and the files of TLS in the environment.
+func optionsOf(address string) (*redis.Options, error) {
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	setting := func(name string) string { return os.Getenv("PYWORKERS_REDIS__" + name) }
+	options.Username = cmp.Or(options.Username, setting("USERNAME"))
+	options.Password = cmp.Or(options.Password, setting("PASSWORD"))
+	if options.TLSConfig == nil {
+		return options, nil
+	}
+	if path := setting("CA_FILE"); path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("PYWORKERS_REDIS__CA_FILE: %w", err)
+		}
+		options.TLSConfig.RootCAs = x509.NewCertPool()
+		if !options.TLSConfig.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("PYWORKERS_REDIS__CA_FILE: %s has no certificate", path)
+		}
+	}
+	if path := setting("CERT_FILE"); path != "" {
+		own, err := tls.LoadX509KeyPair(path, cmp.Or(setting("KEY_FILE"), path))
+		if err != nil {
+			return nil, fmt.Errorf("PYWORKERS_REDIS__CERT_FILE: %w", err)
+		}
+		options.TLSConfig.Certificates = []tls.Certificate{own}
+	}
+	return options, nil
 }
 
 // withPorts are addresses between commas, each with a port.

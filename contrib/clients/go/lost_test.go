@@ -142,6 +142,8 @@ func TestAnErrorQuotesNoPassword(t *testing.T) {
 }
 
 func TestOptionsOfAURLAreThoseOfEachForm(t *testing.T) {
+	t.Setenv("PYWORKERS_REDIS__USERNAME", "shop")
+	t.Setenv("PYWORKERS_REDIS__PASSWORD", "secret")
 	const query = "?max_retries=7&client_name=shop&min_idle_conns=2&pool_timeout=9s"
 	var found []string
 	for _, address := range []string{"redis://host/0", "redis+sentinel://host/name/0", "redis+cluster://host"} {
@@ -156,17 +158,17 @@ func TestOptionsOfAURLAreThoseOfEachForm(t *testing.T) {
 		switch one := rdb.(type) {
 		case *redis.Client:
 			o := one.Options()
-			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout))
+			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout, o.Username, o.Password))
 		case *redis.ClusterClient:
 			o := one.Options()
-			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout))
+			found = append(found, fmt.Sprintln(o.MaxRetries, o.ClientName, o.MinIdleConns, o.PoolTimeout, o.Username, o.Password))
 		}
 		if _, _, err := connection(address + "?unknown=1"); err == nil {
 			t.Error(address, "takes an unknown option")
 		}
 	}
 	for _, options := range found {
-		if options != "7 shop 2 9s\n" || len(found) != 3 {
+		if options != "7 shop 2 9s shop secret\n" || len(found) != 3 {
 			t.Error(found)
 		}
 	}
