@@ -117,9 +117,14 @@ func (b *Batch) Close(ctx context.Context) error {
 	return b.client.enlist(ctx, &enlisting{id: b.ID, mode: "add", release: b.hold})
 }
 
-// Result waits for the end of the batch, as [Client.Result]; of a chain, result is what the last step returned.
+// Result waits for the end of the batch, as [Client.Result]; of a chain, result is what the last step returned. The error is
+// a [BatchError] for an unknown one.
 func (b *Batch) Result(ctx context.Context, result any) error {
-	return b.client.Result(ctx, b.ID, result)
+	status, err := b.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return b.client.result(ctx, b.ID, status.Kind, result)
 }
 
 // BatchStatus are the numbers and times of a batch. Times are zero if they are still to come.
@@ -139,6 +144,15 @@ type BatchStatus struct {
 
 // Status reads the numbers of the batch. The error is a [BatchError] for an unknown one.
 func (b *Batch) Status(ctx context.Context) (BatchStatus, error) {
+	status, err := b.look(ctx)
+	if _, isUnknown := errors.AsType[*BatchError](err); isUnknown {
+		b.client.leave(ctx)
+		status, err = b.look(ctx)
+	}
+	return status, err
+}
+
+func (b *Batch) look(ctx context.Context) (BatchStatus, error) {
 	key := b.client.own("batch:", b.ID)
 	names := []any{"description", "kind", "open", "total", "done", "dropped", "cancelled", "deleted", "expired", "missing",
 		"skipped", "created_at", "complete_at", "success_at", "death_at", "tags"}

@@ -332,6 +332,17 @@ func TestAChainTakesResults(t *testing.T) {
 	if err := chain.Result(ctx, &found); err != nil || fmt.Sprint(found) != "[[é\u2028 map[sum:13]]]" {
 		t.Errorf("the chain returned %v (%v)", found, err)
 	}
+	broken, err := client.EnqueueChain(ctx, pyworkers.BatchOptions{}, pyworkers.Job{Queue: served, Class: "fail", Args: []any{"x"}}, add(1, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broken.Result(ctx, nil); err == nil || !strings.HasPrefix(err.Error(), "the chain "+broken.ID+" is dead: a member is dead: ") {
+		t.Errorf("a chain with a dead step: %v", err)
+	}
+	var unknown *pyworkers.BatchError
+	if err := client.Batch("nowhere").Result(ctx, nil); !errors.As(err, &unknown) || unknown.Reason != "unknown" {
+		t.Errorf("an unknown batch: %v", err)
+	}
 	var wrong *pyworkers.ArgumentError
 	if _, err := client.EnqueueChain(ctx, pyworkers.BatchOptions{}, add(pyworkers.Result, 1)); !errors.As(err, &wrong) || wrong.Field != "args[0]" {
 		t.Errorf("a first step with a result: %v", err)

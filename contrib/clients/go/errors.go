@@ -100,13 +100,15 @@ type JobFailedError struct {
 	Class, Message string
 	// Batch is the id of the batch whose result was asked for; empty for a job.
 	Batch string
+
+	kind string // of the batch, if it is known
 }
 
 func (e *JobFailedError) Error() string {
 	if e.Batch != "" {
-		return fmt.Sprintf("the batch %s is dead: a member is %s: %s", e.Batch, e.State, e.ID)
+		return fmt.Sprintf("the %s %s is dead: a member is %s: %s", cmp.Or(e.kind, "batch"), e.Batch, e.State, e.ID)
 	}
-	text := fmt.Sprintf("the job %s is %s", e.ID, e.State)
+	text := fmt.Sprintf("the %s %s is %s", cmp.Or(e.kind, "job"), e.ID, e.State)
 	for _, part := range []string{e.Class, e.Message} {
 		if part != "" {
 			text += ": " + part

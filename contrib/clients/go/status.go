@@ -1,6 +1,7 @@
 package pyworkers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -85,6 +86,11 @@ func (c *Client) Status(ctx context.Context, id string) (Status, error) {
 // [JobFailedError] if the job has ended without a result, an [UntrackedError] at once if nothing is known of the job, and
 // the error of the context. A job that a server pushes, a callback or a step, is known when it starts.
 func (c *Client) Result(ctx context.Context, id string, result any) error {
+	return c.result(ctx, id, "", result)
+}
+
+// result is Result. kind is batch, chain or group if the id is known to be of one.
+func (c *Client) result(ctx context.Context, id, kind string, result any) error {
 	status, end, err := c.look(ctx, id)
 	if err == nil && end == nil && status.State == Unknown {
 		c.leave(ctx)
@@ -97,15 +103,15 @@ func (c *Client) Result(ctx context.Context, id string, result any) error {
 		if err := c.checkTracked(ctx, id, status.State); err != nil {
 			return err
 		}
-		if end, err = c.wait(ctx, id); err != nil {
+		if end, err = c.wait(ctx, id, cmp.Or(kind, "job")); err != nil {
 			return err
 		}
 	}
 	if end.Member != "" {
-		return &JobFailedError{ID: end.Member, State: end.Reason, Batch: id}
+		return &JobFailedError{ID: end.Member, State: end.Reason, Batch: id, kind: kind}
 	}
 	if end.State != Done {
-		return &JobFailedError{ID: id, State: end.State, Class: end.Class, Message: end.Error}
+		return &JobFailedError{ID: id, State: end.State, Class: end.Class, Message: end.Error, kind: kind}
 	}
 	if result == nil {
 		return nil
@@ -152,7 +158,7 @@ const block = 5 * time.Second
 const noteLife = 3600
 
 // wait waits for the end of a job.
-func (c *Client) wait(ctx context.Context, id string) (*answer, error) {
+func (c *Client) wait(ctx context.Context, id, kind string) (*answer, error) {
 	for {
 		end, err := c.waitOnce(ctx, id)
 		if end != nil {
@@ -167,7 +173,7 @@ func (c *Client) wait(ctx context.Context, id string) (*answer, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the job %s has not ended in the time: %w", id, ctx.Err())
+			return nil, fmt.Errorf("the %s %s has not ended in the time: %w", kind, id, ctx.Err())
 		case <-time.After(pause):
 		}
 	}
