@@ -34,4 +34,5 @@ def test_the_documents_name_each_picture_that_is_there() -> None:
     texts = [path.read_text() for path in (ROOT / "contrib" / "docs").rglob("*.md")]
     named = {name for text in texts for name in _NAMED.findall(text)}
     assert named <= PICTURES.keys()
-    assert {path.name for path in FOLDER.glob("*.png")} == PICTURES.keys()
+    taken = {path.name for path in FOLDER.glob("*.png")}
+    assert taken == PICTURES.keys(), "python -m contrib.pictures FOLDER NAME takes one; a document shows it"

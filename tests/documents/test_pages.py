@@ -10,8 +10,10 @@ import pytest
 
 from contrib.reference import events
 from contrib.reference.sources import template, trees
+from pyworkers import hooks
 from pyworkers.alarms.conditions import CONDITIONS
 from pyworkers.config.alarming import KINDS
+from pyworkers.store.processes.decoding import FIELDS
 from pyworkers.store.transport.errors import TABLE
 from tests.documents.blocks import DOCS
 from tests.helpers.support import ROOT
@@ -66,10 +68,22 @@ def test_a_word_of_celery_is_a_title_and_stands_in_coming_from(word: str) -> Non
     assert word in celery
 
 
-def test_each_kind_of_alarm_has_its_condition_and_its_row() -> None:
-    page = (DOCS / "alarms.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("alarms.md", [*KINDS]),
+        ("jobs.md", [f"@worker.{kind}" for kind in hooks.KINDS]),
+        ("protocol.md", [*FIELDS]),
+    ],
+)
+def test_a_page_names_each_kind_of_alarm_hook_and_field_of_a_heartbeat(page: str, names: list[str]) -> None:
+    rows = [line for line in (DOCS / page).read_text().splitlines() if line.startswith("| `")]
+    missing = [name for name in names if f"`{name}`" not in "".join(rows)]
+    assert missing == [], f"{page} has a row for each"
+
+
+def test_each_kind_of_alarm_has_its_condition() -> None:
     assert CONDITIONS.keys() == KINDS.keys()
-    assert [name for name in KINDS if f"| `{name}` | " not in page] == []
 
 
 def test_the_package_has_its_own_name_in_every_installation() -> None:

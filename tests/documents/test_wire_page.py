@@ -30,7 +30,8 @@ def test_it_has_every_field_of_a_job() -> None:
     servers = PAGE.partition("### Fields that servers write")[2].partition("## Enqueue")[0]
     # The envelope has the time instead: `expiry`.
     fields = {name for name, option in OPTIONS.items() if option.is_field} - {"expires_in"} | RESERVED
-    assert {name for name in fields - written if f"`{name}`" not in servers} == set()
+    missing = {name for name in fields - written if f"`{name}`" not in servers}
+    assert missing == set(), "wire.md: a row of 'Fields that a producer writes', or among those of servers"
 
 
 def test_it_has_every_option_of_the_script() -> None:
