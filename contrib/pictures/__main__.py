@@ -59,6 +59,8 @@ def take(browser: Chromium, root: str, folder: Path, names: Sequence[str]) -> No
     browser.forbid_streams()
     for name in names:
         picture = PICTURES[name]
+        # The head of a page has the counts that were read in the last seconds.
+        browser.open(root)
         browser.resize(picture.width, picture.height)
         browser.prefer(picture.scheme)
         browser.open(f"{root}/{picture.address}")
