@@ -24,11 +24,19 @@ from pyworkers.store import scripts
 from pyworkers.store.scripts import Commands
 from pyworkers.store.transport import replies
 from pyworkers.store.transport.connections import errors_translated, node_of, node_of_async, primary_of
+from pyworkers.store.transport.errors import code_of
 from pyworkers.store.transport.redirects import Redirects, answers, put, refused
 from pyworkers.store.transport.replies import ReplyReader, UnexpectedReplyError
 
 # The scripts that read several keys, and write none.
 _READERS = frozenset({"look", "browse/seek"})
+# The code of a refusal because the keys of a command are on two nodes.
+_DIVIDED = "TRYAGAIN"
+# The commands that read several keys: the command for one key, and what makes one reply of its replies.
+_KEY_BY_KEY: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
+    "MGET": ("GET", list),
+    "EXISTS": ("EXISTS", sum),
+}
 # What may be raised where a step is yielded.
 _REFUSALS = (PyworkersError, ResponseError)
 S = TypeVar("S")
@@ -65,6 +73,8 @@ class Request(Generic[T_co]):
     commands: Sequence[Command]
     read: Callable[[list[Any]], T_co]
     mode: Mode = Mode.PIPELINE
+    hurries: bool = False
+    """True if a refusal because a slot of a cluster moves is raised at once: the caller has another way."""
 
     @property
     def single(self) -> Command | None:
@@ -258,11 +268,34 @@ def _sending(connection: redis.Redis | Pipelining, request: Request[Any]) -> _Se
             asked = [place for place in places if redirects.node_in(replies[place]) == node]
             put((yield _Asked(node, _some(request, asked))), asked, replies)
             places = refused(replies, places)
+        if request.mode is not Mode.TRANSACTION:
+            places = yield from _key_by_key(connection, request, places, replies)
         if not places:
             break
-        yield redirects.pause_s(replies[places[0]])
+        refusal = replies[places[0]]
+        if request.hurries and code_of(refusal) == _DIVIDED:
+            raise refusal
+        yield redirects.pause_s(refusal)
         left = _some(request, places)
     return [_reply(request.mode, reply) for reply in replies]
+
+
+def _key_by_key(
+    connection: redis.Redis | Pipelining, request: Request[Any], places: Sequence[int], found: list[Any]
+) -> Generator[Request[Any] | _Asked | float, Any, Sequence[int]]:
+    """Read key by key what a node refuses because its keys are on two nodes. Returns the other places."""
+    others = []
+    for place in places:
+        sent = request.commands[place]
+        name, *names = sent.parts
+        if code_of(found[place]) == _DIVIDED and name in _KEY_BY_KEY and len(names) > 1:
+            single, together = _KEY_BY_KEY[name]
+            # A key of another type has no value, as with MGET.
+            reads = every([command(single, key) for key in names], Mode.LENIENT)
+            found[place] = _read(sent, together((yield from _sending(connection, reads))))
+        else:
+            others.append(place)
+    return others
 
 
 def _some(request: Request[Any], places: Sequence[int]) -> Request[Any]:

@@ -1,4 +1,5 @@
-"""Plain: what scripts that only read do, by commands, for users of Redis who may not send scripts.
+"""Plain: what scripts that only read do, by commands, for users of Redis who may not send scripts, and while
+the keys of a script are on two nodes of a cluster.
 
 Used by ``api`` after a script was refused, as for the role ``read-only`` of ``pyworkers acl``. Other clients
 may write between two commands: a page may then lack a job that moved.
@@ -9,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from pyworkers.errors import StoreError
+from pyworkers.errors import PyworkersError
 from pyworkers.protocol.extract import token
 from pyworkers.protocol.keys import literal
 from pyworkers.protocol.portions import PageSize
@@ -39,11 +41,11 @@ _READS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def or_plain(script: Request[T], plain: Callable[[], Steps[T]]) -> Steps[T]:
-    """The reply of a script, or what commands read if the user may not send scripts."""
+    """The reply of a script, or what commands read if it is refused."""
     try:
-        return (yield from script)
-    except StoreError as error:
-        if error.code != "NOPERM":
+        return (yield from replace(script, hurries=True))
+    except PyworkersError as error:
+        if error.code not in ("NOPERM", "TRYAGAIN"):
             raise
     return (yield from plain())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import re
 import shutil
 import time
@@ -18,9 +19,11 @@ from unittest.mock import Mock
 import hiredis
 import pytest
 import redis
+from click.testing import CliRunner
 
 from pyworkers import AsyncClient, Client, Worker
 from pyworkers.api import BatchSet, LimitSet, LockSet, Queue
+from pyworkers.cli import main
 from pyworkers.config.fields import RedisConfig
 from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import Keys
@@ -383,6 +386,35 @@ def test_a_reshard_that_takes_long_is_an_error(cluster: Cluster, monkeypatch: py
             cluster.end_reshard(target)
         client.enqueue("q", "Other", unique_for=60)
     assert Queue("q", cluster.url, namespace=NAMESPACE).size == 2
+
+
+def test_people_read_while_the_slot_moves(cluster: Cluster) -> None:
+    """Each key is on one of the two nodes, so what reads several reads them one by one."""
+    names = [f"q{number}" for number in range(6)]
+    with Client(cluster.url, namespace=NAMESPACE) as client:
+        for name in names:
+            client.enqueue(name, "Any")
+    source, target = cluster.primary, cluster.other_primary()
+    keys = [f"{NAMESPACE}{key}" for key in ("stat:processed", "stat:failed")]
+    for key, value in zip(keys, (7, 3), strict=True):
+        command(source, "SET", key, value)
+    cluster.begin_reshard(target)
+    for key in (keys[0], *(f"{NAMESPACE}queue:{name}" for name in names[::2])):
+        command(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+
+    def read(*words: str) -> Any:
+        where = "--url", cluster.url, "--namespace", NAMESPACE, "--json"
+        found = CliRunner().invoke(main, [*words, *where])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    stats = read("stats")
+    assert (stats["processed"], stats["failed"]) == (7, 3)
+    assert {queue["name"]: queue["size"] for queue in read("queues")} == dict.fromkeys(names, 1)
+    for name in ("processes", "workers", "metrics", "limits", "locks", "batches", "errors"):
+        read(name)
+    cluster.migrate(target)
+    cluster.end_reshard(target)
 
 
 def test_a_script_waits_until_the_slot_has_moved(cluster: Cluster) -> None:

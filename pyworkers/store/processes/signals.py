@@ -5,8 +5,10 @@ Used by ``api``; a server reads signals and requests with its heartbeat (store/h
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
+from pyworkers.errors import RedisUnavailableError
 from pyworkers.protocol.keys import WATCHED_TTL_S, Keys
 from pyworkers.store import full
 from pyworkers.store.calls import Request, Steps, one
@@ -39,11 +41,18 @@ def signal(keys: Keys, identity: str, word: Signal) -> Request[object]:
 def watch(keys: Keys) -> Steps[int]:
     """Request that the servers write their counters now, and each second for the next ten.
 
-    Returns the number of this request, for ``answered``. Raises StoreError if the user may not write.
+    Returns the number of this request, for ``answered``; 0 if nothing was written, because the slot of a
+    cluster moves. Raises StoreError if the user may not write.
     """
     seconds, microseconds = yield from one("TIME", read=tuple)
     look = int(seconds) * 1_000_000 + int(microseconds)
-    yield from full.write(keys, "SET", keys.watched, look, "EX", WATCHED_TTL_S, read=bool)
+    request = full.write(keys, "SET", keys.watched, look, "EX", WATCHED_TTL_S, read=bool)
+    try:
+        yield from replace(request, hurries=True)
+    except RedisUnavailableError as error:
+        if error.code != "TRYAGAIN":
+            raise
+        return 0
     return look
 
 
