@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any
 
-from pyworkers import logs
 from pyworkers.failpoints import hit
 from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
 from pyworkers.ipc.page import NO_JOB, UNSURE
@@ -42,8 +41,6 @@ _YOUNG = 100
 
 # A module constant, because reading an attribute of an enum takes three times as long.
 _JOB = PacketKind.JOB
-
-log = logs.get_logger()
 
 
 class AsyncProcess:
@@ -273,8 +270,7 @@ class AsyncProcess:
         if self._original.is_copy or not self._on_loop(lambda: self._hold(execution)):
             return
         try:
-            if killed := end_programs(time.monotonic() - execution.started_s):
-                log.warning("programs.killed", pids=killed, hint="their job was asked to end")
+            if end_programs(time.monotonic() - execution.started_s):
                 self._recycler.retire()
         finally:
             self._on_loop(self._release)

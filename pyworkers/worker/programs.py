@@ -12,16 +12,18 @@ import signal
 import time
 from contextlib import suppress
 
-from pyworkers import programs
+from pyworkers import logs, programs
 
 # A killed process exits within milliseconds, unless it is in an uninterruptible call of the kernel.
 _PATIENCE_S = 0.5
 _PAUSE_S = 0.001
 _EMPTY_LOOKS = 2
 
+log = logs.get_logger()
 
-def end_programs(age_s: float, thread: int | None = None) -> list[int]:
-    """Kill the programs that this process has started in the last ``age_s`` seconds; returns their pids.
+
+def end_programs(age_s: float, thread: int | None = None) -> bool:
+    """Kill the programs that this process has started in the last ``age_s`` seconds; True if there were any.
 
     With the native id of a ``thread``, only the programs of this thread: orphans belong to no thread. They
     have exited when this returns, except those that cannot be killed.
@@ -44,7 +46,9 @@ def end_programs(age_s: float, thread: int | None = None) -> list[int]:
         # Reap it here: the job has ended and cannot wait for its children.
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return list(killed)
+    if killed:
+        log.warning("programs.killed", pids=list(killed), hint="their job was asked to end")
+    return bool(killed)
 
 
 def _started(since: int) -> list[int]:

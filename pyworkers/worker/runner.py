@@ -124,6 +124,5 @@ class SerialProcess:
         """
         if self._state.is_copy:
             return
-        if killed := end_programs(time.monotonic() - execution.started_s):
-            log.warning("programs.killed", pids=killed, hint="their job was asked to end")
+        if end_programs(time.monotonic() - execution.started_s):
             self._recycler.retire()

@@ -124,11 +124,8 @@ class ThreadProcess:
 
     def _end_programs(self, execution: Execution) -> None:
         """Kill the programs that this thread has started for a job that was asked to end."""
-        if self._original.is_copy:
-            return
-        age_s = time.monotonic() - execution.started_s
-        if killed := end_programs(age_s, threading.get_native_id()):
-            log.warning("programs.killed", pids=killed, hint="their job was asked to end")
+        if not self._original.is_copy:
+            end_programs(time.monotonic() - execution.started_s, threading.get_native_id())
 
     # --- in the main thread ---------------------------------------------------------------------------------
 
