@@ -148,20 +148,22 @@ def order_of(place: Place, verb: str, form: Form, delay: str) -> Order:
 
 def _time_of(form: Form, delay: str) -> float:
     now = time.time()
-    if when := form.get("when", "").strip():
-        return moment_of(when, form.get("zone", ""), now)
-    return now + min(max(0, int(delay)), _MOST_S)
+    at = moment_of(form, now)
+    return now + min(max(0, int(delay)), _MOST_S) if at is None else at
 
 
-def moment_of(when: str, zone: str, now: float) -> float:
-    """The epoch seconds of a date and time, ``2026-11-23T09:30``, in a zone; in UTC without one.
+def moment_of(form: Form, now: float) -> float | None:
+    """The epoch seconds of the date and time, ``2026-11-23T09:30``, and the zone of a form; None without.
 
     Raises BadArgumentError for any other text, and for a time that has passed.
     """
+    when = form.get("when", "").strip()
+    if not when:
+        return None
     shown = visible(cut(when, 40))
     try:
         found = datetime.fromisoformat(when)
-        at = (found if found.tzinfo else found.replace(tzinfo=_zone(zone))).timestamp()
+        at = (found if found.tzinfo else found.replace(tzinfo=_zone(form.get("zone", "")))).timestamp()
     except (ValueError, OverflowError) as error:
         if isinstance(error, BadArgumentError):
             raise

@@ -173,8 +173,8 @@ def _args_of(job: JobRecord, form: Form, mask: tuple[str, ...]) -> list[Any] | N
 def _time_of(form: Form) -> float | None:
     """The new time; None if there is none. Raises BadArgumentError."""
     now = time.time()
-    if when := form.get("when", "").strip():
-        return moment_of(when, form.get("zone", ""), now)
+    if (at := moment_of(form, now)) is not None:
+        return at
     delay = form.get("delay", _UNCHANGED)
     return next((now + seconds for seconds, _ in (_NOW, *DELAYS) if str(seconds) == delay), None)
 

@@ -130,8 +130,8 @@ def _job_of(request: Request, form: Form) -> BatchedJob:
     }
     if name := site.settings.elsewhere(given["queue"]):
         raise BadArgumentError(f"the queue is on the Redis {name}: enqueue it on the pages of that one")
-    if when := form.get("when", "").strip():
-        given["at"] = moment_of(when, form.get("zone", ""), now)
+    if (at := moment_of(form, now)) is not None:
+        given["at"] = at
     elif (delay := form.get("in", _NOW)) != _NOW:
         given["in"] = next((seconds for seconds, _ in DELAYS if str(seconds) == delay), 0)
     return read(given, now, site.writing)
