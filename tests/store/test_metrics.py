@@ -10,20 +10,11 @@ import redis
 
 from pyworkers.api import Metrics, Period
 from pyworkers.api.metrics import read_class_metrics, read_metrics
-from pyworkers.protocol.histogram import Executions, Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import add_executions, ten_minutes_of
 from pyworkers.store.measures.metrics import Span, percentile
+from tests.helpers.tallies import tally
 from tests.store.conftest import Cli, Run
-
-
-def tally(*durations_ms: int, failed: int = 0) -> Tally:
-    executions = Executions()
-    for ms in durations_ms:
-        executions.add("", ms, False)
-    for _ in range(failed):
-        executions.add("", 0, True)
-    return executions.take()[""]
 
 
 @pytest.mark.parametrize("minute", range(20))

@@ -10,6 +10,7 @@ import pytest
 from pyworkers.protocol.histogram import BOUNDS_MS, Executions, Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.counters import add_executions
+from tests.helpers.tallies import tally
 
 # The 21st at 1:43, as in the key names seen from real Sidekiqs (protocol.md, Counters).
 NOW = datetime(2026, 11, 21, 1, 43, 9, tzinfo=UTC)
@@ -56,17 +57,8 @@ def commands(keys: Keys, tallies: dict[str, Tally], now: datetime) -> list[tuple
     ]
 
 
-def tally_of(*durations_ms: int, failed: int = 0) -> Tally:
-    executions = Executions()
-    for ms in durations_ms:
-        executions.add("", ms, False)
-    for _ in range(failed):
-        executions.add("", 0, True)
-    return executions.take()[""]
-
-
 def test_the_keys_are_those_of_both_sidekiqs() -> None:
-    found = commands(Keys("app:"), {"Ok|Job": tally_of(10, 12, 1000, failed=3)}, NOW)
+    found = commands(Keys("app:"), {"Ok|Job": tally(10, 12, 1000, failed=3)}, NOW)
     hashes = ["app:j|20261121|1:43", "app:j|261121|1:43", "app:j|261121|1:4"]
     histograms = ["app:Ok_Job-21-01:43", "app:h|Ok_Job-21-1:43"]
     durations = f"app:pyworkers:durations:Ok_Job:{int(NOW.timestamp() // 3600)}"
@@ -88,7 +80,7 @@ def test_the_keys_are_those_of_both_sidekiqs() -> None:
 
 def test_minutes_below_ten() -> None:
     early = datetime(2026, 1, 2, 13, 7, tzinfo=UTC)
-    found = commands(Keys(), {"A": tally_of(1)}, early)
+    found = commands(Keys(), {"A": tally(1)}, early)
     assert {command[1] for command in found} == {
         "j|20260102|13:7", "j|260102|13:07", "j|260102|13:0", "A-02-13:7", "h|A-2-13:7",
         f"pyworkers:durations:A:{int(early.timestamp() // 3600)}",
@@ -96,6 +88,6 @@ def test_minutes_below_ten() -> None:
 
 
 def test_nothing_is_written_of_durations_where_all_jobs_failed() -> None:
-    found = commands(Keys(), {"A": tally_of(failed=1)}, NOW)
+    found = commands(Keys(), {"A": tally(failed=1)}, NOW)
     assert {command[0] for command in found} == {"HINCRBY", "EXPIRE"}
     assert {command[2] for command in found if command[0] == "HINCRBY"} == {"A|p", "A|f"}

@@ -27,13 +27,13 @@ from pyworkers.web.live.samples import Rates
 from pyworkers.web.pages.overview import rates_of_all
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
+from tests.helpers.tallies import tally
 from tests.integrations.web import served
 from tests.interop.browser import Page
 from tests.web.acting import fields
 from tests.web.conftest import fill_each
 from tests.web.events import Listener
 from tests.web.test_gauges import heard, note, spaced
-from tests.web.test_metrics import tally
 from tests.web.test_queues import rows_of
 from tests.web.test_running import runs
 from tests.web.visitor import Visitor

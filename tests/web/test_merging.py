@@ -37,12 +37,12 @@ from pyworkers.web.security.access import Local
 from pyworkers.web.site import Site, SiteSettings
 from tests.helpers.records import raw_job
 from tests.helpers.support import wait_for
+from tests.helpers.tallies import tally
 from tests.integrations.web import served
 from tests.web import hostile
 from tests.web.conftest import fill_each
 from tests.web.programs import Program
 from tests.web.test_joined import AWAY
-from tests.web.test_metrics import tally
 from tests.web.test_openapi import Walker
 from tests.web.visitor import Visitor
 

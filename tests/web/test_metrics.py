@@ -13,7 +13,6 @@ import redis
 from markupsafe import escape
 
 from pyworkers.api.metrics import Period, read_class_metrics, read_metrics
-from pyworkers.protocol.histogram import Tally
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
 from pyworkers.store.counters import add_executions
@@ -21,19 +20,10 @@ from pyworkers.store.measures.deploys import mark
 from pyworkers.web.live import reader
 from tests.helpers.records import register
 from tests.helpers.support import wait_for
+from tests.helpers.tallies import tally
 from tests.web.events import Listener
 from tests.web.test_gauges import heard
 from tests.web.visitor import Visitor
-
-
-def tally(*durations_ms: int, failed: int = 0) -> Tally:
-    """These jobs, and this many that failed."""
-    found = Tally()
-    for ms in durations_ms:
-        found.add(ms, failed=False)
-    for _ in range(failed):
-        found.add(0, failed=True)
-    return found
 
 
 def test_no_job_has_run(dashboard: Visitor) -> None:
