@@ -13,7 +13,7 @@ import redis
 
 from pyworkers import RESULT, RESULTS, Client, JobFailedError, ResultTimeout, Worker, chain, parallel
 from pyworkers.config.fields import RedisConfig
-from pyworkers.plugins.batches import new_batch
+from pyworkers.plugins.batches import Batch, new_batch
 from pyworkers.protocol.flow.plans import CALLBACKS
 from pyworkers.protocol.keys import Keys
 from pyworkers.store.calls import run
@@ -51,6 +51,33 @@ class Sweeper:
         except StopIteration as stop:
             found: Swept = stop.value
             return found
+
+
+class Jobs:
+    """Jobs of an application: any member of a batch, and a callback."""
+
+    def __init__(self, where: RedisConfig) -> None:
+        self.worker = worker = Worker(where.url, namespace=where.namespace)
+
+        @worker.job(queue="q")
+        def member(*args: object) -> None: ...
+
+        @worker.job(queue="after")
+        def after() -> None: ...
+
+        self.member, self.after = member, after
+
+    def batch(self, members: int = 1) -> Batch:
+        """A new batch with this many members, and the callback ``after``."""
+        with self.worker.batch(on_complete=self.after.call()) as batch:
+            for _ in range(members):
+                self.member.enqueue()
+        return batch
+
+
+@pytest.fixture
+def jobs(where: RedisConfig) -> Jobs:
+    return Jobs(where)
 
 
 @pytest.fixture
@@ -316,20 +343,8 @@ def test_of_many_jobs_each_sweep_looks_for_a_share(
         assert db.hlen(keys.sweep("missing")) <= 200
 
 
-def test_many_members_are_counted_out(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
-) -> None:
-    worker = Worker(where.url, namespace=where.namespace)
-
-    @worker.job(queue="q")
-    def member() -> None: ...
-
-    @worker.job(queue="after")
-    def after() -> None: ...
-
-    with worker.batch(on_complete=after.call()) as batch:
-        for _ in range(2500):
-            member.enqueue()
+def test_many_members_are_counted_out(sweeper: Sweeper, jobs: Jobs, keys: Keys, db: redis.Redis) -> None:
+    batch = jobs.batch(2500)
     last: Any = db.rpop(keys.queue("q"))
     db.delete(keys.queue("q"))
     db.hset(keys.owners, GHOST, '["q"]')
@@ -505,23 +520,16 @@ def test_a_wait_for_a_job_that_is_nowhere_ends(
 @pytest.mark.parametrize("kinds", ["chain chain", "chain group", "group chain", "group group"])
 @pytest.mark.parametrize("missing", ["fail", "ignore"])
 def test_the_jobs_of_the_first_batch_of_a_chain_are_missed(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis, kinds: str, missing: Any
+    sweeper: Sweeper, jobs: Jobs, keys: Keys, db: redis.Redis, kinds: str, missing: Any
 ) -> None:
     """What the sweep must not take for a step before that batch: a job that is in a batch after it."""
-    worker = Worker(where.url, namespace=where.namespace)
-
-    @worker.job(queue="q")
-    def step(*args: object) -> None: ...
-
-    @worker.job(queue="after")
-    def after() -> None: ...
-
+    step = jobs.member
     first, second = (
         parallel([step.call(), step.call()], missing=missing) if kind == "group" else chain(step.call())
         for kind in kinds.split()
     )
     of_second = RESULTS if kinds.endswith("group") else RESULT
-    chain(first, second, step.call(of_second), on_complete=after.call()).enqueue()
+    chain(first, second, step.call(of_second), on_complete=jobs.after.call()).enqueue()
     first_jobs = db.llen(keys.queue("q"))
     db.delete(keys.queue("q"))
     sweeper()
@@ -532,13 +540,9 @@ def test_the_jobs_of_the_first_batch_of_a_chain_are_missed(
 
 
 def test_a_chain_to_which_members_are_added_goes_on_after_a_deleted_job(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+    sweeper: Sweeper, jobs: Jobs, keys: Keys, db: redis.Redis
 ) -> None:
-    worker = Worker(where.url, namespace=where.namespace)
-
-    @worker.job(queue="q")
-    def step(*args: object) -> None: ...
-
+    step = jobs.member
     both = parallel([step.call(), step.call()], missing="ignore")
     run = chain(both, step.call(RESULTS)).enqueue()
     db.sadd(keys.batch(run.id) + ":members", "hold:other")
@@ -550,18 +554,9 @@ def test_a_chain_to_which_members_are_added_goes_on_after_a_deleted_job(
 
 
 def test_batches_around_each_other_end_the_sweep(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+    sweeper: Sweeper, jobs: Jobs, keys: Keys, db: redis.Redis
 ) -> None:
-    worker = Worker(where.url, namespace=where.namespace)
-
-    @worker.job(queue="q")
-    def member() -> None: ...
-
-    made = []
-    for _ in range(2):
-        with worker.batch() as batch:
-            member.enqueue()
-        made.append(batch)
+    made = [jobs.batch() for _ in range(2)]
     for inner, outer in (made, made[::-1]):
         db.hset(keys.batch(inner.id), "parent", f" {outer.id}")
     db.delete(keys.queue("q"))
@@ -571,21 +566,9 @@ def test_batches_around_each_other_end_the_sweep(
 
 
 def test_keys_of_the_wrong_type_disturb_no_other_batch(
-    sweeper: Sweeper, where: RedisConfig, keys: Keys, db: redis.Redis
+    sweeper: Sweeper, jobs: Jobs, keys: Keys, db: redis.Redis
 ) -> None:
-    worker = Worker(where.url, namespace=where.namespace)
-
-    @worker.job(queue="q")
-    def member() -> None: ...
-
-    @worker.job(queue="after")
-    def after() -> None: ...
-
-    made = []
-    for _ in range(3):
-        with worker.batch(on_complete=after.call()) as batch:
-            member.enqueue()
-        made.append(batch)
+    made = [jobs.batch() for _ in range(3)]
     db.zadd(keys.batches, {"odd": 5.0})
     db.zadd(keys.batches, {b"\xff": 5.0})
     db.set(keys.batch("odd"), "text")
