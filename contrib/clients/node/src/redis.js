@@ -58,6 +58,11 @@ export function wireOf(redis) {
       hint: `connect to sentinels with ioredis: ${SENTINELS}`,
     });
   }
+  if (redis?.options?.keyPrefix) {
+    throw new BadArgumentError("a connection with keyPrefix cannot be used: the scripts build names of keys", {
+      hint: 'give the prefix to the client: new Client(redis, { namespace: "app:" })',
+    });
+  }
   if (typeof redis?.call === "function" && typeof redis.duplicate === "function") return ioredis(redis);
   if (typeof redis?.sendCommand === "function" && typeof redis.isReady === "boolean") return nodeRedis(redis);
   throw new BadArgumentError(`${inspect(redis, { depth: 0 })} is not a connection of the package redis or ioredis`, {

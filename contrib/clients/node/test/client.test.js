@@ -250,6 +250,9 @@ test("a connection that cannot be used is refused with the fix", { skip: noServe
   assert.throws(() => new Client(new Redis(sentinels)), /write new Redis\(\{ sentinels, name, failoverDetector: true/);
   new Client(new Redis({ ...sentinels, failoverDetector: true }));
   const { createClient, createClientPool, createSentinel } = await import("redis");
+  for (const redis of [new Redis(url, { lazyConnect: true, keyPrefix: "app:" }), createClient({ url, keyPrefix: "app:" })]) {
+    assert.throws(() => new Client(redis), /give the prefix to the client: new Client\(redis, \{ namespace: "app:" \}\)/);
+  }
   assert.throws(() => new Client(createSentinel({ name: "mymaster", sentinelRootNodes: sentinels.sentinels })), /sentinels with ioredis/);
   assert.throws(() => new Client(createClientPool({ url })), /is not a connection of the package redis or ioredis/);
   await assert.rejects(new Client(createClient({ url })).enqueue("mail", "x"), /Redis cannot be reached: the connection is not ready/);
