@@ -156,7 +156,7 @@ func connection(address string) (rdb, waits redis.UniversalClient, err error) {
 		MaxRetries: one.MaxRetries, MinRetryBackoff: one.MinRetryBackoff, MaxRetryBackoff: one.MaxRetryBackoff,
 		PoolFIFO: one.PoolFIFO, PoolSize: one.PoolSize, PoolTimeout: one.PoolTimeout, MinIdleConns: one.MinIdleConns,
 		MaxIdleConns: one.MaxIdleConns, MaxActiveConns: one.MaxActiveConns, ConnMaxIdleTime: one.ConnMaxIdleTime,
-		ConnMaxLifetime: one.ConnMaxLifetime,
+		ConnMaxLifetime: one.ConnMaxLifetime, ContextTimeoutEnabled: one.ContextTimeoutEnabled,
 	}
 	switch {
 	case kind == "sentinel" && name != "":
@@ -181,6 +181,7 @@ func optionsOf(address string) (*redis.Options, error) {
 	if err != nil {
 		return nil, err
 	}
+	options.ContextTimeoutEnabled = true // otherwise, a server that hangs is given its time to read
 	setting := func(name string) string { return os.Getenv("PYWORKERS_REDIS__" + name) }
 	options.Username = cmp.Or(options.Username, setting("USERNAME"))
 	options.Password = cmp.Or(options.Password, setting("PASSWORD"))

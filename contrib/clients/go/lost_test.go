@@ -2,6 +2,7 @@ package pyworkers
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -127,6 +128,26 @@ func TestAPushWhoseReplyIsLostIsNotRepeated(t *testing.T) {
 		if times := lost.Load(); times != 1 {
 			t.Errorf("%s was sent %d times", name, times)
 		}
+	}
+}
+
+func TestAContextEndsACallIfRedisHangs(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	t.Setenv("PYWORKERS_REDIS__URL", "redis://"+silent.Addr().String()+"?read_timeout=20s&max_retries=-1")
+	client, err := FromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := client.Enqueue(ctx, Job{Queue: "q", Class: "A"}); err == nil || time.Since(began) > 10*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
 	}
 }
 
