@@ -28,7 +28,7 @@ _MOST_KNOWN = 1000
 
 
 class Fate(IntEnum):
-    """The destination of the job. exchange.lua gets the numbers below 32 alone."""
+    """The destination of the job. exchange.lua gets those below 10 alone, as a digit of a code."""
 
     DONE = 0
     RETRY = 1

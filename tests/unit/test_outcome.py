@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyworkers.protocol.effects import DeleteKey
+from pyworkers.protocol.flow.ending import Ending, ending_of
+from pyworkers.protocol.flow.plans import GONE
 from pyworkers.protocol.outcome import DONE, REQUEUE, Fate, Loss, Outcome, Report, Reports, done_member
 
 outcomes = st.builds(
@@ -17,6 +19,13 @@ outcomes = st.builds(
     failed=st.booleans(),
     crashed=st.booleans(),
 )
+
+
+def test_each_fate_that_is_settled_is_an_end_that_states_and_batches_know() -> None:
+    settled = [fate for fate in Fate if fate not in (Fate.NOTE, Fate.ASK, Fate.ANSWER)]
+    assert max(settled) < 10, "exchange.lua has a digit for each"
+    assert {ending_of(Outcome(fate)).state.final for fate in settled} == {True, False}
+    assert {ending.member for ending in Ending} - {"done", "failed", "dead", "replaced", None} <= {*GONE}
 
 
 @given(

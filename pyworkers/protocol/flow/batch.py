@@ -15,7 +15,7 @@ from pyworkers.errors import BadMessageError, BadResultError
 from pyworkers.protocol.effects import CountMember, Effect, Push
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow import filling
-from pyworkers.protocol.flow.ending import Ended, Ending
+from pyworkers.protocol.flow.ending import Ended
 from pyworkers.protocol.keys import is_queue_name
 from pyworkers.protocol.outcome import MemberAt, Outcome
 
@@ -34,18 +34,6 @@ MOST_JOBS = 50_000
 """The jobs that one job may push at its end."""
 # The placeholder of a result in a job that an earlier development version wrote.
 _RESULT = '{"pyworkers":"RESULT"}'
-# An ending that is missing changes nothing: the job runs again by itself.
-_STATES = {
-    Ending.DONE: "done",
-    Ending.RETRY: "failed",
-    Ending.DEAD: "dead",
-    Ending.DISCARDED: "done",
-    Ending.DROPPED: "dropped",
-    Ending.CANCELLED: "cancelled",
-    Ending.EXPIRED: "expired",
-    Ending.DELETED: "deleted",
-    Ending.REPLACED: "replaced",
-}
 
 
 def note_of(batch: str) -> str:
@@ -55,7 +43,7 @@ def note_of(batch: str) -> str:
 
 def effects(ended: Ended) -> Iterator[Effect]:
     """Count the member; none for a field of another type, or for a job without an id."""
-    batch, state = ended.data.get("batch"), _STATES.get(ended.ending)
+    batch, state = ended.data.get("batch"), ended.ending.member
     if state is None or not ended.jid or not isinstance(batch, str):
         return
     place = result_place(ended.data)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from pyworkers.protocol.outcome import Fate, Outcome
+from pyworkers.protocol.status import JobState
 
 
 class Ending(StrEnum):
@@ -40,11 +41,36 @@ class Ending(StrEnum):
     """It returns to its queue and counts no attempt."""
 
     @property
+    def state(self) -> JobState:
+        """The state of the job after it."""
+        return _AFTER[self][0]
+
+    @property
+    def member(self) -> str | None:
+        """How a batch counts a member that ends so (``CountMember``); None: it does not."""
+        return _AFTER[self][1]
+
+    @property
     def final(self) -> bool:
         """True if the job will not run again by itself."""
-        return self not in (Ending.RETRY, Ending.MISFIT, Ending.PUT_OFF, Ending.GIVEN_BACK)
+        return self.state.final
 
 
+_AFTER: Mapping[Ending, tuple[JobState, str | None]] = {
+    Ending.DONE: (JobState.DONE, "done"),
+    Ending.RETRY: (JobState.RETRYING, "failed"),
+    Ending.MISFIT: (JobState.RETRYING, None),
+    Ending.DEAD: (JobState.DEAD, "dead"),
+    Ending.DISCARDED: (JobState.FAILED, "done"),
+    Ending.DROPPED: (JobState.FAILED, "dropped"),
+    Ending.CANCELLED: (JobState.CANCELLED, "cancelled"),
+    Ending.EXPIRED: (JobState.EXPIRED, "expired"),
+    Ending.DELETED: (JobState.CANCELLED, "deleted"),
+    Ending.REPLACED: (JobState.CANCELLED, "replaced"),
+    Ending.PUT_OFF: (JobState.SCHEDULED, None),
+    Ending.GIVEN_BACK: (JobState.WAITING, None),
+}
+"""The state after each end, and how a batch counts it."""
 _OF_FATE = {
     Fate.DONE: Ending.DONE,
     Fate.RETRY: Ending.RETRY,

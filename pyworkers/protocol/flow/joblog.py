@@ -19,7 +19,7 @@ from pyworkers.errors import JobCancelled, JobTimeout
 from pyworkers.protocol import timestamps
 from pyworkers.protocol.effects import EndLog
 from pyworkers.protocol.flow.ending import Ended
-from pyworkers.protocol.flow.track import ALIVE_S, STATES, is_tracked, kept_s
+from pyworkers.protocol.flow.track import ALIVE_S, is_tracked, kept_s
 from pyworkers.text import shorten, valid
 
 UNTRACKED_S = 86_400
@@ -152,7 +152,7 @@ _encode = json.JSONEncoder(default=str, ensure_ascii=False, separators=(",", ":"
 def ended(end: Ended) -> EndLog:
     """The last line of a run. Nothing is written for a job without a log."""
     error = f"{end.error_class}: {end.error_message}" if end.error_class else end.error_message
-    line = {"at": end.now, "state": STATES[end.ending].value, "text": shorten(error, _MAX_ERROR)}
+    line = {"at": end.now, "state": end.ending.state.value, "text": shorten(error, _MAX_ERROR)}
     keep_s = kept_s(end) if is_tracked(end.data, end.jid) else UNTRACKED_S
     return EndLog(log_key(end.jid), _encoded(line), keep_s)
 

@@ -17,7 +17,7 @@ from pyworkers.protocol.effects import Effect, NoteRun
 from pyworkers.protocol.envelope import encode
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.start import JobStart
-from pyworkers.protocol.flow.track import fits, state_of
+from pyworkers.protocol.flow.track import fits
 from pyworkers.protocol.status import JobState
 
 FIELD = "cron"
@@ -79,7 +79,7 @@ def started(start: JobStart) -> Iterable[Effect]:
 
 def effects(ended: Ended) -> Iterable[Effect]:
     """The effects of the end of a run, or of a wait."""
-    facts = {"state": state_of(ended.ending), "queue": ended.queue}
+    facts = {"state": ended.ending.state, "queue": ended.queue}
     if ended.ending.final or ended.ending is Ending.RETRY:
         facts |= {"finished_at": repr(ended.now), "error": _error(ended)}
     elif ended.ending is Ending.MISFIT:

@@ -27,21 +27,6 @@ _MAX_S = 10**9
 # For a value of another producer that is not a number of seconds.
 _DEFAULT_S = 3600
 _LONGEST_JID, _LONGEST_ERROR = 256, 2000
-STATES = {
-    Ending.DONE: JobState.DONE,
-    Ending.RETRY: JobState.RETRYING,
-    Ending.MISFIT: JobState.RETRYING,
-    Ending.DEAD: JobState.DEAD,
-    Ending.DISCARDED: JobState.FAILED,
-    Ending.DROPPED: JobState.FAILED,
-    Ending.CANCELLED: JobState.CANCELLED,
-    Ending.EXPIRED: JobState.EXPIRED,
-    Ending.DELETED: JobState.CANCELLED,
-    Ending.REPLACED: JobState.CANCELLED,
-    Ending.PUT_OFF: JobState.SCHEDULED,
-    Ending.GIVEN_BACK: JobState.WAITING,
-}
-"""Where a job is after each end."""
 
 
 def status_key(jid: str) -> str:
@@ -52,11 +37,6 @@ def status_key(jid: str) -> str:
 def result_key(jid: str) -> str:
     """The STREAM with the end of the job, as effects name keys."""
     return f"result:{jid}"
-
-
-def state_of(ending: Ending) -> JobState:
-    """Where a job is after this end."""
-    return STATES[ending]
 
 
 def is_tracked(data: Mapping[str, Any], jid: str) -> bool:
@@ -122,7 +102,7 @@ def effects(ended: Ended) -> Iterable[Effect]:
     """The effects of the end of a run, or of a wait."""
     if not is_tracked(ended.data, ended.jid):
         return
-    jid, state, ending = ended.jid, state_of(ended.ending), ended.ending
+    jid, state, ending = ended.jid, ended.ending.state, ended.ending
     keep_s = kept_s(ended)
     fields = {"state": state.value, "queue": ended.queue}
     if ending.final or ending is Ending.RETRY:

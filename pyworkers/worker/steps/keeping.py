@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from pyworkers.protocol.flow.ending import ending_of
 from pyworkers.protocol.flow.finished import FinishedFacts, entry
-from pyworkers.protocol.flow.track import state_of
 from pyworkers.protocol.keeping import Keep
 from pyworkers.protocol.outcome import Outcome
 from pyworkers.worker.execution import Execution
@@ -26,7 +25,7 @@ def keeping(keep: Keep, clock: Callable[[], float]) -> After:
         message = execution.message
         error = outcome.error_message
         facts = FinishedFacts(
-            state_of(ending).value,
+            ending.state.value,
             clock(),
             execution.elapsed_s,
             message.attempt + 1,
