@@ -57,6 +57,9 @@ def test_lists_are_searched_only_when_a_person_follows_the_link(dashboard: Visit
     assert searches["All jobs with the tag smtp"] == "/tags/smtp"
     assert searches["Batches with the tag smtp"] == "/batches?tag=smtp"
     assert searches["Finished of the class smtp"] == "/finished?class=smtp"
+    assert [href for name, href in searches.items() if name.startswith("Queue ")] == [
+        f"/queues/{queue}?text=smtp" for queue in ("images", "mail", "billing")
+    ]
     assert searches["Dead whose error contains smtp"] == "/dead?error=smtp"
     assert "Found" in dashboard.get(searches["Dead whose error contains smtp"]).text
     page = dashboard.get("find?q=vip")

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -38,6 +39,7 @@ from pyworkers.web.site import Site
 
 _MOST = 8
 """The names of one kind."""
+_MOST_SEARCHED = 3
 # What an id may be; a shorter text would look for a job at each key of a person who types.
 _ID = re.compile(r"\S{8,255}")
 # What looks like an id of a job server, or like a UUID; any other text is more often a tag.
@@ -116,12 +118,14 @@ async def findings(request: Request, text: str) -> list[SearchResult]:
     """All that a text names; the pages, for an empty one. Raises PyworkersError."""
     found = list(_pages(request, text))
     if text:
+        waiting: list[SearchResult] = []
         sites = sites_of(request).by_name
-        for some in await asyncio.gather(
+        for some, searches in await asyncio.gather(
             *(_of_redis(request, name, site, text) for name, site in sites.items())
         ):
             found += some
-        found += _searches(request, text)
+            waiting += searches
+        found += _searches(request, text, waiting)
     kinds = list(_TITLES)
     return sorted(found, key=lambda one: kinds.index(one.kind))
 
@@ -144,8 +148,13 @@ def _is_meant(text: str, title: str, about: str) -> bool:
     return text in title.casefold() or any(word.startswith(text) for word in words)
 
 
-async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[SearchResult]:
-    """What one Redis has; one that is away says so, unless the pages are its own."""
+async def _of_redis(
+    request: Request, name: str, site: Site, text: str
+) -> tuple[list[SearchResult], list[SearchResult]]:
+    """What one Redis has, and searches of its queues.
+
+    One that is away says so, unless the pages are its own.
+    """
     sites = sites_of(request)
     is_own = name == sites.own
     to = partial(sites.address, request, name)
@@ -163,8 +172,17 @@ async def _of_redis(request: Request, name: str, site: Site, text: str) -> list[
     except (RedisUnavailableError, StoreError) as error:
         if is_own:
             raise
-        return [SearchResult("away", name, to(), error.message)]
-    return found
+        return [SearchResult("away", name, to(), error.message)], []
+    return found, list(_in_queues(stats, text, to, where))
+
+
+def _in_queues(stats: Stats, text: str, to: Callable[..., str], where: str) -> Iterator[SearchResult]:
+    """The searches of the longest queues."""
+    filled = [queue for queue in stats.queues if queue.size and linkable(queue.name)]
+    query = urlencode({"text": visible(text)}, errors="surrogateescape")
+    for queue in sorted(filled, key=lambda queue: -queue.size)[:_MOST_SEARCHED]:
+        words = f"Queue {queue.name}: jobs whose arguments contain {text}"
+        yield SearchResult("search", words, f"{to('queues', queue.name)}?{query}", where)
 
 
 def _named(stats: Stats, text: str, to: Callable[..., str], where: str) -> Iterator[SearchResult]:
@@ -201,8 +219,8 @@ def _words(*parts: str) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _searches(request: Request, text: str) -> Iterator[SearchResult]:
-    """The lists of jobs with a filter, which look through the jobs only then."""
+def _searches(request: Request, text: str, waiting: Iterable[SearchResult]) -> Iterator[SearchResult]:
+    """The lists of jobs with a filter, which look through the jobs only then. ``waiting``: of queues."""
     titles = dict(NAVIGATION)
     href = address(request, "jobs", id=visible(text)) if linkable(text) else ""
     by_id = SearchResult("search", f"A job with the id {text}, in all places", href)
@@ -218,6 +236,7 @@ def _searches(request: Request, text: str) -> Iterator[SearchResult]:
         for place in places:
             to = address(request, place, **{parameter: form.format(visible(text))})
             yield SearchResult("search", f"{titles[place]} {words} {text}", to)
+    yield from waiting
     if href and not is_id:
         yield by_id
 
