@@ -42,7 +42,13 @@ class PyworkersError(Exception):
 
 def text_with_class(error: BaseException) -> str:
     """The text of an error after the name of its class, which says nothing about an error of pyworkers."""
-    return str(error) if isinstance(error, PyworkersError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, PyworkersError):
+        return str(error)
+    try:
+        text = str(error)
+    except Exception:  # of an application, whose exceptions may raise anything
+        text = "(its text cannot be shown: __str__ failed)"
+    return f"{type(error).__name__}: {text}"
 
 
 class ConfigError(PyworkersError):

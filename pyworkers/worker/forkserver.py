@@ -46,9 +46,10 @@ from pyworkers.ipc.control import (
     SpawnFailed,
 )
 from pyworkers.middleware import name_of
+from pyworkers.observing.readable import readable
 from pyworkers.programs.interpreter import prepare
 from pyworkers.programs.shared import check_unpatched, descriptors, left_open
-from pyworkers.streams import accept_all_text
+from pyworkers.streams import accept_all_text, open_missing
 from pyworkers.worker import output, process, trackers
 from pyworkers.worker.bridge import Bridge
 from pyworkers.worker.chain import Runtime
@@ -165,11 +166,14 @@ class ForkServer:
             check_unpatched()
             if self._app.hooks("on_startup"):
                 self._permit = process.FailurePermit()
-        except BaseException as error:
+        except BaseException as raised:
+            error = readable(raised)
             kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
             text = f"{text_with_class(error)}{searched(error, load)}{meant(error, load)}"
             self._send(LoadFailed(kind, text, users_traceback(error)))
             return
+        # The application may have closed some, and a worker's pipe for outcomes would get the number.
+        open_missing()
         opened = left_open(before)
         # Set both again: the application may have installed its own SIGCHLD handler and logging.
         self._watch_children()

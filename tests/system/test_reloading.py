@@ -170,6 +170,18 @@ def test_a_reload_through_redis_loads_new_code(serve: Serve) -> None:
         server.wait_for_notes(1, "ran anew", 1)
 
 
+@pytest.mark.lengthy
+def test_an_import_that_hangs_makes_room_for_the_next_reload(serve: Serve) -> None:
+    with serve(APP) as server:
+        server.write_app(APP + 'note("hangs")\ntime.sleep(600)')
+        server.signal(signal.SIGHUP)
+        server.wait_for_notes(1, "hangs")
+        server.write_app(APP)
+        server.signal(signal.SIGHUP)
+        assert "another reload was requested" in server.wait_for_event("reload.failed")["error"]
+        server.wait_for_event("reload.done")
+
+
 def test_a_reload_announces_new_classes_at_once(serve: Serve) -> None:
     with serve(APP) as server:
         servers = ProcessSet(server.url, namespace=server.keys.namespace)

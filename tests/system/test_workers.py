@@ -990,6 +990,23 @@ def test_a_server_starts_with_a_log_that_goes_nowhere_and_descriptors_that_other
         server.kill()
 
 
+def test_an_application_without_stdout_and_stderr_writes_into_no_pipe_of_the_server(serve: Serve) -> None:
+    code = """
+    os.closerange(1, 3)
+
+    @worker.process("q", concurrency=1)
+    def handle(message):
+        print("printed")
+        os.write(1, b"to stdout")
+        os.write(2, b"to stderr")
+    """
+    with serve(code) as server:
+        server.push("q", *[job(str(number)) for number in range(3)])
+        wait_for(lambda: server.settled("q"), message="all are done")
+        assert server.events("outcomes.invalid") == []
+        assert counts(server) == (3, 0)
+
+
 def test_more_workers_than_the_limit_of_files_allows_start_and_their_jobs_keep_that_limit(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:

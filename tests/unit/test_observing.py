@@ -16,7 +16,16 @@ import structlog
 
 from pyworkers import logs
 from pyworkers.app import Worker
-from pyworkers.errors import Discard, Interrupted, JobCancelled, JobTimeout, Kill, Retry, Snooze
+from pyworkers.errors import (
+    Discard,
+    Interrupted,
+    JobCancelled,
+    JobTimeout,
+    Kill,
+    Retry,
+    Snooze,
+    text_with_class,
+)
 from pyworkers.logs.lines import safe_repr
 from pyworkers.observing.guard import Observer
 from pyworkers.observing.readable import text_of
@@ -103,6 +112,11 @@ def test_a_group_with_one_that_resists_fails_its_job_alone(name: str, logged: io
     outcome = run(raising(lambda: kind("group", [member()])), retry=3, track=60, history=True)
     assert outcome.fate is Fate.RETRY
     assert "job.failed" in logged.getvalue()
+
+
+def test_the_text_of_an_error_is_read_in_any_case() -> None:
+    assert text_with_class(ValueError("bad")) == "ValueError: bad"
+    assert text_with_class(RESISTING["Text"]()) == "Text: (its text cannot be shown: __str__ failed)"
 
 
 def test_a_syntax_error_far_behind_its_line_fills_no_memory(logged: io.StringIO) -> None:

@@ -24,6 +24,8 @@ from pyworkers.server.waiting import StartTask, cancel, now, until
 _REAP_S = 0.5
 # Between two attempts to replace a fork server that has ended.
 _RELOAD_S = 1.0
+# For an import for which another reload waits.
+_HANGS_S = 10.0
 # From the close of a fork server's channel to its kill.
 _GOODBYE_S = 2.0
 
@@ -141,7 +143,7 @@ class Generations:
             return False
         log.info("reload.started", pid=spawner.process.pid)
         try:
-            await self._install(spawner, checked(await spawner.loaded()))
+            await self._install(spawner, await self._loaded(spawner))
         except asyncio.CancelledError:
             spawner.kill()
             raise
@@ -157,6 +159,20 @@ class Generations:
         if old.alive:
             self._start(self._retire(old), "retire")
         return True
+
+    async def _loaded(self, spawner: Spawner) -> Loaded:
+        """Wait for the import, until another reload has waited for too long.
+
+        Raises AppImportError or ConfigError.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(_HANGS_S):
+                    return checked(await spawner.loaded())
+            except TimeoutError:
+                if self._phase is LoadPhase.OUTDATED:
+                    text = f"the import has not ended within {_HANGS_S:g} s, and another reload was requested"
+                    raise AppImportError(text) from None
 
     async def _retire(self, spawner: Spawner) -> None:
         await spawner.unused()
