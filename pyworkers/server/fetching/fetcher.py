@@ -239,14 +239,7 @@ class Fetcher:
         portion, returning = self._cuts.portion(), self._outbox.given_back
         free = self._jobs.free if len(portion) == len(self._outbox) else 0
         wanted = min(free, self._large.most)
-        # A queue to which jobs are given back has its turn in the next exchange: otherwise this server would
-        # take them again, and no other server would get one.
-        asked = [source for source in self._ready() if source.queue not in returning] if wanted > 0 else []
-        limited: list[Source] = []
-        if self._limited.limits and (limited := self._limited.among(asked)):
-            # They have their turn after the exchange, which frees slots. It takes nothing from other queues,
-            # which have theirs in the next round: they would take the room of limited ones before them.
-            asked = []
+        asked, limited = self._turns(returning) if wanted > 0 else ([], [])
         if self._grows and self._jobs.free <= 0:
             self._look_for_more()
         if not portion and not asked:
@@ -254,11 +247,8 @@ class Fetcher:
                 await self._take_limited(limited)
             return
         mine = self._inprogress
-        found = await self._replied(
-            mine,
-            asked,
-            self._cuts.watch(mine, portion, self._exchange(mine, portion, wanted if asked else 0, asked)),
-        )
+        exchange = self._exchange(mine, portion, wanted if asked else 0, asked)
+        found = await self._replied(mine, asked, self._cuts.watch(mine, portion, exchange))
         if found is None or self._inprogress is not mine:
             return
         taken = self._accept(portion, found)
@@ -273,14 +263,29 @@ class Fetcher:
         if taken < wanted:
             self._waits.begin(asked)
         else:
-            if wanted < free or (self._grows and self._may_grow()):
-                # The queues may hold more jobs, for which there is room, or would be with another worker.
-                self._wake.set()
-            self._waits.check_surplus()
-            if self._watching is not None and self._certain:
-                await self._watching.begin(mine)
+            await self._took_all(mine, wanted < free)
         if self._limited.limits:
             await self._turn_to_limited(portion, limited)
+
+    def _turns(self, returning: Container[str]) -> tuple[list[Source], list[Source]]:
+        """The queues from which the next exchange takes jobs, and those with limits, which follow it."""
+        # A queue to which jobs are given back has its turn in the next exchange: otherwise this server would
+        # take them again, and no other server would get one.
+        asked = [source for source in self._ready() if source.queue not in returning]
+        if self._limited.limits and (limited := self._limited.among(asked)):
+            # They have their turn after the exchange, which frees slots. It takes nothing from other queues,
+            # which have theirs in the next round: they would take the room of limited ones before them.
+            return [], limited
+        return asked, []
+
+    async def _took_all(self, mine: InProgress, has_room: bool) -> None:
+        """Continue after an exchange that took all that it wanted; ``has_room``: more jobs may be fetched."""
+        if has_room or (self._grows and self._may_grow()):
+            # The queues may hold more jobs, for which there is room, or would be with another worker.
+            self._wake.set()
+        self._waits.check_surplus()
+        if self._watching is not None and self._certain:
+            await self._watching.begin(mine)
 
     async def _turn_to_limited(self, ended: Portion, limited: list[Source]) -> None:
         """Take jobs from queues with limits, after an exchange that has settled ``ended``."""
