@@ -87,11 +87,44 @@ class RetryStep:
         error = choice_of(readable(error))
         execution.fail(error, _traceback(error))
         try:
-            return _decided(execution, error, self)
+            return self._outcome_by_fit(execution.message, error)
         except Exception:
             # Nothing that is in a payload may end the process: the job is kept as it is.
             log.exception("job.unsettled", fate="dead")
             return BURIED
+
+    def _outcome_by_fit(self, message: Message, error: BaseException) -> Outcome:
+        """The outcome by the rules, unless the job does not fit this server."""
+        if self.fit.refuses(message, error):
+            return self._misfit(message, error)
+        outcome = self._outcome_by_rules(message, error)
+        if outcome.fate is Fate.DISCARD and self.fit.lacks_key(message, error):
+            # It is retried as its ``retry`` says, but never dropped: another server may have the key.
+            return self._misfit(message, error)
+        return outcome
+
+    def _misfit(self, message: Message, error: BaseException) -> Outcome:
+        failure = Failure(retry.error_name(error), text_of(error))
+        return retry.misfit(message, failure, self.clock(), self.rng)
+
+    def _outcome_by_rules(self, message: Message, error: BaseException) -> Outcome:
+        """The outcome that the error, the handler and the job choose (``protocol/retry.py``)."""
+        now = self.clock()
+        if isinstance(error, JobCancelled):
+            return CANCELLED
+        if isinstance(error, Interrupted):
+            return retry.given_back(message.raw)
+        if isinstance(error, Snooze):
+            try:
+                return _snoozed(message, now + seconds(error.delay))
+            except BadArgumentError as bad:
+                error = bad
+        failure = _failure(error, self.fates)
+        outcome = retry.decide(message, failure, self.policy, now, self.rng)
+        if outcome.fate is not Fate.RETRY or self.retry_in is None or isinstance(error, FateChosen):
+            return outcome
+        asked = _ask(self.retry_in, message, error, failure)
+        return outcome if asked is failure else retry.decide(message, asked, self.policy, now, self.rng)
 
 
 def answer_to(request: BaseException | None, error: BaseException) -> BaseException:
@@ -104,41 +137,6 @@ def answer_to(request: BaseException | None, error: BaseException) -> BaseExcept
     if request is not None and isinstance(error, CancelledError):
         return caused(request, error)
     return error
-
-
-def _decided(execution: Execution, error: BaseException, about: RetryStep) -> Outcome:
-    if about.fit.refuses(execution.message, error):
-        outcome = _misfit(execution.message, error, about)
-    else:
-        outcome = _outcome_of(execution.message, error, about)
-        if outcome.fate is Fate.DISCARD and about.fit.lacks_key(execution.message, error):
-            # It is retried as its ``retry`` says, but never dropped: another server may have the key.
-            outcome = _misfit(execution.message, error, about)
-    return outcome
-
-
-def _misfit(message: Message, error: BaseException, about: RetryStep) -> Outcome:
-    failure = Failure(retry.error_name(error), text_of(error))
-    return retry.misfit(message, failure, about.clock(), about.rng)
-
-
-def _outcome_of(message: Message, error: BaseException, about: RetryStep) -> Outcome:
-    now = about.clock()
-    if isinstance(error, JobCancelled):
-        return CANCELLED
-    if isinstance(error, Interrupted):
-        return retry.given_back(message.raw)
-    if isinstance(error, Snooze):
-        try:
-            return _snoozed(message, now + seconds(error.delay))
-        except BadArgumentError as bad:
-            error = bad
-    failure = _failure(error, about.fates)
-    outcome = retry.decide(message, failure, about.policy, now, about.rng)
-    if outcome.fate is not Fate.RETRY or about.retry_in is None or isinstance(error, FateChosen):
-        return outcome
-    asked = _ask(about.retry_in, message, error, failure)
-    return outcome if asked is failure else retry.decide(message, asked, about.policy, now, about.rng)
 
 
 def _snoozed(message: Message, at: float) -> Outcome:
