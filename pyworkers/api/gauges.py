@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from pyworkers.api.columns import Column, Kind, Table
-from pyworkers.api.metrics import Window, begins_of
+from pyworkers.api.metrics import Window, begins_of, by_begin
 from pyworkers.api.schemas import NUMBER, by_name
 from pyworkers.api.target import Where, admin_of
 from pyworkers.protocol.keys import Keys
@@ -94,6 +94,29 @@ def read_gauges(keys: Keys, window: Window) -> Steps[list[Gauges]]:
     grouped = groupby(entries, key=lambda one: one.at // length_s * length_s)
     found = {at: gauges.merged(at, list(some)) for at, some in grouped}
     return [_gauges(found[at]) if at in found else Gauges(at) for at in begins]
+
+
+def summed_gauges(found: Iterable[Sequence[Gauges]]) -> list[Gauges]:
+    """The parts of several Redis servers as one. Of a queue that several have, the longest wait counts."""
+    return [_sum(parts) for parts in by_begin(found)]
+
+
+def _sum(parts: Sequence[Gauges]) -> Gauges:
+    busy = [part.busy for part in parts if part.busy is not None]
+    concurrency = [part.concurrency for part in parts if part.concurrency is not None]
+    waits = sorted(
+        ((wait, queue) for part in parts for queue, wait in part.latencies_s.items()), reverse=True
+    )
+    latencies: dict[str, float] = {}
+    for wait, queue in waits:
+        latencies.setdefault(queue, wait)
+    return Gauges(
+        parts[0].at,
+        busy=sum(busy) if busy else None,
+        concurrency=sum(concurrency) if concurrency else None,
+        latencies_s=latencies,
+        left_out=sum(part.left_out for part in parts),
+    )
 
 
 def _gauges(entry: gauges.GaugeEntry) -> Gauges:

@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from pyworkers.api.columns import Column
 from pyworkers.api.deploys import Deploy, merged_deploys, read_deploys
-from pyworkers.api.gauges import GAUGES, Gauges, read_gauges
-from pyworkers.api.metrics import PART, MetricsPart, Window, by_begin, read_window, summed_parts
+from pyworkers.api.gauges import GAUGES, Gauges, read_gauges, summed_gauges
+from pyworkers.api.metrics import PART, MetricsPart, Window, read_window, summed_parts
 from pyworkers.api.parameters import Parameter
 from pyworkers.api.problems import span
 from pyworkers.api.schemas import MAYBE_NUMBER, NUMBER, array, record
@@ -84,27 +84,8 @@ def _read_gauges(keys: Keys, window: Window, days: int = 0) -> Steps[tuple[list[
 def summed_hours(found: Sequence[Hours]) -> Hours:
     """The charts of several Redis servers as one."""
     runs = summed_parts(one.runs for one in found)
-    gauges = [_sum(some) for some in by_begin(one.gauges for one in found)]
+    gauges = summed_gauges(one.gauges for one in found)
     return Hours(runs, gauges, merged_deploys(one.deploys for one in found))
-
-
-def _sum(parts: Sequence[Gauges]) -> Gauges:
-    """One part of the gauges of all. Of a queue that several have, the longest wait counts."""
-    busy = [part.busy for part in parts if part.busy is not None]
-    concurrency = [part.concurrency for part in parts if part.concurrency is not None]
-    waits = sorted(
-        ((wait, queue) for part in parts for queue, wait in part.latencies_s.items()), reverse=True
-    )
-    latencies: dict[str, float] = {}
-    for wait, queue in waits:
-        latencies.setdefault(queue, wait)
-    return Gauges(
-        parts[0].at,
-        sum(busy) if busy else None,
-        sum(concurrency) if concurrency else None,
-        latencies,
-        sum(part.left_out for part in parts),
-    )
 
 
 def words_of(window: Window) -> dict[str, Any]:
