@@ -30,7 +30,7 @@ from pyworkers.web.site import site_of
 from pyworkers.web.tables import Listing, joined, link
 
 _COLUMNS = AUDIT_ACTION.shown("action", "target", "result", "who", "source", "at")
-_PAGES = {"queue": "queues", "job": "jobs"}
+_PAGES = {"queue": "queues", "job": "jobs", "batch": "batches", "cron": "cron"}
 """The pages of targets, by the first word of their actions."""
 
 
@@ -56,7 +56,7 @@ def _listing(request: Request, actions: Sequence[AuditEntry], now: float) -> Lis
 
 
 def _target(request: Request, action: AuditEntry) -> Markup:
-    """What was acted on; a queue or a job leads to its page."""
+    """What was acted on; one thing leads to its page."""
     page = _PAGES.get(action.action.partition(".")[0])
     return link(request, page, action.target) if page and action.target else shown(action.target)
 
