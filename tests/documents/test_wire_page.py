@@ -13,6 +13,7 @@ from pyworkers.protocol.options import OPTIONS, RESERVED
 from pyworkers.protocol.status import FIELDS, JobState
 from pyworkers.protocol.wire import VERSION
 from tests.documents.blocks import DOCS
+from tests.helpers.support import ROOT
 
 PAGE = (DOCS / "wire.md").read_text()
 
@@ -32,6 +33,13 @@ def test_it_has_every_field_of_a_job() -> None:
     fields = {name for name, option in OPTIONS.items() if option.is_field} - {"expires_in"} | RESERVED
     missing = {name for name in fields - written if f"`{name}`" not in servers}
     assert missing == set(), "wire.md: a row of 'Fields that a producer writes', or among those of servers"
+
+
+@pytest.mark.parametrize("source", ["go/job.go", "node/src/options.js", "ruby/lib/pyworkers/options.rb"])
+def test_each_client_has_every_option_of_enqueue(source: str) -> None:
+    words = {*re.findall(r"\w+", (ROOT / "contrib/clients" / source).read_text())}
+    camel = {name: re.sub(r"_(\w)", lambda found: found[1].upper(), name) for name in OPTIONS}
+    assert [name for name in OPTIONS if words.isdisjoint((name, camel[name]))] == []
 
 
 def test_it_has_every_option_of_the_script() -> None:
