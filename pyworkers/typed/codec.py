@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, get_args
 
@@ -160,34 +160,36 @@ def _refuse_flaw(sent: Any, got: Any, path: str, name: str) -> None:
 
 def _flaws(sent: Any, got: Any, path: str) -> Iterator[tuple[str, str]]:
     """The places below ``path`` where a value is a naive datetime, or arrives as another value."""
+    parts = _parts(sent, got)
+    if isinstance(got, datetime) and got.tzinfo is None:
+        yield path, "is a datetime without a time zone"
+    elif parts is None:
+        yield path, "would arrive as another value"
+    else:
+        for place, sent_part, got_part in parts:
+            yield from _flaws(sent_part, got_part, f"{path}{place}")
+
+
+def _parts(sent: Any, got: Any) -> Iterable[tuple[str, Any, Any]] | None:
+    """The parts of both values, with their places; None for values that differ however equal their parts."""
     if isinstance(got, datetime):
-        if got.tzinfo is None:
-            yield path, "is a datetime without a time zone"
         # Not ``==``, which is never true between two zones in an hour that the clock shows twice (PEP 495).
-        elif not (isinstance(sent, datetime) and _same_instant(sent, got)):
-            yield path, "would arrive as another value"
-    elif isinstance(got, list | tuple | deque):
+        return () if isinstance(sent, datetime) and _same_instant(sent, got) else None
+    if isinstance(got, list | tuple | deque):
         # A Sequence arrives as a list.
         fits = isinstance(sent, list | tuple | deque if type(got) is list else type(got))
         if not fits or len(sent) != len(got):
-            yield path, "would arrive as another value"
-        else:
-            for index, pair in enumerate(zip(sent, got, strict=True)):
-                yield from _flaws(*pair, f"{path}[{index}]")
-    elif isinstance(got, dict):
+            return None
+        return ((f"[{index}]", *pair) for index, pair in enumerate(zip(sent, got, strict=True)))
+    if isinstance(got, dict):
         if not isinstance(sent, Mapping) or sent.keys() != got.keys():
-            yield path, "would arrive as another value"
-        else:
-            for key, value in got.items():
-                yield from _flaws(sent[key], value, f"{path}[{key!r}]")
-    elif (members := _members(got)) is not None:
+            return None
+        return ((f"[{key!r}]", sent[key], value) for key, value in got.items())
+    if (members := _members(got)) is not None:
         if not isinstance(sent, type(got)):
-            yield path, "would arrive as another value"
-        else:
-            for name in members:
-                yield from _flaws(getattr(sent, name, None), getattr(got, name, None), f"{path}.{name}")
-    elif sent is not got and sent != got and _is_comparable(got):
-        yield path, "would arrive as another value"
+            return None
+        return ((f".{name}", getattr(sent, name, None), getattr(got, name, None)) for name in members)
+    return None if sent is not got and sent != got and _is_comparable(got) else ()
 
 
 def _ordered(value: Any, written: Any) -> Any:
