@@ -18,7 +18,7 @@ from pyworkers.api.queuestats import QUEUE
 from pyworkers.api.stats import DAY, MOST_DAYS
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_json, print_list
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.targets import Located, each
 from pyworkers.config.fields import RedisConfig
 
@@ -63,8 +63,7 @@ def stats(source: ConfigOptions, as_json: bool, days: int | None) -> None:
     targets = source.targets()
     read = targets.gather(lambda redis: _read(redis, days))
     if as_json:
-        found = targets.as_dicts(read, lambda pair: _as_dict(*pair))
-        print_list(found) if targets.several else print_json(next(found))
+        targets.print_json(read, lambda pair: _as_dict(*pair))
         return
     click.echo(_table(read, named=targets.several))
     now = max((one.item[0].now for one in read), default=0.0)
@@ -98,8 +97,7 @@ def metrics(source: ConfigOptions, as_json: bool, day: bool) -> None:
     read = targets.gather(lambda redis: _metrics(redis, period))
     classes = each(Located(one.redis, one.item.classes) for one in read)
     if as_json:
-        found = targets.as_dicts(read, lambda metrics: metrics.as_dict())
-        print_list(found) if targets.several else print_json(next(found))
+        targets.print_json(read, lambda metrics: metrics.as_dict())
     elif classes:
         targets.show(Form(max(one.item.now for one in read)), CLASS_METRICS.shown(), classes)
     elif read:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import click
 
 from pyworkers.cli import NOT_THERE
+from pyworkers.cli.output.records import print_json, print_list
 from pyworkers.cli.text import printable
 from pyworkers.config.fields import RedisConfig
 from pyworkers.config.stores import DEFAULT
@@ -123,6 +124,11 @@ class Targets:
         """The records for JSON, with a member ``redis`` if there are several."""
         for one in found:
             yield {**({"redis": one.redis} if self.several else {}), **as_dict(one.item)}
+
+    def print_json(self, found: Iterable[Located[R]], as_dict: Callable[[R], Mapping[str, Any]]) -> None:
+        """Print the one record of each: an object, or an array if there are several."""
+        records = self.as_dicts(found, as_dict)
+        print_list(records) if self.several else print_json(next(records))
 
     @property
     def answered(self) -> bool:

@@ -21,7 +21,7 @@ from pyworkers.api.target import Admin, admin_of
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output import tables
 from pyworkers.cli.output.listing import Form
-from pyworkers.cli.output.records import json_option, print_json, print_list
+from pyworkers.cli.output.records import json_option
 from pyworkers.cli.output.tables import TableColumn
 from pyworkers.cli.output.times import Times, utc_option
 from pyworkers.cli.targets import Located, Target, Targets, located
@@ -120,8 +120,7 @@ def top(source: ConfigOptions, once: bool, interval_s: float, as_json: bool, tim
 def _print_once(targets: Targets, times: Times, as_json: bool) -> None:
     read = targets.gather(_sample_once)
     if as_json:
-        found = targets.as_dicts(read, _as_dict)
-        print_list(found) if targets.several else print_json(next(found))
+        targets.print_json(read, _as_dict)
     elif read:
         shown = read if targets.several else [Located("", one.item) for one in read]
         width = shutil.get_terminal_size().columns
