@@ -194,8 +194,11 @@ class BatchSet(AtRedis):
 
 def _cancel(admin: Admin, id: str) -> str:
     found = BatchSet(admin).cancel(id)
-    if found is None:
-        return "unknown"
+    return "unknown" if found is None else result_of_cancel(found)
+
+
+def result_of_cancel(found: CancelledBatch) -> str:
+    """What the audit says about a batch that was cancelled."""
     return "ended" if found.ended else f"{counted(found.removed, 'job')} removed, {found.left:,} left"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pyworkers.api import BatchSet, WorkSet
+from pyworkers.api.batches import result_of_cancel
 from pyworkers.cli.options import ConfigOptions, redis_options
 from pyworkers.cli.output.auditing import noting
 from pyworkers.cli.output.records import json_option, print_action
@@ -148,9 +149,7 @@ def _cancel_batch(batch: str, redis: RedisConfig) -> CancelledBatch | None:
     with noting(redis, "batch.cancel", batch) as noted:
         found = BatchSet(redis).cancel(batch)
         if found is not None:
-            noted.end(
-                "ended" if found.ended else f"{counted(found.removed, 'job')} removed, {found.left:,} left"
-            )
+            noted.end(result_of_cancel(found))
     return found
 
 
