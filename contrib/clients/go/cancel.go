@@ -11,6 +11,7 @@ var cancelScript = newScript("cancel")
 // Cancellation is what a cancellation found.
 type Cancellation string
 
+// What a cancellation can find.
 const (
 	// Removed is a job that was waiting, in a queue or for its time.
 	Removed Cancellation = "removed"
