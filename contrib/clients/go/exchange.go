@@ -16,6 +16,8 @@ const (
 	// One exchange settles at most this many outcomes, and this many bytes after the first one.
 	mostOutcomes = 1000
 	mostBytes    = 16 << 20
+	// So many bytes of jobs an exchange takes if they are as large as the largest one of the last; Redis does nothing else meanwhile.
+	takenBytes = 2 << 20
 	// How long a connection waits at a time for a job of an empty queue. Each is looked at that often in any case.
 	watchFor = time.Second
 	// The empty queues for which connections wait at once.
@@ -44,6 +46,7 @@ type exchanger struct {
 	failingSince time.Time
 	over         time.Time // when the loop ends at the latest; zero before the stop
 	number       uint64
+	largest      int // bytes of a job of the last exchange that took some
 }
 
 // watched is the end of a wait for a job in a queue.
@@ -195,7 +198,8 @@ func (x *exchanger) wanted() int {
 		ahead = min(2*x.quick, 4*x.options.Concurrency)
 	}
 	waiting := len(x.jobs)
-	return max(0, min(x.options.Concurrency-len(x.running)-waiting+ahead, cap(x.jobs)-waiting))
+	few := max(1, takenBytes/max(1, x.largest))
+	return max(0, min(x.options.Concurrency-len(x.running)-waiting+ahead, cap(x.jobs)-waiting, few))
 }
 
 // exchange settles the portion, and takes up to wanted jobs from these queues: first from those that are ordered or have
@@ -323,14 +327,17 @@ func (x *exchanger) read(mine *incarnation, row []any, wanted int, ready []*sour
 	for i, effects := 0, listOf(row[5]); i+1 < len(effects); i += 2 {
 		x.log.Error("effect.refused", "error", effects[i+1])
 	}
-	number := 0
+	number, largest := 0, 0
 	for i, jobs := range listOf(row[1]) {
 		for _, raw := range listOf(jobs) {
 			if i < len(ready) {
 				x.deliver(mine, ready[i], textOf(raw))
-				number++
+				number, largest = number+1, max(largest, len(textOf(raw)))
 			}
 		}
+	}
+	if number > 0 {
+		x.largest = max(largest, x.largest/2) // one small job among large ones changes little
 	}
 	if number < wanted {
 		for _, one := range ready {
