@@ -288,14 +288,14 @@ _ON_DUPLICATE: tuple[OnDuplicate, ...] = get_args(OnDuplicate)
 
 OPTIONS: Mapping[str, JobOption] = {
     "retry": JobOption(
-        "The number of retries, True for 25, False to drop a failed job. Default: the handler's.",
+        "The number of retries, true for 25, false to drop a failed job. Default: the handler's.",
         "flag or count",
         _is_flag_or_count,
         "True, False or a number of retries",
         "Sidekiq",
     ),
     "backtrace": JobOption(
-        "Lines of the traceback to store with a failed job; True for all (at most 1000), False for none. "
+        "Lines of the traceback to store with a failed job; true for all (at most 1000), false for none. "
         "Default: ``[retry] backtrace``, 20.",
         "flag or count",
         _is_flag_or_count,
@@ -303,7 +303,7 @@ OPTIONS: Mapping[str, JobOption] = {
         "Sidekiq",
     ),
     "dead": JobOption(
-        "Keep a job in ``dead`` when its retries are used up. Default: True.",
+        "Keep a job in ``dead`` when its retries are used up. Default: true.",
         "flag",
         _is_flag,
         "True or False",
@@ -331,7 +331,7 @@ OPTIONS: Mapping[str, JobOption] = {
     ),
     # It reads no number from ``retry``.
     "retry_max": JobOption(
-        "The number of retries if ``retry`` is True, instead of 25 (go-workers2 reads no other limit).",
+        "The number of retries if ``retry`` is true, instead of 25 (go-workers2 reads no other limit).",
         "count",
         _is_count,
         "a number of retries",
@@ -352,7 +352,7 @@ OPTIONS: Mapping[str, JobOption] = {
     ),
     "history": JobOption(
         "Keep the job as it was enqueued, and each run with its error, for this time (``Client.history``). "
-        "Default: False.",
+        "Default: false.",
         "flag",
         _is_flag,
         "True or False",
@@ -409,7 +409,7 @@ OPTIONS: Mapping[str, JobOption] = {
         is_field=False,
     ),
     "encrypt": JobOption(
-        "Seal the arguments with the newest key of ``[encryption]``. Default: False.",
+        "Seal the arguments with the newest key of ``[encryption]``. Default: false.",
         "flag",
         _is_flag,
         "True or False",
