@@ -13,6 +13,7 @@ from pyworkers.app import Worker
 from pyworkers.errors import text_with_class
 from pyworkers.failpoints import hit
 from pyworkers.middleware import pass_client_links
+from pyworkers.observing.readable import readable
 from pyworkers.protocol.draft import Draft, Writing, draft
 from pyworkers.protocol.flow.slots import Made, SlotAnswer, SlotRequest
 from pyworkers.protocol.outcome import Fate, Outcome, Report
@@ -37,9 +38,9 @@ def _made(app: Worker, request: SlotRequest) -> Made:
         plan = _draft(app, request)
         _, jobs = pass_client_links(app.client_links, plan, request.args, time.time(), "args")
         check_place(app.stores(), request.queue, jobs)
-    except Exception as error:
+    except BaseException as error:
         log.exception("link.failed", hook="client_middleware", job_class=request.job_class)
-        return Made(error=text_with_class(error))
+        return Made(error=text_with_class(readable(error)))
     return Made(jobs)
 
 

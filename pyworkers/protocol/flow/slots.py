@@ -15,6 +15,7 @@ import simplejson
 from pyworkers.protocol.conditions import Conditions, UniqueLock
 from pyworkers.protocol.draft import PushedJob
 from pyworkers.protocol.envelope import encode
+from pyworkers.protocol.retry import MAX_ERROR_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class SlotAnswer:
 
     def pack(self) -> bytes:
         """The answer as the payload of a report."""
-        return encode([[one.error, [_row(job) for job in one.jobs]] for one in self.made]).encode()
+        rows = [[one.error[:MAX_ERROR_MESSAGE], [_row(job) for job in one.jobs]] for one in self.made]
+        # The text of an error may have lone surrogates.
+        return encode(rows).encode(errors="replace")
 
     @classmethod
     def unpack(cls, data: bytes) -> SlotAnswer:
