@@ -53,7 +53,7 @@ class PacketKind(IntEnum):
     """Make the jobs of cron slots; the payload is a SlotRequest."""
 
 
-ERRANDS = frozenset({PacketKind.LOST, PacketKind.SLOTS})
+WORKER_TASKS = frozenset({PacketKind.LOST, PacketKind.SLOTS})
 """The kinds that are no jobs: no queue has them."""
 
 

@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from pyworkers.failpoints import hit
-from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
+from pyworkers.ipc.jobsocket import WORKER_TASKS, Packet, PacketKind
 from pyworkers.ipc.page import NO_JOB, UNSURE
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.chain import StepChain
@@ -56,7 +56,7 @@ class AsyncProcess:
         """Done once the process is to leave, and its jobs have ended."""
         self._free = list(range(parts.connection.slots))
         self._running: dict[int, tuple[Execution | None, asyncio.Task[None]]] = {}
-        """Execution and task of each delivery; no execution for an errand."""
+        """Execution and task of each delivery; no execution for a worker task."""
         self._ended: list[tuple[int, int, Report]] = []
         """Slot, delivery and report of the jobs that have ended in this turn of the loop."""
         self._context = copy_context()
@@ -120,8 +120,8 @@ class AsyncProcess:
             self._together_s = time.monotonic()
         if packet.kind == _JOB:
             found = self._chains.prepare(packet)
-        elif packet.kind in ERRANDS:
-            self._keep(slot, packet.number, None, self._run_errand(slot, packet))
+        elif packet.kind in WORKER_TASKS:
+            self._keep(slot, packet.number, None, self._run_worker_task(slot, packet))
             return
         else:
             found = self._chains.prepare_granted(packet)
@@ -150,9 +150,9 @@ class AsyncProcess:
         except BaseException as error:
             self._fail(error)
 
-    async def _run_errand(self, slot: int, packet: Packet) -> None:
+    async def _run_worker_task(self, slot: int, packet: Packet) -> None:
         try:
-            report = await self._bridge.finish(self._chains.run_errand, packet)
+            report = await self._bridge.finish(self._chains.run_worker_task, packet)
             self._end(slot, packet.number, report)
         except BaseException as error:
             self._fail(error)

@@ -130,8 +130,8 @@ class Chains:
         payload = retry.refused(packet.payload, error, queue, time.time())
         return Report(Outcome(Fate.DEAD, payload=payload))
 
-    def run_errand(self, packet: Packet) -> Report:
-        """Run an errand: make the jobs of cron slots, or call the hooks of a lost job."""
+    def run_worker_task(self, packet: Packet) -> Report:
+        """Run a worker task: make the jobs of cron slots, or call the hooks of a lost job."""
         if packet.kind == PacketKind.SLOTS:
             self._runtime.announce_limit(packet.number, LIMIT_S)
             return make_jobs(self._app, packet.payload)

@@ -187,9 +187,9 @@ class Connection:
     def _give_back(self, lost: FileLostError) -> None:
         """Give back a job whose file this process cannot open, and have the process replaced.
 
-        Raises it for an errand, which no queue has.
+        Raises it for a worker task, which no queue has.
         """
-        if lost.kind in jobsocket.ERRANDS:
+        if lost.kind in jobsocket.WORKER_TASKS:
             raise lost
         log.warning("worker.spoiled", hint="a job is too large for the file descriptors that are left")
         self.report(lost.number, Report(REQUEUE, retiring=True))

@@ -9,7 +9,7 @@ import time
 
 from pyworkers import logs
 from pyworkers.failpoints import hit
-from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
+from pyworkers.ipc.jobsocket import WORKER_TASKS, Packet, PacketKind
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.chains import Chains, ProcessParts, report_of
 from pyworkers.worker.execution import Execution
@@ -39,11 +39,11 @@ class SerialRunner:
         self._early: tuple[int, BaseException] | None = None
 
     def run(self, packet: Packet) -> Report:
-        """Run the job of a packet, or do an errand."""
+        """Run the job of a packet, or a worker task."""
         if packet.kind == _JOB:
             found = self._chains.prepare(packet)
-        elif packet.kind in ERRANDS:
-            return self._chains.run_errand(packet)
+        elif packet.kind in WORKER_TASKS:
+            return self._chains.run_worker_task(packet)
         else:
             found = self._chains.prepare_granted(packet)
         if found is None:

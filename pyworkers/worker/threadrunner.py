@@ -17,7 +17,7 @@ from queue import SimpleQueue
 
 from pyworkers import logs
 from pyworkers.failpoints import hit
-from pyworkers.ipc.jobsocket import ERRANDS, Packet, PacketKind
+from pyworkers.ipc.jobsocket import WORKER_TASKS, Packet, PacketKind
 from pyworkers.ipc.page import ATTENTION
 from pyworkers.protocol.outcome import Report
 from pyworkers.worker.chains import ProcessParts, report_of
@@ -95,8 +95,8 @@ class ThreadProcess:
     def _run(self, packet: Packet) -> Report:
         if packet.kind == PacketKind.JOB:
             found = self._chains.prepare(packet)
-        elif packet.kind in ERRANDS:
-            return self._chains.run_errand(packet)
+        elif packet.kind in WORKER_TASKS:
+            return self._chains.run_worker_task(packet)
         else:
             found = self._chains.prepare_granted(packet)
         if found is None:

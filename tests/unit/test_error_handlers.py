@@ -218,7 +218,7 @@ def test_a_job_that_was_lost_with_its_worker(is_async: bool, name: str, fate: Fa
     chains = Chains(worker, Settings(), Runtime(bridge, 25, time.time, random.Random(1)))
     outcome = Outcome(fate, failed=True, error_class=name, error_message="why")
     loss = Loss(b'{"class":"job","args":[]}', "j1", outcome)
-    assert chains.run_errand(Packet(1, PacketKind.LOST, b"default", loss.pack())).outcome is DONE
+    assert chains.run_worker_task(Packet(1, PacketKind.LOST, b"default", loss.pack())).outcome is DONE
     bridge.close()
     [(jid, error, found)] = reports
     assert (jid, type(error).__name__, str(error), found) == ("j1", name, "why", fate)
