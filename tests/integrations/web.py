@@ -8,10 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import Message, Receive, Scope, Send
 
+from pyworkers.web import site
+from pyworkers.web.security import ended, secret
 from tests.helpers.support import PATIENCE_S, free_port, wait_for
 
 
@@ -39,6 +42,16 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._leaving.set()
         await super().shutdown(sockets)
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Have dashboards wait for Redis: on a busy machine, an answer that takes seconds is no outage."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (site, secret, ended):
+            patch.setattr(module, "_PATIENCE_S", PATIENCE_S)
+        patch.setattr(site, "_LESS_PATIENCE_S", PATIENCE_S)
+        yield
 
 
 @contextmanager

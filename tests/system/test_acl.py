@@ -30,13 +30,13 @@ from pyworkers.store.acl import Role, commands
 from pyworkers.store.admin import Admin
 from pyworkers.store.alarms import take_watch
 from pyworkers.store.measures.gauges import MINUTE
-from pyworkers.web import app, site
+from pyworkers.web import app
 from pyworkers.web.navigation import NAVIGATION
 from tests.helpers.acl import OPTIONAL, is_six, refused, url_of, watching
 from tests.helpers.records import hold_order, raw_job, register
 from tests.helpers.server_process import Serve, ServerProcess, serving
 from tests.helpers.support import PATIENCE_S, wait_for
-from tests.integrations.web import served
+from tests.integrations.web import patient, served
 from tests.web.visitor import Visitor
 
 # What a connection needs before anything else; Redis permits it to everybody, or it may be refused.
@@ -480,13 +480,10 @@ def test_who_may_only_read_sees_everything(serve_either: Serve, redis_url: str, 
 
 def look_at_dashboard(url: str, namespace: str) -> None:
     """Open the pages of the dashboard."""
-    with pytest.MonkeyPatch.context() as patch:
-        for patience in ("_PATIENCE_S", "_LESS_PATIENCE_S"):
-            patch.setattr(site, patience, PATIENCE_S)
-        with served(app(url, namespace=namespace, token="")) as root:
-            visitor = Visitor(f"{root}/")
-            opened = [*(path for path, _ in NAVIGATION), "queues/other", "limits/slots", "batches/b"]
-            found = {path: visitor.get(path).text for path in (*opened, "jobs/tracked", "metrics/C")}
+    with patient(), served(app(url, namespace=namespace, token="")) as root:
+        visitor = Visitor(f"{root}/")
+        opened = [*(path for path, _ in NAVIGATION), "queues/other", "limits/slots", "batches/b"]
+        found = {path: visitor.get(path).text for path in (*opened, "jobs/tracked", "metrics/C")}
     assert "slots 2" in found["limits"]
     assert "No process watches" not in found["alarms"]
 

@@ -14,7 +14,7 @@ from pyworkers.cli import main
 from pyworkers.web import app
 from tests.helpers.redises import OwnRedis, command
 from tests.helpers.server_process import serving
-from tests.integrations.web import served
+from tests.integrations.web import patient, served
 from tests.web.test_crawl import crawled
 from tests.web.visitor import Visitor
 
@@ -95,7 +95,7 @@ def test_a_server_and_each_command_work(tmp_path: Path, managed_url: str) -> Non
         server.wait_for_notes(1, "sent")
         server.wait_for_event("job.failed")
         server.wait_for_event("redis.lacks", finding="info")
-        with served(app(managed_url, token="")) as root:
+        with patient(), served(app(managed_url, token="")) as root:
             pages = crawled(Visitor(f"{root}/"), most=2, most_jobs=2).visited
             assert len(pages) > 50
             assert [page for page in pages if "NOPERM" in Visitor(f"{root}/").ask(page).text] == []

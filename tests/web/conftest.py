@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,10 @@ from pyworkers import Client
 from pyworkers.api.target import Admin, admin_of
 from pyworkers.protocol.flow.finished import FinishedFacts
 from pyworkers.protocol.keys import Keys
-from pyworkers.web import app, site
-from pyworkers.web.security import ended, secret
+from pyworkers.web import app
 from tests.conftest import Servers, missing
 from tests.helpers.redises import OwnRedis
-from tests.helpers.support import PATIENCE_S
-from tests.integrations.web import served
+from tests.integrations.web import patient, served
 from tests.web.chromium import Chromium, Open, lacking, running_chromium
 from tests.web.programs import As, Program
 from tests.web.test_finished import keep
@@ -38,20 +36,9 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _patient(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Wait for Redis: on a busy machine, an answer that takes seconds is no outage.
-
-    Tests of outages have their own Redis.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        if "own_redis" not in request.fixturenames:
-            for module, name in _PATIENCE:
-                patch.setattr(module, name, PATIENCE_S)
+    """Dashboards wait for Redis, except in tests of outages, which have their own."""
+    with nullcontext() if "own_redis" in request.fixturenames else patient():
         yield
-
-
-_PATIENCE = (
-    (site, "_PATIENCE_S"), (site, "_LESS_PATIENCE_S"), (secret, "_PATIENCE_S"), (ended, "_PATIENCE_S"),
-)  # fmt: skip
 
 
 @contextmanager
