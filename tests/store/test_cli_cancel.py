@@ -44,8 +44,11 @@ def test_a_batch_and_jobs_by_tag_and_class_are_cancelled(cli: Cli, redis_url: st
         },
     )
     audit = AuditLog(RedisConfig(redis_url, namespace)).page().actions
-    found = {(entry.action, entry.target) for entry in audit}
-    assert {("batch.cancel", batch.id), ("jobs.cancel", "tag tenant:7")} <= found
+    found = {(entry.action, entry.target, entry.result) for entry in audit}
+    assert {
+        ("batch.cancel", batch.id, "1 job removed, 0 left"),
+        ("jobs.cancel", "tag tenant:7", "1 removed, 0 running"),
+    } <= found
     assert cli("cancel").exit_code == 2
     worker.client.close()
 
