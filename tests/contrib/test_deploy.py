@@ -15,10 +15,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyworkers.config.fields import ServerConfig
+from tests.helpers.endpoint import Endpoint
 from tests.helpers.records import job
 from tests.helpers.server_process import serving
 from tests.helpers.support import ROOT, wait_for
-from tests.system.test_http import Site
 
 DEPLOY = ROOT / "contrib/deploy"
 UNIT = DEPLOY / "systemd/pyworkers.service"
@@ -92,13 +92,13 @@ def test_the_image_is_not_of_root_and_gets_its_signals() -> None:
 
 def test_the_health_check_of_the_image(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
     [health] = re.findall(r"^\s+CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
-    site = Site()
-    code = json.loads(health)[2].replace("127.0.0.1:7433", site.bind)
+    endpoint = Endpoint()
+    code = json.loads(health)[2].replace("127.0.0.1:7433", endpoint.bind)
 
     def status() -> int:
         return subprocess.run([sys.executable, "-c", code], check=False, stderr=subprocess.DEVNULL).returncode
 
-    with serving(tmp_path, one_redis_url, namespace, APP, **site.environment) as server:
+    with serving(tmp_path, one_redis_url, namespace, APP, **endpoint.environment) as server:
         assert status() == 0
         assert server.stop() == 0
         assert status() == 1
@@ -203,14 +203,14 @@ def test_a_query_is_read() -> None:
 def test_every_query_names_metrics_and_labels_of_a_real_server(
     tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
-    site = Site()
-    with serving(tmp_path, one_redis_url, namespace, APP, **site.environment) as server:
+    endpoint = Endpoint()
+    with serving(tmp_path, one_redis_url, namespace, APP, **endpoint.environment) as server:
         server.push("mail", job("a", "send", 0), job("b", "send", 1), job("c", "send", 0, expiry=1))
-        wait_for(lambda: site.number('pyworkers_jobs_expired_total{job_class="send"}') == 1)
-        wait_for(lambda: site.number('pyworkers_jobs_processed_total{job_class="send"}') == 2)
+        wait_for(lambda: endpoint.number('pyworkers_jobs_expired_total{job_class="send"}') == 1)
+        wait_for(lambda: endpoint.number('pyworkers_jobs_processed_total{job_class="send"}') == 2)
         # Read from Redis with the heartbeat, which need not have come yet.
-        wait_for(lambda: "pyworkers_queue_latency_seconds{" in site.get("/metrics")[1])
-        text = site.get("/metrics")[1]
+        wait_for(lambda: "pyworkers_queue_latency_seconds{" in endpoint.get("/metrics")[1])
+        text = endpoint.get("/metrics")[1]
     known: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

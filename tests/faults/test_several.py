@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,10 +17,11 @@ from pyworkers.config.fields import RedisConfig
 from pyworkers.protocol.keys import Keys
 from pyworkers.store import leases
 from pyworkers.store.admin import Admin
+from tests.helpers.endpoint import Endpoint
 from tests.helpers.redises import OwnRedis
 from tests.helpers.replies import as_list
 from tests.helpers.server_process import ServerProcess
-from tests.helpers.support import PATIENCE_S, free_port, wait_for
+from tests.helpers.support import wait_for
 
 ARCHIVE = Keys("old:")
 APP = """
@@ -60,7 +59,7 @@ class Pair:
     def __init__(self, folder: Path, binary: str) -> None:
         self.default = OwnRedis(binary, folder / "redis")
         self.archive = OwnRedis(binary, folder / "archive")
-        self.port = free_port()
+        self.endpoint = Endpoint()
         self.file = folder / "workers.toml"
         self.text = f"""
 [redis]
@@ -76,7 +75,7 @@ redis = "archive"
 [server]
 lease = 2
 [http]
-bind = "127.0.0.1:{self.port}"
+bind = "{self.endpoint.bind}"
 """
         self.file.write_text(self.text)
         self.server = ServerProcess(folder, self.default.url, "", "--config", str(self.file))
@@ -125,11 +124,8 @@ bind = "127.0.0.1:{self.port}"
 
     def readyz(self) -> tuple[int, dict[str, Any]]:
         """The status and the page."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=PATIENCE_S) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+        status, text = self.endpoint.get("/readyz")
+        return status, json.loads(text)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from pyworkers.api import Stats
+from tests.helpers.endpoint import Endpoint
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve
 from tests.helpers.support import wait_for
-from tests.system.test_http import Site
 
 CODE = """
 @worker.job(queue="q")
@@ -48,9 +48,9 @@ def redis_time(db: redis.Redis) -> float:
 def test_only_a_job_that_has_not_started_in_time_is_dropped(
     serve_either: Serve, redis_url: str, namespace: str
 ) -> None:
-    site = Site()
+    endpoint = Endpoint()
     kinds = {"q": "run", "async": "arun", "threads": "trun", "owned": "Any"}
-    with serve_either(CODE, **site.environment) as server:
+    with serve_either(CODE, **endpoint.environment) as server:
         past, later = redis_time(server.redis) - 1, redis_time(server.redis) + 3600
         for queue, kind in kinds.items():
             server.push(
@@ -68,7 +68,7 @@ def test_only_a_job_that_has_not_started_in_time_is_dropped(
         assert sorted(name for _, _, name in server.ledger()) == sorted(
             f"{queue}-{rest}" for queue in kinds for rest in ("due", "again", "text")
         )
-        wait_for(lambda: site.number('pyworkers_jobs_expired_total{job_class="run"}') == 1)
+        wait_for(lambda: endpoint.number('pyworkers_jobs_expired_total{job_class="run"}') == 1)
         assert server.stop() == 0
         stats = Stats.fetch(redis_url, namespace=namespace)
         assert (stats.expired, stats.processed, stats.failed, stats.dead) == (len(kinds), 12, 0, 0)

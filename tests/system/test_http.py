@@ -5,29 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pyworkers.api import ProcessSet, Stats
 from pyworkers.api.problems import _failing
 from pyworkers.protocol.flow.counted import INCIDENTS
+from tests.helpers.endpoint import Endpoint
 from tests.helpers.records import job
 from tests.helpers.server_process import Serve, ServerProcess
 from tests.helpers.support import PATIENCE_S, ROOT, free_port, running_server, wait_for
-
-if os.environ.get("CI", "").lower() not in ("true", "1"):
-    for package in ("uvicorn", "starlette", "prometheus_client"):
-        pytest.importorskip(package)
 
 CODE = """
 @worker.process("q", concurrency=2)
@@ -42,37 +35,13 @@ def send_mail(to):
 """
 
 
-class Site:
-    """The pages of one server."""
-
-    def __init__(self) -> None:
-        self.bind = f"127.0.0.1:{free_port()}"
-        self.environment = {"PYWORKERS_HTTP__BIND": self.bind}
-
-    def get(self, page: str, timeout: float = PATIENCE_S) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://{self.bind}{page}", timeout=timeout) as reply:
-                return reply.status, reply.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    def json(self, page: str) -> Any:
-        return json.loads(self.get(page)[1])
-
-    def number(self, name: str) -> float:
-        """One number of /metrics, by its name with its labels."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
-        return float(found[1]) if found else -1.0
-
-
 def test_the_pages(serve_either: Serve) -> None:
-    site = Site()
-    with serve_either(CODE, **site.environment) as server:
-        assert site.get("/livez") == (200, "ok\n")
+    endpoint = Endpoint()
+    with serve_either(CODE, **endpoint.environment) as server:
+        assert endpoint.get("/livez") == (200, "ok\n")
         ready = {"fetching": True, "lease": True, "redis": True}
-        assert site.get("/readyz")[0] == 200 and site.json("/readyz") == ready
-        assert site.get("/nothing")[0] == 404
+        assert endpoint.get("/readyz")[0] == 200 and endpoint.json("/readyz") == ready
+        assert endpoint.get("/nothing")[0] == 404
         before = int(time.time())
         server.push(
             "q", {"class": "Any", "args": ["wait"], "jid": "a"}, {"class": "A", "args": [], "jid": "b"}
@@ -84,10 +53,10 @@ def test_the_pages(serve_either: Serve) -> None:
         server.redis.sadd(server.keys.paused, "q")
         server.wait_for_event("manager.state", queue="q", state="paused")
         server.push("q", {"class": "Any", "args": [], "jid": "e"})
-        wait_for(lambda: site.json("/stats")["failed"] == 1)
-        wait_for(lambda: site.json("/stats")["misfits"] == 1)
-        wait_for(lambda: site.json("/stats")["processed"] == 2)
-        stats = wait_for(lambda: (s := site.json("/stats"))["enqueued"]["q"] == "1" and s)
+        wait_for(lambda: endpoint.json("/stats")["failed"] == 1)
+        wait_for(lambda: endpoint.json("/stats")["misfits"] == 1)
+        wait_for(lambda: endpoint.json("/stats")["processed"] == 2)
+        stats = wait_for(lambda: (s := endpoint.json("/stats"))["enqueued"]["q"] == "1" and s)
         (shown,) = stats["jobs"].pop("q")
         assert shown["message"] == {"class": "Any", "args": ["wait"], "jid": "a"}
         assert before <= shown["started_at"] <= time.time()
@@ -108,58 +77,58 @@ def test_the_pages(serve_either: Serve) -> None:
                 },
             },
         }  # fmt: skip
-        assert site.json("/readyz") == ready
-        assert site.number('pyworkers_jobs_processed_total{job_class="handle"}') == 1
-        assert site.number('pyworkers_jobs_failed_total{job_class="send_mail"}') == 1
-        assert site.number('pyworkers_job_duration_seconds_count{job_class="handle"}') == 1
-        assert site.number('pyworkers_workers{group="q",state="busy"}') == 1
-        assert site.number('pyworkers_workers{group="q",state="idle"}') == 1
-        assert site.number('pyworkers_group_concurrency{group="q",mode="process"}') == 2
-        assert site.number('pyworkers_group_busy{group="q"}') == 1
-        assert site.number('pyworkers_group_busy{group="mail"}') == 0
-        assert site.number('pyworkers_queue_paused{queue="q"}') == 1
-        assert site.number('pyworkers_queue_paused{queue="mail"}') == 0
-        assert site.number('pyworkers_queue_size{queue="q"}') == 1
-        assert site.number("pyworkers_retries") == 2
-        assert site.number("pyworkers_scheduled") == site.number("pyworkers_dead") == 0
-        assert site.number('pyworkers_queue_latency_seconds{queue="mail"}') == 0
-        assert site.number('pyworkers_queue_latency_seconds{queue="q"}') == -1
+        assert endpoint.json("/readyz") == ready
+        assert endpoint.number('pyworkers_jobs_processed_total{job_class="handle"}') == 1
+        assert endpoint.number('pyworkers_jobs_failed_total{job_class="send_mail"}') == 1
+        assert endpoint.number('pyworkers_job_duration_seconds_count{job_class="handle"}') == 1
+        assert endpoint.number('pyworkers_workers{group="q",state="busy"}') == 1
+        assert endpoint.number('pyworkers_workers{group="q",state="idle"}') == 1
+        assert endpoint.number('pyworkers_group_concurrency{group="q",mode="process"}') == 2
+        assert endpoint.number('pyworkers_group_busy{group="q"}') == 1
+        assert endpoint.number('pyworkers_group_busy{group="mail"}') == 0
+        assert endpoint.number('pyworkers_queue_paused{queue="q"}') == 1
+        assert endpoint.number('pyworkers_queue_paused{queue="mail"}') == 0
+        assert endpoint.number('pyworkers_queue_size{queue="q"}') == 1
+        assert endpoint.number("pyworkers_retries") == 2
+        assert endpoint.number("pyworkers_scheduled") == endpoint.number("pyworkers_dead") == 0
+        assert endpoint.number('pyworkers_queue_latency_seconds{queue="mail"}') == 0
+        assert endpoint.number('pyworkers_queue_latency_seconds{queue="q"}') == -1
         server.redis.rpush(server.keys.queue("q"), json.dumps({"class": "A", "enqueued_at": before - 100}))
-        wait_for(lambda: site.number('pyworkers_queue_latency_seconds{queue="q"}') >= 100)
-        assert site.number("pyworkers_ready_fetching") == 1
-        assert site.number("pyworkers_resident_memory_bytes") > 10_000_000
-        assert "Nobody" not in site.get("/metrics")[1]
+        wait_for(lambda: endpoint.number('pyworkers_queue_latency_seconds{queue="q"}') >= 100)
+        assert endpoint.number("pyworkers_ready_fetching") == 1
+        assert endpoint.number("pyworkers_resident_memory_bytes") > 10_000_000
+        assert "Nobody" not in endpoint.get("/metrics")[1]
         server.signal(signal.SIGTSTP)
         server.wait_for_event("manager.state", queue="q", state="quiet")
-        assert site.get("/readyz")[0] == 503 and site.json("/readyz") == ready | {"fetching": False}
+        assert endpoint.get("/readyz")[0] == 503 and endpoint.json("/readyz") == ready | {"fetching": False}
         server.signal(signal.SIGTERM)
         server.wait_for_event("server.stopping")
-        assert site.get("/livez") == (200, "ok\n")
+        assert endpoint.get("/livez") == (200, "ok\n")
         server.let_go("finish")
         assert server.wait() == 0
         assert server.events("http.exposed") == []
 
 
 def test_redis_goes_away_and_comes_back(tmp_path: Path, valkey_binary: str) -> None:
-    site = Site()
+    endpoint = Endpoint()
     port = free_port()
     folder = tmp_path / "app"
     folder.mkdir()
-    server = ServerProcess(folder, f"redis://127.0.0.1:{port}/0", "", **site.environment)
+    server = ServerProcess(folder, f"redis://127.0.0.1:{port}/0", "", **endpoint.environment)
     server.write_app(CODE)
     try:
         server.start(ready=False)
         server.wait_for_event("http.listening")
-        wait_for(lambda: site.get("/readyz")[0] == 503)
-        assert site.get("/livez") == (200, "ok\n")
-        assert site.get("/stats")[0] == 503
-        assert site.get("/metrics")[0] == 200
-        wait_for(lambda: site.number("pyworkers_ready_redis") == 0)
+        wait_for(lambda: endpoint.get("/readyz")[0] == 503)
+        assert endpoint.get("/livez") == (200, "ok\n")
+        assert endpoint.get("/stats")[0] == 503
+        assert endpoint.get("/metrics")[0] == 200
+        wait_for(lambda: endpoint.number("pyworkers_ready_redis") == 0)
         with running_server(valkey_binary, tmp_path, port):
             server.wait_for_event("server.started")
-            wait_for(lambda: site.get("/readyz")[0] == 200)
-        wait_for(lambda: site.json("/readyz")["redis"] is False)
-        assert site.get("/livez") == (200, "ok\n")
+            wait_for(lambda: endpoint.get("/readyz")[0] == 200)
+        wait_for(lambda: endpoint.json("/readyz")["redis"] is False)
+        assert endpoint.get("/livez") == (200, "ok\n")
     finally:
         server.kill()
 
@@ -172,12 +141,12 @@ def thrown_out(client: socket.socket) -> None:
 
 
 def test_clients_that_hang_slow_no_other(serve: Serve) -> None:
-    site = Site()
-    host, _, port = site.bind.rpartition(":")
-    with serve(CODE, **site.environment) as server:
+    endpoint = Endpoint()
+    host, _, port = endpoint.bind.rpartition(":")
+    with serve(CODE, **endpoint.environment) as server:
         server.push("q", {"class": "Any", "args": [], "jid": "a"})
         server.wait_for_notes(1, "start", "a")
-        assert site.get("/stats")[0] == 200
+        assert endpoint.get("/stats")[0] == 200
         descriptors = Path(f"/proc/{server.pid}/fd")
         before = len(list(descriptors.iterdir()))
         hanging = []
@@ -193,7 +162,7 @@ def test_clients_that_hang_slow_no_other(serve: Serve) -> None:
             for client in hanging:
                 thrown_out(client)
             wait_for(lambda: len(list(descriptors.iterdir())) <= before + 20)
-            assert site.get("/livez") == (200, "ok\n")
+            assert endpoint.get("/livez") == (200, "ok\n")
         finally:
             for client in hanging:
                 client.close()
@@ -203,10 +172,10 @@ def test_clients_that_hang_slow_no_other(serve: Serve) -> None:
     "sent", [b"", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"], ids=["idle", "half a request"]
 )
 def test_clients_that_wait_keep_no_other_out(serve: Serve, sent: bytes) -> None:
-    site = Site()
-    host, _, port = site.bind.rpartition(":")
+    endpoint = Endpoint()
+    host, _, port = endpoint.bind.rpartition(":")
     with (
-        serve(CODE, **site.environment) as server,
+        serve(CODE, **endpoint.environment) as server,
         contextlib.ExitStack() as waiting,
     ):
         descriptors = Path(f"/proc/{server.pid}/fd")
@@ -223,25 +192,25 @@ def test_clients_that_wait_keep_no_other_out(serve: Serve, sent: bytes) -> None:
                 )
                 client.sendall(sent)
                 if place % 10 == 0:
-                    assert site.get("/livez", timeout=5) == (200, "ok\n")
+                    assert endpoint.get("/livez", timeout=5) == (200, "ok\n")
             return len(list(descriptors.iterdir())) >= before + 60
 
         wait_for(crowded)
         # Sooner than the next of them would be closed for its age, which is 10 s.
-        assert site.get("/livez", timeout=5) == (200, "ok\n")
+        assert endpoint.get("/livez", timeout=5) == (200, "ok\n")
         wait_for(lambda: len(list(descriptors.iterdir())) <= before + 64 + 20, message="64 are kept")
 
 
 def test_an_address_in_use_is_said_so(tmp_path: Path, one_redis_url: str, namespace: str) -> None:
-    site = Site()
-    host, _, port = site.bind.rpartition(":")
+    endpoint = Endpoint()
+    host, _, port = endpoint.bind.rpartition(":")
     with socket.create_server((host, int(port))):
-        server = ServerProcess(tmp_path, one_redis_url, namespace, **site.environment)
+        server = ServerProcess(tmp_path, one_redis_url, namespace, **endpoint.environment)
         server.write_app(CODE)
         try:
             assert server.start(ready=False).wait() == 2
             [line] = [line for line in server.log_text().splitlines() if "http.bind" in line]
-            assert line.endswith(f"http.bind: cannot listen on {site.bind}: Address already in use")
+            assert line.endswith(f"http.bind: cannot listen on {endpoint.bind}: Address already in use")
         finally:
             server.kill()
 
@@ -253,12 +222,12 @@ def test_a_missing_extra_is_named(
     # Python looks for this module in front of all others at its start.
     hide = f"import sys\nsys.modules[{missing!r}] = None\n"
     (tmp_path / "sitecustomize.py").write_text(hide)
-    site = Site()
+    endpoint = Endpoint()
     (tmp_path / "tasks.py").write_text(
         "from pyworkers import Worker\nworker = Worker()\nworker.process('q')(print)\n"
     )
     command = [sys.executable, "-m", "pyworkers", "run", "--app", "tasks:worker", "--url", one_redis_url]
-    environment = os.environ | site.environment | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    environment = os.environ | endpoint.environment | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     output = tmp_path / "output"
     with output.open("wb") as log:
         process = subprocess.Popen(
@@ -272,49 +241,39 @@ def test_a_missing_extra_is_named(
             wait_for(
                 lambda: "http.listening" in output.read_text() and "server.started" in output.read_text(), 30
             )
-            assert site.get("/readyz")[0] == 200
-            status, text = site.get("/metrics")
+            assert endpoint.get("/readyz")[0] == 200
+            status, text = endpoint.get("/metrics")
             assert status == 501 and f"pip install 'pyworkers-server[{extra}]'" in text
     finally:
         process.kill()
         process.wait()
 
 
-def status_for(site: Site, host: str) -> int:
-    request = urllib.request.Request(f"http://{site.bind}/livez", headers={"Host": host})
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
-            return int(reply.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-
-
 def test_it_answers_to_known_hosts_and_hides_what_is_masked(serve: Serve) -> None:
-    site = Site()
-    settings = {"PYWORKERS_HTTP__HOSTS": "jobs.internal", **site.environment}
+    endpoint = Endpoint()
+    settings = {"PYWORKERS_HTTP__HOSTS": "jobs.internal", **endpoint.environment}
     with serve(CODE, **settings) as server:
         about = {"apiKey": "hidden-1", "deep": [{"Card-Number": "hidden-2"}], "shown": 7}
         server.push("q", {"class": "Any", "args": ["wait"], "jid": "a", "about": about})
         server.wait_for_notes(1, "start", "a")
-        [job] = site.json("/stats")["jobs"]["q"]
+        [job] = endpoint.json("/stats")["jobs"]["q"]
         assert job["message"]["about"] == {
             "apiKey": "(hidden)", "deep": [{"Card-Number": "(hidden)"}], "shown": 7
         }  # fmt: skip
         for host, status in {
-            site.bind: 200, "localhost": 200, "jobs.internal:80": 200, "[::1]:7433": 200, "": 200,
+            endpoint.bind: 200, "localhost": 200, "jobs.internal:80": 200, "[::1]:7433": 200, "": 200,
             "10.1.2.3": 200, "evil.example": 400, "127.0.0.1.evil.example": 400, "a b": 400,
         }.items():  # fmt: skip
-            assert (host, status_for(site, host)) == (host, status)
+            assert (host, endpoint.get("/livez", Host=host)[0]) == (host, status)
         server.let_go("finish")
 
 
 def test_without_stats_it_is_no_page(serve: Serve) -> None:
-    site = Site()
-    settings = {"PYWORKERS_HTTP__STATS": "false", **site.environment}
+    endpoint = Endpoint()
+    settings = {"PYWORKERS_HTTP__STATS": "false", **endpoint.environment}
     with serve(CODE, **settings):
-        assert site.get("/stats")[0] == 404
-        assert site.get("/livez")[0] == 200
+        assert endpoint.get("/stats")[0] == 404
+        assert endpoint.get("/livez")[0] == 200
 
 
 BROKEN = """
@@ -332,15 +291,15 @@ def end():
 def test_a_server_that_cannot_start_workers_is_not_ready(
     serve: Serve, tmp_path: Path, one_redis_url: str, namespace: str
 ) -> None:
-    site = Site()
-    with serve(BROKEN, **site.environment) as server:
-        wait_for(lambda: site.get("/readyz")[0] == 200)
+    endpoint = Endpoint()
+    with serve(BROKEN, **endpoint.environment) as server:
+        wait_for(lambda: endpoint.get("/readyz")[0] == 200)
         server.let_go("broken")
         server.push("q", job("a", "end", retry=False))
-        wait_for(lambda: site.get("/readyz")[0] == 503, message="not ready")
-        about = site.json("/readyz")
+        wait_for(lambda: endpoint.get("/readyz")[0] == 503, message="not ready")
+        about = endpoint.json("/readyz")
         assert about["fetching"] is False and "workers end at their start" in about["failing"]["q"]
-        assert site.number('pyworkers_group_failing{group="q"}') == 1
+        assert endpoint.number('pyworkers_group_failing{group="q"}') == 1
         processes = ProcessSet(one_redis_url, namespace=namespace)
         [process] = wait_for(lambda: [one for one in processes if one.about.failing])
         stats = Stats.fetch(one_redis_url, namespace=namespace)
@@ -348,5 +307,5 @@ def test_a_server_that_cannot_start_workers_is_not_ready(
         assert "workers end at their start" in stats.groups[0].failing
         assert [problem.code for problem in _failing(stats)] == ["failing"]
         (tmp_path / "broken").unlink()
-        wait_for(lambda: site.get("/readyz")[0] == 200, message="ready again")
+        wait_for(lambda: endpoint.get("/readyz")[0] == 200, message="ready again")
         wait_for(lambda: not any(one.about.failing for one in processes))

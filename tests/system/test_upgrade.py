@@ -6,8 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.endpoint import Endpoint
 from tests.helpers.processes import process_alive
 from tests.helpers.records import job
 from tests.helpers.redises import OwnRedis
 from tests.helpers.server_process import Serve, ServerProcess, serving
-from tests.helpers.support import STALL_S, free_port, wait_for
+from tests.helpers.support import STALL_S, wait_for
 
 APP = """
 VERSION = "old"
@@ -277,36 +276,28 @@ def test_an_embedded_redis_forbids_it(tmp_path: Path, namespace: str) -> None:
 # The HTTP endpoint and systemd
 
 
-def status_of(bind: str) -> int:
-    """The status of /readyz. Raises URLError for a connection that is refused."""
-    try:
-        with urllib.request.urlopen(f"http://{bind}/readyz", timeout=STALL_S * 4) as reply:
-            return int(reply.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-
-
 def test_the_endpoint_answers_all_the_time(serve: Serve) -> None:
-    pytest.importorskip("uvicorn")
-    pytest.importorskip("starlette")
-    bind = f"127.0.0.1:{free_port()}"
-    with serve(APP, PYWORKERS_HTTP__BIND=bind) as server:
+    endpoint = Endpoint()
+
+    def status() -> int:
+        return endpoint.get("/readyz", timeout=STALL_S * 4)[0]
+
+    with serve(APP, **endpoint.environment) as server:
         server.push("q", job("a", "any", "wait"))
         server.wait_for_notes(1, "start")
         new = upgrade(server, SLOW)
-        statuses = {status_of(bind)}
+        statuses = {status()}
         server.let_go("import")
         while not server.events("server.stopping"):
             # A request that the old server has accepted is answered after its stop, too.
-            assert status_of(bind) in (200, 503)
-        statuses |= {status_of(bind) for _ in range(50)}
+            assert status() in (200, 503)
+        statuses |= {status() for _ in range(50)}
         # The old server still runs its job, and accepts nothing.
         assert not server.exited
         assert statuses == {200}
         server.let_go("finish")
         assert server.wait() == 0
-        assert status_of(bind) == 200
+        assert status() == 200
         assert [event["pid"] for event in server.events("http.listening")] == [server.pid, new]
         stop_new(server, new)
 
