@@ -38,6 +38,7 @@ _PLAIN_NAMES = frozenset(
         "",
     )
 )
+_OTHER_KEYS = re.compile(r"dict\[\s*(?!str\b)")
 _CONTAINERS = (
     list, dict, abc.Sequence, abc.Mapping, abc.Iterable, abc.Collection, Union, types.UnionType, Final
 )  # fmt: skip
@@ -56,7 +57,8 @@ class Unresolved(Exception):
 def may_be_typed(annotation: object) -> bool:
     """False if the annotation is surely of plain JSON types; evaluates nothing."""
     if isinstance(annotation, str):
-        return not _PLAIN_NAMES.issuperset(re.split(r"\W+", annotation))
+        plain = _PLAIN_NAMES.issuperset(re.split(r"\W+", annotation))
+        return not plain or _OTHER_KEYS.search(annotation) is not None
     return is_typed(annotation) or _has_forward_reference(annotation)
 
 
@@ -69,7 +71,7 @@ def is_typed(annotation: object, depth: int = 0) -> bool:
     if origin is Annotated:
         return inner(args[0]) or any(type(one).__module__.startswith(_PYDANTIC) for one in args[1:])
     if origin in _CONTAINERS:
-        return any(map(inner, args))
+        return any(map(inner, args)) or (origin in (dict, abc.Mapping) and _is_number(args[0]))
     if origin is Literal:
         return any(isinstance(one, Enum | bytes) for one in args)
     if origin is not None:
@@ -81,6 +83,15 @@ def is_typed(annotation: object, depth: int = 0) -> bool:
     if alias is not None and not isinstance(annotation, type):
         return inner(alias)
     return _is_typed_class(annotation)
+
+
+def _is_number(key: object) -> bool:
+    """True for the keys of a dict that JSON would carry as text: numbers, bool and None."""
+    alias = getattr(key, "__supertype__", None) or getattr(key, "__value__", None)
+    parts = () if alias is None else (alias,)
+    if typing.get_origin(key) in (Annotated, Union, types.UnionType):
+        parts = typing.get_args(key)
+    return key in (int, float, bool, type(None)) or any(map(_is_number, parts))
 
 
 def _is_typed_class(cls: object) -> bool:

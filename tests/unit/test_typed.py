@@ -99,6 +99,7 @@ class WithOdd:
 
 
 UserId = NewType("UserId", UUID)
+Number = NewType("Number", int)
 AN_ID = UUID("12345678-1234-5678-1234-567812345678")
 NOON = datetime(2026, 1, 2, 12, 30, 0, 5, tzinfo=timezone(timedelta(hours=5, minutes=30)))
 TWICE = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Paris"))
@@ -138,6 +139,9 @@ EXACT: list[tuple[Any, Any, Any]] = [
     (dict[str, list[Decimal]], {"a": [Decimal("1")]}, {"a": ["1"]}),
     (dict[UUID, Color], {AN_ID: Color.BLUE}, {str(AN_ID): "blue"}),
     (dict[bytes, int], {b"\xff": 1}, {"_w==": 1}),
+    (dict[int, str], {1: "a"}, {"1": "a"}),
+    ("list[dict[int, str]]", [{1: "a"}], [{"1": "a"}]),
+    (Mapping[Number, str], {1: "a"}, {"1": "a"}),
     (list[Address], [{"street": "s", "since": date(2026, 1, 2)}], [{"street": "s", "since": "2026-01-02"}]),
     (Decimal | int, 5, 5),
     (Annotated[int, Field(gt=3)], 4, 4),
