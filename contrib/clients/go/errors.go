@@ -131,7 +131,7 @@ func (e *UntrackedError) Error() string {
 var away = map[string]string{
 	"LOADING": "Redis is not ready", "READONLY": "Redis takes no writes now", "MASTERDOWN": "Redis takes no writes now",
 	"CLUSTERDOWN": "Redis takes no writes now", "UNBLOCKED": "Redis takes no writes now",
-	"TRYAGAIN": "the cluster is moving the keys", "NOAUTH": "Redis refused the login", "WRONGPASS": "Redis refused the login",
+	"MAXCLIENTS": "Redis takes no more connections", "TRYAGAIN": "the cluster is moving the keys", "NOAUTH": "Redis refused the login", "WRONGPASS": "Redis refused the login",
 }
 
 // isReply is true for an answer of Redis; other errors are of the connection.
@@ -140,10 +140,18 @@ func isReply(err error) bool {
 	return reply
 }
 
+// Replies without their own code.
+var sentences = map[string]string{"max number of clients": "MAXCLIENTS", "AUTH <password> called without": "WRONGPASS"}
+
 // codeOf is the first word of an error: the code, if it is a reply.
 func codeOf(err error) string {
 	if err == nil {
 		return ""
+	}
+	for sentence, code := range sentences {
+		if strings.Contains(err.Error(), sentence) {
+			return code
+		}
 	}
 	code, _, _ := strings.Cut(err.Error(), " ")
 	return code

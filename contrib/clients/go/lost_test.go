@@ -131,6 +131,19 @@ func TestAPushWhoseReplyIsLostIsNotRepeated(t *testing.T) {
 	}
 }
 
+func TestARedisThatTakesNoMoreConnectionsIsUnavailable(t *testing.T) {
+	address := answering(t, func(int, string) string { return "-ERR max number of clients reached\r\n" })
+	client, err := New(redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1}), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const want = "Redis takes no more connections: ERR max number of clients reached"
+	if _, err := client.Enqueue(t.Context(), Job{Queue: "q", Class: "A"}); !isLost(err) || err.Error() != want {
+		t.Error(err)
+	}
+}
+
 func TestAContextEndsACallIfRedisHangs(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

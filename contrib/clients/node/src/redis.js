@@ -45,6 +45,8 @@ const HERE = {
   CROSSSLOT: "on a cluster the namespace needs a hash tag, as {app}:",
 };
 
+// Replies without their own code.
+const SENTENCES = { "max number of clients": "MAXCLIENTS", "AUTH <password> called without": "WRONGPASS" };
 const SENTINELS = "new Redis({ sentinels, name, failoverDetector: true, autoResendUnfulfilledCommands: false })";
 const REFUSALS = new Set(["READONLY", "NOREPLICAS", "UNBLOCKED"]);
 
@@ -273,7 +275,8 @@ function translated(error) {
   // Of a transaction, the first refusal.
   const reply = error.errors?.()[Symbol.iterator]?.().next().value ?? error.replies?.find((/** @type {any} */ one) => one instanceof Error) ?? error.previousErrors?.[0] ?? error;
   const text = String(reply.message ?? reply);
-  const code = /^([A-Z]{3,}) /.exec(text)?.[1] ?? /@user_script:\s*\d+: -?([A-Z]{3,}) /.exec(text)?.[1] ?? "";
+  const [, known] = Object.entries(SENTENCES).find(([sentence]) => text.includes(sentence)) ?? [];
+  const code = known ?? /^([A-Z]{3,}) /.exec(text)?.[1] ?? /@user_script:\s*\d+: -?([A-Z]{3,}) /.exec(text)?.[1] ?? "";
   if (code && !(code in AWAY)) {
     return new StoreError(HERE[code] ? `${HERE[code]}: ${text}` : text, { code, cause: error });
   }

@@ -220,6 +220,12 @@ test("a transaction that ioredis reports as aborted has the code of the first re
   await assert.rejects(wireOf(redis).transaction([["SADD"], ["LPUSH"]]), { name: "RedisUnavailableError", code: "READONLY" });
 });
 
+test("a Redis that takes no more connections is unavailable", async () => {
+  const redis = fakeOfIoredis("ready", () => Promise.reject(new Error("ERR max number of clients reached")));
+  const expected = { name: "RedisUnavailableError", code: "MAXCLIENTS", message: "Redis takes no more connections: ERR max number of clients reached" };
+  await assert.rejects(wireOf(redis).transaction([["SADD"], ["LPUSH"]]), expected);
+});
+
 test("a call during a connect of ioredis that fails is not sent by the next one", async () => {
   const redis = fakeOfIoredis("connecting");
   const calls = Array.from({ length: 20 }, () => wireOf(redis).send(["LPUSH"]));

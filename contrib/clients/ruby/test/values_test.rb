@@ -149,6 +149,12 @@ class ValuesTest < Minitest::Test
     assert_equal ["ZRANGEBYSCORE", "PING", "LPUSH", :close, "LPUSH"], redis.calls
   end
 
+  def test_a_redis_that_takes_no_more_connections_is_unavailable
+    redis = Answering.new { raise Redis::CommandError, "ERR max number of clients reached" }
+    error = assert_raises(Pyworkers::RedisUnavailableError) { Pyworkers::Connection.new(redis, "w").call("EVALSHA", "", 0) }
+    assert_equal ["Redis takes no more connections: ERR max number of clients reached", "MAXCLIENTS"], [error.message, error.code]
+  end
+
   private
 
   def payload(options, args = [])

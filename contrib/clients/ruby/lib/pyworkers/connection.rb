@@ -34,8 +34,10 @@ module Pyworkers
       "WRONGTYPE" => "a key has the wrong type",
       "CROSSSLOT" => "on a cluster the namespace needs a hash tag, as {app}:"
     }.freeze
+    # Replies without their own code.
+    SENTENCES = {"max number of clients" => "MAXCLIENTS", "AUTH <password> called without" => "WRONGPASS"}.freeze
     REFUSALS = /\A(?:READONLY|NOREPLICAS|UNBLOCKED)/
-    private_constant :RESTED_S, :FOLLOWED_S, :AWAY, :HERE, :REFUSALS
+    private_constant :RESTED_S, :FOLLOWED_S, :AWAY, :HERE, :SENTENCES, :REFUSALS
 
     def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -208,7 +210,8 @@ module Pyworkers
     end
 
     def of_pyworkers(error)
-      code = error.message[/\A([A-Z]{3,}) /, 1] || error.message[/@user_script:\s*\d+: -?([A-Z]{3,}) /, 1] || ""
+      _, code = SENTENCES.find { |sentence, _| error.message.include?(sentence) }
+      code ||= error.message[/\A([A-Z]{3,}) /, 1] || error.message[/@user_script:\s*\d+: -?([A-Z]{3,}) /, 1] || ""
       if refused?(error) && !AWAY.key?(code)
         meaning = HERE[code]
         return StoreError.new(meaning ? "#{meaning}: #{error.message}" : error.message, code: code)
