@@ -103,6 +103,7 @@ PROMOTES, PROMOTED = Sentinels.channels
         (PROMOTES, "slave main:2 main 2 @ other h 1", None),
         (PROMOTED, "slave h:2 h 2 @ main h 1", None),
         (PROMOTES, "master main h 1", None),
+        (PROMOTES, "slave h:2 h 2 @ main h one", None),
         (PROMOTES, "", None),
     ],
 )

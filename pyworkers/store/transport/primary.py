@@ -575,9 +575,9 @@ class _Asked:
         found = []
         try:
             while self._line.can_read(0):
-                reply = self._line.read_response()
-                if reply[0] == b"message":
-                    found.append((reply[1].decode(), reply[2].decode(errors="replace")))
+                match self._line.read_response():
+                    case [b"message", bytes() as channel, bytes() as text]:
+                        found.append((channel.decode(errors="replace"), text.decode(errors="replace")))
         except redis.ResponseError:
             # Its user may not subscribe.
             self._announces = False

@@ -65,7 +65,7 @@ class Sentinels(Directory):
     def replaced(self, channel: str, text: str) -> Address | None:
         """The primary in ``slave NAME HOST PORT @ PRIMARY HOST PORT``."""
         match text.split():
-            case [_, _, _, _, "@", name, host, port] if (channel, name) == (_PROMOTES, self.name):
+            case [_, _, _, _, "@", self.name, host, port] if channel == _PROMOTES and port.isdecimal():
                 return host, int(port)
         return None
 
