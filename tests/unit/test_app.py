@@ -10,7 +10,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -33,12 +33,6 @@ from pyworkers.testing import EnqueuedJob, Fake, fake
 @pytest.fixture
 def worker() -> Worker:
     return Worker()
-
-
-@pytest.fixture
-def queue() -> Iterator[Fake]:
-    with fake() as collected:
-        yield collected
 
 
 def message(*args: Any) -> Message:

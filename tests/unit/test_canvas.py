@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -62,12 +61,6 @@ class App:
 @pytest.fixture
 def app() -> App:
     return App()
-
-
-@pytest.fixture
-def queue() -> Iterator[Fake]:
-    with fake() as queue:
-        yield queue
 
 
 def finish(queue: Fake) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from pyworkers import Worker
-from pyworkers.testing import Fake, fake
+from pyworkers.testing import Fake
 
 worker = Worker("redis://127.0.0.1:1/0")
 
@@ -23,12 +22,6 @@ def ship(order: dict[str, Any], *notes: str) -> None: ...
 
 @worker.job
 def pack(number: int, weight: object = pytest) -> None: ...
-
-
-@pytest.fixture
-def queue() -> Iterator[Fake]:
-    with fake() as queue:
-        yield queue
 
 
 def failure(queue: Fake, *wanted: Any, **by_name: Any) -> str:

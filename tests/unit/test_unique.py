@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,7 @@ from pyworkers.protocol.effects import Unlock
 from pyworkers.protocol.flow import unique
 from pyworkers.protocol.flow.ending import Ended, Ending
 from pyworkers.protocol.flow.rules import effects_of
-from pyworkers.testing import Fake, fake, inline
+from pyworkers.testing import Fake, inline
 
 NOW = 1_795_225_197.5
 
@@ -231,12 +230,6 @@ def crowded(n: int) -> None: ...
 
 
 started: list[str] = []
-
-
-@pytest.fixture
-def queue() -> Iterator[Fake]:
-    with fake() as queue:
-        yield queue
 
 
 def test_a_unique_job_is_enqueued_once_until_it_is_done(queue: Fake) -> None:
