@@ -241,7 +241,7 @@ def test_only_one_new_server_at_a_time(serve: Serve) -> None:
     with serve(APP) as server:
         new = upgrade(server, SLOW)
         server.signal(signal.SIGUSR2)
-        server.wait_for_event("upgrade.refused", reason="a new server is starting already")
+        server.wait_for_event("upgrade.refused", reason="a new server is starting already", successor=new)
         server.signal(signal.SIGHUP)
         server.let_go("import")
         assert server.wait() == 0

@@ -75,7 +75,7 @@ class Upgrade:
     def begin(self) -> None:
         """SIGUSR2: start a new server, or log why not."""
         if reason := self._forbidden or _REFUSALS.get(self._phase):
-            log.warning("upgrade.refused", reason=reason)
+            log.warning("upgrade.refused", reason=reason, **self._under_way())
             return
         try:
             successor = Successor(self._command, self._callbacks.listener())
@@ -87,6 +87,13 @@ class Upgrade:
         self._successor = successor
         log.info("upgrade.started", successor=successor.process.pid)
         self._task = self._callbacks.start(self._follow(successor), "upgrade")
+
+    def _under_way(self) -> dict[str, object]:
+        """The new server that starts, and what to do if it hangs; empty without one."""
+        if self._successor is None:
+            return {}
+        pid = self._successor.process.pid
+        return {"successor": pid, "hint": f"if it hangs: kill {pid}, and send USR2 again"}
 
     async def _follow(self, successor: Successor) -> None:
         """Wait until the new server fetches or has ended."""
