@@ -106,6 +106,16 @@ def test_an_exception_that_resists_fails_its_job_alone(
     assert line["outcome"] == expected.name.lower()
 
 
+@pytest.mark.usefixtures("logged")
+@pytest.mark.parametrize(("choice", "fate"), [(Retry, Fate.RETRY), (Snooze, Fate.DEAD)])
+def test_a_delay_that_resists_ends_no_worker(choice: Any, fate: Fate) -> None:
+    def leave(_: object) -> str:
+        raise BaseException("of no kind that Exception is")
+
+    delay = type("Leaving", (), {"__repr__": leave})()
+    assert run(raising(lambda: choice(message="later", delay=delay))).fate is fate
+
+
 @pytest.mark.parametrize("name", [*RESISTING, "exceptions"])
 def test_a_group_with_one_that_resists_fails_its_job_alone(name: str, logged: io.StringIO) -> None:
     kind, member = (ExceptionGroup, RESISTING[name]) if name in RESISTING else (ODD_GROUP, ValueError)

@@ -88,8 +88,8 @@ class RetryStep:
         execution.fail(error, _traceback(error))
         try:
             return self._outcome_by_fit(execution.message, error)
-        except Exception:
-            # Nothing that is in a payload may end the process: the job is kept as it is.
+        except BaseException:
+            # Nothing that is in a payload or an exception may end the process: the job is kept as it is.
             log.exception("job.unsettled", fate="dead")
             return BURIED
 
@@ -186,7 +186,7 @@ def _delay(delay: object) -> float | None:
     """The delay that a job has chosen; None, the default, for an invalid one."""
     try:
         return None if delay is None else seconds(delay)  # type: ignore[arg-type]
-    except BadArgumentError:
+    except BaseException:  # what the job has chosen may raise anything when it is read
         log.warning("job.bad_delay", delay=safe_repr(delay))
         return None
 
