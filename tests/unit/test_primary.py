@@ -160,6 +160,16 @@ def test_the_place_of_a_promotion_that_is_done_is_asked_at_once(
     assert [one.place for one in asked] == PLACES[::-1]
 
 
+def test_a_place_that_takes_no_subscription_names_the_primary(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(primary, "_answer", lambda _client, _question: FORMER)
+    asked = primary._Asked(watch.primary, ("127.0.0.1", free_port()))
+    assert asked.address() == FORMER
+    assert (asked.skipped_until, asked.descriptor) == (0.0, None)
+    asked.close()
+
+
 @pytest.mark.parametrize(("of_cluster", "answered_s"), [(True, 60.0), (True, -1.0), (False, 60.0)])
 def test_a_former_primary_that_answers_has_a_time_for_it(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, of_cluster: bool, answered_s: float

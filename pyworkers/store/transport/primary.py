@@ -594,19 +594,24 @@ class _Asked:
     def _answer(self, question: Question[T | None]) -> T | None:
         try:
             found = _answer(self._client, question)
-            if self._announces and self._line is None:
-                self._subscribe()
-            return found
         except (redis.RedisError, OSError):
             self.skipped_until = time.monotonic() + _SKIPPED_S
             # It may hang, and may have been replaced on the way: it will be opened again.
             self._hang_up()
             return None
+        if self._announces and self._line is None:
+            self._subscribe()
+        return found
 
     def _subscribe(self) -> None:
-        self._line = self._client.connection_pool.make_connection()
-        self._line.connect()
-        self._line.send_command("SUBSCRIBE", *self._directory.channels)
+        pool = self._client.connection_pool
+        # Not by the pool, which lends a limited number of them, also of those that were closed.
+        self._line = pool.connection_class(**pool.connection_kwargs)
+        try:
+            self._line.connect()
+            self._line.send_command("SUBSCRIBE", *self._directory.channels)
+        except (redis.RedisError, OSError):
+            self._hang_up()
 
     def _hang_up(self) -> None:
         if self._line is not None:
