@@ -194,8 +194,9 @@ class Primary:
 
     def leads_to(self, address: Address) -> bool:
         """False if another server is known to be the primary, or is about to be."""
-        known = self.watch.known
-        return known is None or (known.address == address and not self.watch.promotes)
+        watch = self.watch
+        known = watch.known
+        return known is None or (known.address == address and not watch.promotes)
 
     def moved(self, error: Any) -> None:
         """Ask the node first that another one names, in a refusal with its address."""
