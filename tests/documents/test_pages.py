@@ -93,6 +93,12 @@ def test_the_package_has_its_own_name_in_every_installation() -> None:
     assert wrong == []
 
 
+def test_no_entry_of_the_changelog_is_there_twice() -> None:
+    """A merge keeps the former list and the new one."""
+    entries = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("- ")]
+    assert [line for line in entries if entries.count(line) > 1] == []
+
+
 def test_each_row_of_a_table_has_the_cells_of_its_head() -> None:
     """A bar too many in a row hides its last cell on the site."""
     wrong = []
