@@ -53,7 +53,8 @@ const wire = "1"
 var namespaces = regexp.MustCompile(`^(\S*:)?$`)
 
 // New makes a client of a connection of go-redis: to one server, to sentinels, or to a cluster. Pushes are sent once,
-// whatever its MaxRetries: a push whose reply was lost may have been done.
+// whatever its MaxRetries: a push whose reply was lost may have been done. Commands that block have their own connections,
+// with the same options.
 func New(rdb redis.UniversalClient, config Config) (*Client, error) {
 	if !namespaces.MatchString(config.Namespace) {
 		return nil, fmt.Errorf("pyworkers: namespace must be empty or end with a colon, without white space, not %q",
@@ -69,19 +70,17 @@ func New(rdb redis.UniversalClient, config Config) (*Client, error) {
 const mostWaits = 1000
 
 // waiting is a connection like another one, for commands that block: they would keep the connections of its pool from the
-// others, and take longer than its time to read. One of a foreign type is itself.
+// others. One of a foreign type is itself.
 func waiting(rdb redis.UniversalClient) redis.UniversalClient {
 	switch rdb := rdb.(type) {
 	case *redis.Client:
 		o := *rdb.Options()
 		o.MaxIdleConns, o.MinIdleConns, o.PoolSize, o.MaxActiveConns, o.MaxRetries = o.PoolSize, 0, mostWaits, 0, -1
-		o.ReadTimeout = block + max(0, o.ReadTimeout)
 		o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig = nil, nil, nil // they belong to one client
 		return redis.NewClient(&o)
 	case *redis.ClusterClient:
 		o := *rdb.Options()
 		o.MaxIdleConns, o.MinIdleConns, o.PoolSize, o.MaxActiveConns, o.MaxRetries = o.PoolSize, 0, mostWaits, 0, -1
-		o.ReadTimeout = block + max(0, o.ReadTimeout)
 		return redis.NewClusterClient(&o)
 	}
 	return rdb
@@ -162,11 +161,9 @@ func connection(address string) (rdb, waits redis.UniversalClient, err error) {
 	case kind == "sentinel" && name != "":
 		options.Addrs, options.MasterName = withPorts(hosts[at:], "26379"), name
 		options.SentinelUsername, options.SentinelPassword = login[0], login[1]
-		rdb := redis.NewFailoverClient(options.Failover())
 		apart := options.Failover()
 		apart.PoolSize, apart.MinIdleConns, apart.MaxActiveConns, apart.MaxRetries = mostWaits, 0, 0, -1
-		apart.ReadTimeout = block + max(0, rdb.Options().ReadTimeout)
-		return rdb, redis.NewFailoverClient(apart), nil
+		return redis.NewFailoverClient(options.Failover()), redis.NewFailoverClient(apart), nil
 	case kind == "cluster" && (name == "" || name == "0") && db == "" && one.DB == 0:
 		options.Addrs = withPorts(hosts[at:], "6379")
 		return redis.NewClusterClient(options.Cluster()), nil, nil

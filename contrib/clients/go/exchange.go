@@ -420,12 +420,11 @@ func (x *exchanger) watch() {
 			one.waits = true
 			go func() {
 				queue := x.client.key("queue:", one.queue)
-				move := redis.NewCmd(x.base, "BLMOVE", queue, queue, "RIGHT", "RIGHT", watchFor.Seconds())
-				err := x.client.waits.Process(x.base, move)
+				job, err := x.client.waits.BLMove(x.base, queue, queue, "RIGHT", "RIGHT", watchFor).Result()
 				if err == redis.Nil {
 					err = nil
 				}
-				x.watched <- watched{one, move.Val() != nil, translate(err)}
+				x.watched <- watched{one, job != "", translate(err)}
 			}()
 		}
 		if one.waits {

@@ -188,10 +188,10 @@ func (c *Client) waitOnce(ctx context.Context, id string) (*answer, error) {
 	replies := make(chan reply, 1)
 	go func() {
 		var found reply
-		// Not by XRead, which waits ten seconds longer for a server that hangs.
-		read := redis.NewXStreamSliceCmd(ctx, "XREAD", "COUNT", 1, "BLOCK", block.Milliseconds(), "STREAMS", c.own("result:", id), 0)
-		err := c.waits.Process(context.WithoutCancel(ctx), read)
-		switch streams := read.Val(); {
+		streams, err := c.waits.XRead(context.WithoutCancel(ctx), &redis.XReadArgs{
+			Streams: []string{c.own("result:", id), "0"}, Count: 1, Block: block,
+		}).Result()
+		switch {
 		case err == redis.Nil:
 			// The rights of a reader are not enough for a note: then the wait is not noted.
 			if err := c.noteWait(ctx, id); isLost(err) {
