@@ -264,6 +264,8 @@ def test_n3_a_lease_that_is_lost_at_one_redis_ends_the_jobs_of_its_groups_alone(
 
 @pytest.mark.fault("N4")
 def test_n4_fenced_jobs_end_with_the_lease_at_their_own_redis(pair: Pair) -> None:
+    # A job that is asked has a fifteenth of it to end.
+    pair.file.write_text(pair.text.replace("lease = 2", "lease = 9"))
     pair.server.start()
     kept = pair.push(pair.default, "mail", "strict_mail", "go")
     cut = pair.push(pair.archive, "reports", "strict_report", "go")
