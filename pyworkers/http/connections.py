@@ -51,6 +51,17 @@ class BoundedConnection(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]:
             self._wait()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, and drop the answer to its head, which the application may be making.
+
+        That answer can no longer be sent: uvicorn would log an exception for it.
+        """
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        super().send_400_response(msg)
+        super().connection_lost(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         super().connection_lost(exc)
