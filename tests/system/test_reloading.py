@@ -87,14 +87,18 @@ def test_a_configuration_with_an_error_changes_nothing(serve: Serve, file: Path)
             assert all(map(process_alive, workers)), text
 
 
+def fork_server(server: ServerProcess) -> int:
+    """The parent of the workers."""
+    [[worker, *_], _] = server.wait_for_notes(2, "up")
+    return int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_lost_fork_server_is_replaced_while_the_file_is_invalid(serve: Serve, file: Path) -> None:
     with serve(APP, "--config", str(file)) as server:
         file.write_text('[groups.a]\nqueues = ["q"]\n[groups.b]\nqueues = ["q"]\n')
         server.signal(signal.SIGHUP)
         lost = server.wait_for_event("reload.failed")
-        # The parent of the workers.
-        [[worker, *_], _] = server.wait_for_notes(2, "up")
-        forker = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
+        forker = fork_server(server)
         os.kill(forker, signal.SIGKILL)
         server.wait_for_event("forkserver.lost", pid=forker)
         assert server.wait_for_event("reload.done")["queues"] == {"q": 1, "ticks": 1}
@@ -171,12 +175,13 @@ def test_a_reload_through_redis_loads_new_code(serve: Serve) -> None:
 
 
 @pytest.mark.lengthy
-def test_an_import_that_hangs_makes_room_for_the_next_reload(serve: Serve) -> None:
+def test_an_import_that_hangs_makes_room_for_the_next_reload_which_may_be_slow(serve: Serve) -> None:
     with serve(APP) as server:
+        forker = fork_server(server)
         server.write_app(APP + 'note("hangs")\ntime.sleep(600)')
-        server.signal(signal.SIGHUP)
+        os.kill(forker, signal.SIGKILL)
         server.wait_for_notes(1, "hangs")
-        server.write_app(APP)
+        server.write_app(APP + "time.sleep(11)")
         server.signal(signal.SIGHUP)
         assert "another reload was requested" in server.wait_for_event("reload.failed")["error"]
         server.wait_for_event("reload.done")

@@ -131,6 +131,8 @@ class Generations:
     async def _reload(self) -> None:
         while not await self._try_to_reload() and not self.current.alive:
             await asyncio.sleep(_RELOAD_S)
+            # The next load reads the code after all requests.
+            self._phase = LoadPhase.LOADING
         self.ready()
 
     async def _try_to_reload(self) -> bool:
