@@ -55,10 +55,11 @@ _CHANGING_RIGHTS = (
 _get_limit, _set_limit = resource.getrlimit, resource.setrlimit
 _set_umask, _set_directory, _set_zone = os.umask, os.fchdir, time.tzset
 _set_mask = _signal.pthread_sigmask
-# Not empty if Python code has set a signal handler since the last look; or an environment variable; or
-# something else.
+# Not empty if Python code has set a signal handler since the last look; or an environment variable; or what
+# ``_rights`` returns; or something else.
 _set_handlers: list[str] = []
 _set_variables: list[str] = []
+_set_rights: list[str] = []
 _set_others: list[str] = []
 # The number: to convert the enum's member takes time.
 _SETMASK = int(signal.SIG_SETMASK)
@@ -109,7 +110,7 @@ class Snapshot(Original):
         # Not inheritable, as the descriptors that they copy are.
         self._stdout, self._stderr = os.dup(1), os.dup(2)
         self._turns = cycle(self._checks())
-        for noted in (_set_handlers, _set_variables, _set_others):
+        for noted in (_set_handlers, _set_variables, _set_others, _set_rights):
             noted.clear()
 
     def restore(self) -> bool:
@@ -130,6 +131,9 @@ class Snapshot(Original):
             self._restore_environ()
         if (changed or _set_others) and not self._restore_others():
             return False
+        # Not after other calls: the master, too, changes the CPUs (server/pool/cpus.py).
+        if _set_rights and not self._has_rights():
+            return False
         if (sys.stdin, sys.stdout, sys.stderr) != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
         return (self._are_lines and output.is_written()) or flush_output(of_all=True)
@@ -149,10 +153,7 @@ class Snapshot(Original):
             yield _set_directory, self._directory, None
 
     def _restore_others(self) -> bool:
-        """Restore umask, signal mask, time zone, directory and limits.
-
-        False if that is impossible, or if the process has other rights.
-        """
+        """Restore umask, signal mask, time zone, directory and limits; False if that is impossible."""
         _set_others.clear()
         _set_umask(self._umask)
         _set_mask(_SETMASK, self._mask)
@@ -163,7 +164,12 @@ class Snapshot(Original):
                 _set_directory(self._directory)
         except OSError:
             return False
-        return self._restore_limits() and _rights() == self._rights
+        return self._restore_limits()
+
+    def _has_rights(self) -> bool:
+        """False if the process has other rights than before."""
+        _set_rights.clear()
+        return _rights() == self._rights
 
     def _undo_handlers(self) -> bool:
         """Restore the signal handlers, and the timers; False if a timer remains that cannot be ended."""
@@ -243,7 +249,7 @@ def watch_calls() -> None:
         (resource, "setrlimit", _set_others),
         (resource, "prlimit", _set_others),
         (time, "tzset", _set_others),
-        *((os, name, _set_others) for name in _CHANGING_RIGHTS),
+        *((os, name, _set_rights) for name in _CHANGING_RIGHTS),
     ):
         if (function := getattr(module, name, None)) is not None:  # macOS has no prlimit
             setattr(module, name, _noting(function, noted))
