@@ -167,10 +167,7 @@ class ForkServer:
             if self._app.hooks("on_startup"):
                 self._permit = process.FailurePermit()
         except BaseException as raised:
-            error = readable(raised)
-            kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
-            text = f"{text_with_class(error)}{searched(error, load)}{meant(error, load)}"
-            self._send(LoadFailed(kind, text, users_traceback(error)))
+            self._send(_failure_of(raised, load))
             return
         # The application may have closed some, and a worker's pipe for outcomes would get the number.
         open_missing()
@@ -272,6 +269,13 @@ class ForkServer:
                 self._send(Exited(worker, pid, status, _peak_kb(usage)))
             elif kind := self._hook_runners.pop(pid, None):
                 self._send(HooksRan(kind))
+
+
+def _failure_of(raised: BaseException, load: Load) -> LoadFailed:
+    error = readable(raised)
+    kind = "config" if isinstance(error, PyworkersError) and error.exit_code == 2 else "import"
+    text = f"{text_with_class(error)}{searched(error, load)}{meant(error, load)}"
+    return LoadFailed(kind, text, users_traceback(error))
 
 
 def _close(descriptors: Iterable[int]) -> None:
