@@ -97,7 +97,7 @@ async def change(request: Request) -> Response:
 
 
 async def begin_if_long(request: Request, order: Order | PutBack, jobs: int) -> Task | None:
-    """The running task of an order on so many jobs that no request should wait for them; None for fewer."""
+    """The running task of an order on more jobs than a request should wait for; None for fewer."""
     if jobs <= _MOST_AT_ONCE:
         return None
     task = await begin(request, order, Filter())
