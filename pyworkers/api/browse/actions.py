@@ -65,7 +65,7 @@ class MoveCommand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class TaskAction:
     """What a task does with jobs, in words."""
 
     action: str
@@ -87,7 +87,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class JobMove(Move):
+class JobMove(TaskAction):
     """One action on jobs in all its forms: one job, several jobs, all that a filter selects."""
 
     action: JobAction

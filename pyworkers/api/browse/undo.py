@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pyworkers.api.actions import Acted, Action, Given, Performed
-from pyworkers.api.browse.actions import Move
+from pyworkers.api.browse.actions import TaskAction
 from pyworkers.api.browse.places import Place
 from pyworkers.api.columns import Column, Kind, Table
 from pyworkers.api.parameters import Parameter
@@ -102,7 +102,7 @@ class PutBack:
     """The order to put the jobs of a deletion back, for a task; as ``Order`` of jobs in a place."""
 
     deletion: str
-    move: ClassVar[Move] = Move("undo", "Put back", "put back")
+    move: ClassVar[TaskAction] = TaskAction("undo", "Put back", "put back")
     at: ClassVar[None] = None
 
     @property
