@@ -173,7 +173,7 @@ def _connect(config: RedisConfig, url: str, options: dict[str, Any]) -> Connecti
 def _client(pool: redis.ConnectionPool, **options: Any) -> Connection:
     client = redis.Redis(connection_pool=pool, **options)
     client.auto_close_connection_pool = True
-    # redis-py closes it in its finalizer. In a circle of garbage, that of a socket may come before it.
+    # redis-py closes it when it is finalized. Python may finalize its socket first, and warn of that.
     call_when_dropped(client, pool.disconnect)
     return client
 

@@ -238,7 +238,7 @@ RESOURCES = (
         QUEUE.schema,
         actions=[
             *SWITCHES,
-            Change(CLEAR.word, "Delete all waiting jobs; those of a long queue by a task.", _clear),
+            Change(CLEAR.word, "Delete all waiting jobs, more than 10,000 by a task.", _clear),
         ],
         sought=True,
     ),
